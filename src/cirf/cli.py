@@ -1,0 +1,197 @@
+"""The command line. Thin: every command reads its arguments, calls one function and prints.
+
+Nothing heavy is imported until a command runs, so that ``cirf --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cirf import __version__
+from cirf.errors import CirfError
+
+app = typer.Typer(
+    name="cirf",
+    help="Turn chain-of-thought into functional tokens: train, evaluate and use a model that reasons in them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+RecipeName = Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
+RunPath = Annotated[Path, typer.Argument(help="A run's folder.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of mirrored data sets: TASK/SPLIT.jsonl, rationales/*.jsonl.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME).")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`).")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+@app.command()
+def quickstart(sets: Sets = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Train and compare a real CIRF model on this machine, from nothing, in minutes."""
+    run("quickstart", sets, None, out, None, None, False, quiet, as_json)
+
+
+@app.command()
+def run(
+    recipe: RecipeName,
+    sets: Sets = None,
+    data: Data = None,
+    out: Out = None,
+    limit: Limit = None,
+    until: Until = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a recipe from questions to report. Run it again to go on where it stopped."""
+    from cirf.commands.running import dry, go, prepare
+
+    context = prepare(recipe, sets or [], data, out, limit, quiet)
+    if dry_run:
+        dry(context, as_json)
+    else:
+        go(context, until, as_json, (lambda line: None) if quiet else _say)
+
+
+@app.command()
+def status(folder: RunPath, as_json: Json = False) -> None:
+    """Show a run's stages: rows, time, and what a rerun would redo."""
+    from cirf.commands.running import status as show
+
+    show(folder, as_json)
+
+
+@app.command()
+def check(
+    source: Annotated[str, typer.Argument(help="A JSONL file of your own, or a recipe.")],
+    sets: Sets = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Tell, before any training, what of the data is usable and what speed-up to expect."""
+    from cirf.commands.checking import check as look
+
+    look(source, sets or [], data, as_json)
+
+
+@app.command()
+def report(folder: RunPath, as_json: Json = False) -> None:
+    """Write a run's report.html and report.json anew."""
+    from cirf.commands.running import write_report
+
+    write_report(folder, as_json)
+
+
+@app.command()
+def ask(
+    model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],
+    question: Annotated[str, typer.Argument(help="The question.")],
+    choice: Annotated[list[str] | None, typer.Option("--choice", help="An option, in order. Repeatable.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
+    from cirf.commands.asking import ask as answer
+
+    answer(model, question, choice or [], as_json)
+
+
+@app.command()
+def codes(
+    folder: RunPath,
+    text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List a run's functional tokens, or write a new rationale in them."""
+    from cirf.commands.asking import codes as show
+
+    show(folder, text, as_json)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Every key with its type, default and meaning.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the shipped recipes, or print one to start your own from."""
+    from cirf.commands.listing import recipes as show
+
+    show(name, schema, as_json)
+
+
+@app.command()
+def tasks(as_json: Json = False) -> None:
+    """List the tasks."""
+    from cirf.commands.listing import tasks as show
+
+    show(as_json)
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods."""
+    from cirf.commands.listing import methods as show
+
+    show(as_json)
+
+
+@app.command()
+def env(as_json: Json = False) -> None:
+    """Show versions, hardware, caches and the bundled models."""
+    from cirf.commands.listing import env as show
+
+    show(as_json)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's ends with one line on standard error and exit code 2."""
+    try:
+        app()
+    except CirfError as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _fail(_full(error.filename))
+    except Exception as error:
+        # safetensors and torch.save say that the disk is full in words of their own
+        if not any(sign in str(error) for sign in ("No space left", "os error 28", "PytorchStreamWriter failed", "file write failed")):
+            raise
+        _fail(_full(None))
+    except KeyboardInterrupt:
+        _fail("stopped; run the same command to go on")
+
+
+def _full(where: str | None) -> str:
+    return f"the disk is full{f' (writing {where})' if where else ''}; free some space and run the same command: finished work is kept"
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"cirf: {' '.join(message.split())}", err=True)
+    sys.exit(2)

@@ -1,0 +1,1 @@
+"""From segments to functional tokens: embeddings, centring, balanced assignment, VQ-VAE, codebook (paper 3.2)."""

@@ -1,0 +1,242 @@
+"""The codebook: what names a segment's function, saved and read back (paper 3.2).
+
+    codebook-64/
+      codebook.safetensors   codes [K x d_e], encoder.*, decoder.*, corpus_mean [d_s]
+      codebook.json          settings, embedding model, losses, usage: everything a person may ask
+
+A training segment's code is the balanced argmax of eq. 8 (or its nearest code, ``assign: nearest``); a new segment always
+gets the nearest code, since balance is a property of a whole set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from cirf import recipe
+from cirf.codebook import sinkhorn
+from cirf.codebook.centering import Kind, SingleStep, represent
+from cirf.codebook.fit import fit
+from cirf.codebook.vqvae import FeedForward, project
+from cirf.errors import CirfError
+from cirf.progress import Progress
+from cirf.store import to_json, write_atomic
+
+_TENSORS = "codebook.safetensors"
+_FACTS = "codebook.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Codebook:
+    """K codes and all that leads a new segment to one of them.
+
+    ``codes`` float32 [K x d_e] on the CPU; ``settings``: the section it was trained by; ``corpus_mean`` float32 [d_s] and
+    ``embedder`` (model id and revision) are known once ``described``; ``report``: see ``train``.
+    """
+
+    codes: Tensor
+    encoder: FeedForward
+    decoder: FeedForward
+    settings: recipe.Codebook
+    corpus_mean: np.ndarray
+    embedder: Mapping[str, str | None]
+    report: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """K."""
+        return self.codes.shape[0]
+
+    @property
+    def width(self) -> int:
+        """d_e: a backbone must have embeddings of this width."""
+        return self.codes.shape[1]
+
+    @property
+    def representation(self) -> Kind:
+        """What was quantised (eq. 5)."""
+        return self.settings.representation
+
+    @property
+    def single_step(self) -> SingleStep:
+        """What is taken off the one step of a rationale."""
+        return self.settings.single_step
+
+    def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
+        """This codebook with the corpus mean [d_s] and the embedding model (``model``, ``revision``) it belongs to."""
+        return dataclasses.replace(self, corpus_mean=np.asarray(corpus_mean, np.float32), embedder=dict(embedder))
+
+    def check(
+        self, *, width: int, embedder: Mapping[str, str | None], size: int | None = None, representation: str | None = None
+    ) -> None:
+        """``CirfError`` unless it fits a backbone of this width, this embedding model and these settings."""
+        if width != self.width:
+            raise CirfError(
+                f"codebook.reuse: its codes are {self.width} wide, the backbone's embeddings {width}; "
+                "reuse it on a backbone of the same width or train a new codebook"
+            )
+        if dict(embedder) != dict(self.embedder):
+            raise CirfError(
+                f"codebook.reuse: it was trained on vectors of {_name(self.embedder)}, the recipe embeds with {_name(embedder)}; "
+                "set embeddings.model and embeddings.revision to the former"
+            )
+        if size is not None and size != self.size:
+            raise CirfError(
+                f"codebook.reuse: it has {self.size} codes, codebook.size is {size}; set codebook.size to {self.size}"
+            )
+        if representation is not None and representation != self.representation:
+            raise CirfError(
+                f"codebook.reuse: it quantises {self.representation}, codebook.representation is {representation}; set them alike"
+            )
+
+    def project(self, vectors: np.ndarray) -> Tensor:
+        """x = F_enc(z') float32 [n x d_e] of representations z' [n x d_s]; ``CirfError`` if they have another width."""
+        inputs = self.encoder.first.in_features
+        if vectors.ndim != 2 or vectors.shape[1] != inputs:
+            raise CirfError(
+                f"codebook: it reads vectors of width {inputs}, got {vectors.shape}; use the embedding model it was trained with"
+            )
+        return project(self.encoder, torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)))
+
+    def encode(self, vectors: np.ndarray) -> np.ndarray:
+        """Nearest code of each representation z' [n x d_s]: int64 [n]."""
+        return sinkhorn.nearest(self.project(vectors), self.codes).numpy()
+
+    def quantise(self, vectors: np.ndarray, question: np.ndarray | None = None) -> np.ndarray:
+        """Codes int64 [m] of the m steps of ONE new rationale, from their bare embeddings z [m x d_s].
+
+        Centres them within the rationale (eq. 5), then takes the nearest codes. ``question`` [d_s], the question's
+        embedding, is needed by a codebook of question-centred representations. ``CirfError`` if there is no step, no
+        such question, or the codebook is one of noise.
+        """
+        if not len(vectors):
+            raise CirfError("codebook: the rationale has no step; write steps as 'Step 1: ...' or one a line")
+        if self.representation == "random":
+            raise CirfError("codebook: its codes stand for noise, which a new rationale has none of; use another representation")
+        if self.representation == "question_centered" and question is None:
+            raise CirfError("codebook: its representations are centred on the question, which was not given; give it too")
+        groups = np.zeros(len(vectors), dtype=np.int64)
+        questions = None if question is None else question[None]
+        found = represent(vectors, groups, self.representation, self.single_step, 0, questions, corpus_mean=self.corpus_mean)
+        return self.encode(found.vectors)
+
+    def label_samples(
+        self, vectors: np.ndarray, codes: np.ndarray, count: int = 5, texts: Sequence[Hashable] | None = None
+    ) -> list[list[int]]:
+        """For each code the indices of up to ``count`` segments that carry it, the nearest to its centre first.
+
+        ``vectors`` z' [M x d_s] with their ``codes`` [M]. With ``texts`` [M], no two of a code's samples read alike.
+        """
+        distances = (self.project(vectors) - self.codes[torch.from_numpy(codes)]).square().sum(dim=1).numpy()
+        samples: list[list[int]] = [[] for _ in range(self.size)]
+        seen: set[tuple[int, Hashable]] = set()
+        for index in np.argsort(distances, kind="stable").tolist():
+            code = int(codes[index])
+            label = (code, index if texts is None else texts[index])
+            if len(samples[code]) < count and label not in seen:
+                seen.add(label)
+                samples[code].append(index)
+        return samples
+
+    def save(self, folder: Path, report: Mapping[str, Any] | None = None) -> None:
+        """Write the two files into ``folder``, each whole or not at all, with ``report`` in place of its own if given."""
+        tensors = {"codes": self.codes, "corpus_mean": torch.from_numpy(self.corpus_mean)}
+        for name, network in (("encoder", self.encoder), ("decoder", self.decoder)):
+            tensors |= {f"{name}.{key}": value for key, value in network.state_dict().items()}
+        facts = {
+            "version": 1,
+            "size": self.size,
+            "width": self.width,
+            "embedder": dict(self.embedder),
+            "settings": self.settings.model_dump(mode="json"),
+            "report": dict(self.report if report is None else report),
+        }
+        write_atomic(folder / _TENSORS, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+        write_atomic(folder / _FACTS, to_json(facts))
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Codebook:
+        """Read a saved codebook; ``CirfError`` if the folder holds none or a damaged one."""
+        folder = Path(folder)
+        try:
+            facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            with safe_open(folder / _TENSORS, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            settings = recipe.Codebook.model_validate(facts["settings"])
+            codes = tensors["codes"]
+            return cls(
+                codes,
+                _network("encoder", tensors),
+                _network("decoder", tensors),
+                settings,
+                tensors["corpus_mean"].numpy(),
+                facts["embedder"],
+                facts["report"],
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise CirfError(f"{folder}: holds no codebook ({_TENSORS} and {_FACTS}); check codebook.reuse") from None
+        except (ValueError, SafetensorError, KeyError, RuntimeError, TypeError) as error:
+            raise CirfError(f"{folder}: the codebook is damaged ({type(error).__name__}); make it again") from error
+
+
+def train(
+    vectors: np.ndarray, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
+) -> tuple[Codebook, np.ndarray, dict[str, Any]]:
+    """Learn K codes of ``width`` from representations z' [M x d_s]: the codebook, the codes [M] of these, a report.
+
+    The codebook is not yet ``described``. The report: ``losses`` (each phase, one entry an epoch, means over segments of
+    sums over dimensions), ``segments``, ``usage`` [K], ``used`` (codes carried by any), ``perplexity`` of the usage
+    (K: even), ``column_imbalance`` of the last balanced assignment, ``disagreement`` (share of segments whose nearest
+    code is not the balanced one). Progress is kept in ``work/scratch``; see ``fit``. ``CirfError`` if the width is not
+    ``codebook.dimension``, there are fewer distinct segments than codes, or training diverges.
+    """
+    if section.dimension != "backbone" and section.dimension != width:
+        raise CirfError(
+            f"codebook.dimension is {section.dimension}, the backbone's embeddings are {width} wide; set it to backbone"
+        )
+    state = fit(vectors, width, section, seed, work, progress, device)
+    model = state.model.cpu().requires_grad_(False)
+    book = Codebook(
+        model.codes.detach().clone(), model.encoder, model.decoder, section, np.zeros(vectors.shape[1], np.float32), {}, {}
+    )
+    assignment = sinkhorn.assign(book.project(vectors), book.codes, section.sinkhorn)
+    codes = (assignment.codes if section.assign == "sinkhorn" else assignment.nearest).numpy()
+    report = {
+        "losses": state.losses,
+        "segments": len(codes),
+        **usage(codes, section.size),
+        "column_imbalance": assignment.column_imbalance,
+        "disagreement": assignment.disagreement,
+    }
+    return dataclasses.replace(book, report=report), codes, report
+
+
+def usage(codes: np.ndarray, size: int) -> dict[str, Any]:
+    """How evenly ``codes`` [n] use a codebook of ``size``: ``usage`` [K] counts, ``used`` codes, ``perplexity`` exp(entropy)."""
+    counts = np.bincount(codes, minlength=size)
+    shares = counts[counts > 0] / max(len(codes), 1)
+    perplexity = math.exp(-float((shares * np.log(shares)).sum())) if len(codes) else 0.0
+    return {"usage": counts.tolist(), "used": int((counts > 0).sum()), "perplexity": perplexity}
+
+
+def _network(name: str, tensors: Mapping[str, Tensor]) -> FeedForward:
+    hidden, inputs = tensors[f"{name}.first.weight"].shape
+    network = FeedForward(inputs, hidden, tensors[f"{name}.second.weight"].shape[0])
+    network.load_state_dict({key: tensors[f"{name}.{key}"] for key in network.state_dict()})
+    return network.requires_grad_(False)
+
+
+def _name(embedder: Mapping[str, str | None]) -> str:
+    revision = embedder.get("revision")
+    return f"{embedder.get('model')}" + (f" at {revision}" if revision else "")

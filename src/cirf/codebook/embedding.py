@@ -1,0 +1,147 @@
+"""Sentence embeddings of segments (paper eq. 4).
+
+    ["48/2 = 24 clips", "48+24 = 72 clips"]  ->  float32 [2 x 384]
+
+Each distinct text is embedded once. The distinct texts, in order of first appearance, are cut into chunks of fixed size,
+and a finished chunk is a file; which texts share a forward pass therefore never depends on where an earlier run stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.progress import Progress
+from cirf.store import hash_json, write_atomic
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+CHUNK = 512
+"""Texts a file of finished work."""
+
+
+class Embedder:
+    """A sentence embedding model in memory; ``embedder(texts)`` gives float32 [n x d_s]."""
+
+    def __init__(self, section: recipe.Embeddings, folder: Path | str, device: str) -> None:
+        """Load the model in ``folder``; ``CirfError`` if it holds none that sentence-transformers can read.
+
+        Weights are float32 on a CPU and keep their own number format elsewhere (an 8B model need not fit twice).
+        """
+        self._section = section
+        self._model = _load(section, folder, device)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of texts, in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
+        vectors = self._model.encode(list(texts), batch_size=self._section.batch_size, show_progress_bar=False)
+        found = np.asarray(vectors, dtype=np.float32).reshape(len(texts), -1)
+        bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
+        if len(bad):
+            text = texts[int(bad[0])][:60]
+            raise CirfError(
+                f"embeddings.model {self._section.model}: the vector of {text!r} is not finite; use another model or device"
+            )
+        return found
+
+
+def embed(
+    texts: Sequence[str], section: recipe.Embeddings, folder: Path | str, device: str, work: Path, progress: Progress
+) -> np.ndarray:
+    """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``.
+
+    ``folder`` holds the model that ``section.model`` names. ``work`` is a scratch folder of this call alone: finished
+    chunks lie in it, and the same call after a kill goes on from them with the same bytes as an unbroken run. The
+    model is not loaded when all is there. ``CirfError`` for a folder without a model, no texts, or vectors not finite.
+    """
+    if not texts:
+        raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
+    place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    distinct = list(place)
+    chunks = [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
+    how = {"model": section.model, "revision": section.revision, "max_length": section.max_length, "batch": section.batch_size}
+    keys = [hash_json({"how": how, "texts": chunk}) for chunk in chunks]
+    paths = [work / f"chunk-{number:06d}.safetensors" for number in range(len(chunks))]
+    vectors = [_read(path, key) for path, key in zip(paths, keys, strict=True)]
+    done = sum(len(chunk) for chunk, found in zip(chunks, vectors, strict=True) if found is not None)
+    if done < len(distinct):
+        embedder = Embedder(section, folder, device)
+        with progress.task("embedding", total=len(distinct), unit="segments", done=done) as advance:
+            for number, chunk in enumerate(chunks):
+                if vectors[number] is None:
+                    vectors[number] = made = embedder(chunk)
+                    write_atomic(paths[number], save({"vectors": made}, metadata={"key": keys[number]}))
+                    advance(len(chunk))
+    rows = np.array([place[text] for text in texts])
+    found: np.ndarray = np.concatenate([chunk for chunk in vectors if chunk is not None])[rows]
+    return found
+
+
+def embed_once(texts: Sequence[str], section: recipe.Embeddings, folder: Path | str, device: str) -> np.ndarray:
+    """Embed a few texts with nothing kept: float32 [n x d_s]. ``CirfError`` as ``embed``."""
+    return Embedder(section, folder, device)(texts)
+
+
+def _read(path: Path, key: str) -> np.ndarray | None:
+    """A finished chunk, or ``None`` if there is none, or one of other texts or another model."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            if (file.metadata() or {}).get("key") != key:
+                return None
+            vectors: np.ndarray = file.get_tensor("vectors")
+            return vectors
+    except (FileNotFoundError, SafetensorError):
+        return None
+
+
+def _load(section: recipe.Embeddings, folder: Path | str, device: str) -> SentenceTransformer:
+    folder = Path(folder)
+    if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
+        raise CirfError(f"embeddings.model {section.model}: no sentence embedding model in {folder}; check the name or path")
+    with _quiet():
+        from sentence_transformers import SentenceTransformer
+
+        try:
+            model = SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                model_kwargs={"dtype": "float32" if device == "cpu" else "auto"},
+            )
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise CirfError(f"embeddings.model {section.model}: cannot load a model from {folder} ({reason})") from error
+    if section.max_length is not None:
+        limit = model.max_seq_length
+        model.max_seq_length = section.max_length if limit is None else min(section.max_length, limit)
+    return model.eval()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars and no chatter of the libraries below; their errors still come through."""
+    import logging
+
+    from transformers.utils import logging as chatter
+
+    shown, level = chatter.is_progress_bar_enabled(), chatter.get_verbosity()
+    log = logging.getLogger("sentence_transformers")
+    before = log.level
+    chatter.disable_progress_bar()  # type: ignore[no-untyped-call]
+    chatter.set_verbosity(logging.ERROR)
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        chatter.set_verbosity(level)
+        if shown:
+            chatter.enable_progress_bar()  # type: ignore[no-untyped-call]

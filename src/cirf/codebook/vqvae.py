@@ -1,0 +1,93 @@
+"""The VQ-VAE: encoder, decoder, codes, and the loss that trains them (paper 3.2, eq. 12).
+
+Shapes: M segments, K codes, d_s width of a sentence embedding, d_e width of a code (the backbone's embedding width).
+
+    z' [b x d_s] --F_enc--> x [b x d_e] --code a--> q = e_a [b x d_e] --F_dec--> z^ [b x d_s]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Gradient = Literal["straight_through", "decoder_only"]
+
+
+class FeedForward(nn.Module):
+    """The paper's two-layer network with tanh: Linear(in, hidden), tanh, Linear(hidden, out).
+
+    First weights come from ``generator`` alone (uniform within 1/sqrt(fan-in), PyTorch's own range for a linear layer).
+    """
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, generator: torch.Generator | None = None) -> None:
+        """Build the network; without a generator the weights are left unset, to be loaded."""
+        super().__init__()
+        self.first = nn.Linear(inputs, hidden, device="meta").to_empty(device="cpu")
+        self.second = nn.Linear(hidden, outputs, device="meta").to_empty(device="cpu")
+        if generator is not None:
+            for layer in (self.first, self.second):
+                bound = layer.in_features**-0.5
+                for parameter in (layer.weight, layer.bias):
+                    nn.init.uniform_(parameter, -bound, bound, generator=generator)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[n x in] -> [n x out]."""
+        found: Tensor = self.second(torch.tanh(self.first(inputs)))
+        return found
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The three terms of eq. 12, each summed over dimensions and averaged over the batch's segments."""
+
+    reconstruction: Tensor
+    codebook: Tensor
+    commitment: Tensor
+
+    def total(self, beta: float) -> Tensor:
+        """What is minimised; ``beta`` weighs the commitment."""
+        return self.reconstruction + self.codebook + beta * self.commitment
+
+
+class VQVAE(nn.Module):
+    """Encoder d_s -> d_e, its mirror image as decoder, and K codes [K x d_e] (zeros until they are initialised)."""
+
+    def __init__(self, inputs: int, hidden: int, width: int, size: int, generator: torch.Generator | None = None) -> None:
+        """Build it with first weights from ``generator``."""
+        super().__init__()
+        self.encoder = FeedForward(inputs, hidden, width, generator)
+        self.decoder = FeedForward(width, hidden, inputs, generator)
+        self.codes = nn.Parameter(torch.zeros(size, width))
+
+    def reconstruction(self, batch: Tensor) -> Tensor:
+        """The autoencoder's loss on z' [b x d_s], before there are codes: squared error, summed over dimensions, mean of b."""
+        return _squared_error(self.decoder(self.encoder(batch)), batch)
+
+    def losses(self, batch: Tensor, assigned: Tensor, gradient: Gradient) -> Losses:
+        """Eq. 12 for z' [b x d_s] with codes ``assigned`` [b].
+
+        The codebook term moves codes alone and the commitment term the encoder alone. The reconstruction moves the
+        decoder, and with ``straight_through`` the encoder too, as if quantising were the identity (van den Oord et al.,
+        2017); with ``decoder_only`` nothing else. It never moves codes.
+        """
+        x = self.encoder(batch)
+        q = self.codes[assigned]
+        seen = x + (q - x).detach() if gradient == "straight_through" else q.detach()
+        return Losses(_squared_error(self.decoder(seen), batch), _squared_error(q, x.detach()), _squared_error(x, q.detach()))
+
+
+@torch.no_grad()
+def project(encoder: FeedForward, vectors: Tensor, chunk: int = 8192) -> Tensor:
+    """x = F_enc(z') [M x d_e] of all z' [M x d_s], a chunk at a time, on the encoder's device."""
+    weight = encoder.second.weight
+    found = torch.empty(len(vectors), weight.shape[0], dtype=weight.dtype, device=weight.device)
+    for start in range(0, len(vectors), chunk):
+        found[start : start + chunk] = encoder(vectors[start : start + chunk].to(weight.device, weight.dtype))
+    return found
+
+
+def _squared_error(found: Tensor, wanted: Tensor) -> Tensor:
+    return (found - wanted).square().sum(dim=1).mean()

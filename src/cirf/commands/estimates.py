@@ -1,0 +1,127 @@
+"""``cirf run --dry-run``: what a run would do, and about how many tokens, how much memory and disk it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.methods import get
+
+if TYPE_CHECKING:
+    from cirf.recipe import Recipe
+    from cirf.stages.context import Context
+
+GIB = 2**30
+
+
+def estimate(context: Context) -> dict[str, Any]:
+    """Stages with their state, and for each trained method its rows, tokens, memory and disk.
+
+    Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
+    Memory is weights + gradients + Adam's two moments (+ a float32 logit row a target token and about 34 bytes a token,
+    layer and unit of width for activations), an estimate to plan by and not a promise.
+    """
+    from cirf.lm import backbone
+    from cirf.rationales.collect import collect
+    from cirf.rationales.results import write_results
+    from cirf.rationales.segmentation import cut
+    from cirf.records import Example, Trace
+    from cirf.run import plans
+    from cirf.tasks.load import load_problems
+
+    recipe = context.recipe
+    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans(context)]
+    problems = load_problems(recipe.problems, recipe.seed)
+    made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
+    made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
+    if not any(get(name, recipe).trained for name in recipe.methods):
+        return made
+    collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks)
+    pieces = cut(collected.rationales, recipe.segments, problems.train)
+    steps = pieces.steps
+    results = write_results(pieces.annotated, problems.train, context.tasks, recipe.results, recipe.problems.data)
+    by_id = {problem.id: problem for problem in problems.train}
+    from cirf.assets import resolve
+
+    source = resolve(recipe.backbone.model, context.progress)
+    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
+    sizes = parameter_count(source, recipe)
+    names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
+    tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
+    made["segments"] = {"rows": len(steps), "steps": sum(len(row.segments) for row in steps)}
+    made["methods"] = {}
+    for name in recipe.methods:
+        method = get(name, recipe)
+        if not method.trained:
+            continue
+        prompt_tokens = target_tokens = longest = 0
+        for row, found in zip(steps, results, strict=True):
+            problem = by_id[row.problem]
+            codes = tuple(position % recipe.codebook.size for position in range(len(row.segments)))
+            example = Example(problem, row.segments, Trace(row.problem, row.sample, codes, found, problem.answer))
+            prompt = backbone.prompt_text(tokenizer, method.prompt(problem, context.tasks[problem.task]))
+            asked = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+            written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + 1
+            prompt_tokens, target_tokens, longest = prompt_tokens + asked, target_tokens + written, max(longest, asked + written)
+        override = recipe.finetune.overrides.get(name)
+        epochs = (override.epochs if override else None) or recipe.finetune.epochs
+        made["methods"][name] = {
+            "rows": len(steps),
+            "updates": int(-(-len(steps) // (recipe.finetune.batch_size * recipe.finetune.accumulation)) * epochs),
+            "tokens_trained": int((prompt_tokens + target_tokens) * epochs),
+            "target_tokens_mean": round(target_tokens / max(1, len(steps)), 1),
+            "memory_gib": round(_memory(recipe, sizes, longest) / GIB, 1),
+            "disk_gib": round(_disk(recipe, sizes) / GIB, 1),
+        }
+    return made
+
+
+def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
+    """Parameters, layers and width of a model, from its configuration alone."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    linear = sum(
+        module.in_features + module.out_features
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and "lm_head" not in name
+    )
+    text = config.get_text_config()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": count, "lora_per_rank": linear, "layers": text.num_hidden_layers, "width": text.hidden_size}
+
+
+def _memory(recipe: Recipe, sizes: dict[str, int], longest: int) -> float:
+    tokens = recipe.finetune.batch_size * longest
+    activations = 34.0 * tokens * sizes["layers"] * sizes["width"]
+    if recipe.finetune.gradient_checkpointing:
+        activations /= sizes["layers"] ** 0.5
+    if recipe.finetune.adaptation == "full":
+        return 16.0 * sizes["parameters"] + 2.0 * sizes["parameters"] * recipe.finetune.bf16 + activations
+    return 2.0 * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * recipe.finetune.lora.rank + activations
+
+
+def _disk(recipe: Recipe, sizes: dict[str, int]) -> float:
+    saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
+    trained = sizes["parameters"] if recipe.finetune.adaptation == "full" else sizes["lora_per_rank"] * recipe.finetune.lora.rank
+    return saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
+
+
+def print_estimate(made: dict[str, Any]) -> None:
+    """The estimate for people."""
+    words = {"done": "done", "part": "goes on", "stale": "again", "open": "to do"}
+    for row in made["stages"]:
+        print(f"{row['stage']:28} {words[row['state']]}")
+    tests = ", ".join(f"{name} {count:,}" for name, count in made["problems"]["test"].items())
+    print(f"problems: {made['problems']['train']:,} to train on, {made['problems']['validation']:,} held out; test: {tests}")
+    for name, row in made.get("methods", {}).items():
+        print(
+            f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates,"
+            f" {row['target_tokens_mean']} tokens a target; about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
+        )
+    if "methods" not in made:
+        print(json.dumps({"trained": []}))

@@ -1,0 +1,150 @@
+"""``run``, ``quickstart``, ``status`` and ``report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+from cirf.progress import for_terminal
+from cirf.recipe import Recipe
+from cirf.recipe_io import load
+
+if TYPE_CHECKING:
+    from cirf.stages.context import Context
+
+
+def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
+    """Read the recipe, apply what the command line says, and open the run's folder."""
+    from cirf.methods import get
+    from cirf.stages.context import Context
+    from cirf.store import RunFolder
+
+    recipe = limited(with_data(load(name, sets), data), limit)
+    for method in recipe.methods:
+        get(method, recipe)  # a name that is no method's is said before any work
+    context = Context(recipe, RunFolder(out or Path("runs") / recipe.name), for_terminal(quiet))
+    _ = context.tasks  # likewise a task's
+    if recipe.backbone.threads:
+        import torch
+
+        torch.set_num_threads(recipe.backbone.threads)
+    return context
+
+
+def with_data(recipe: Recipe, data: Path | None) -> Recipe:
+    """The recipe with the mirror folder of ``--data``; ``CirfError`` if there is no such folder."""
+    if data is None:
+        return recipe
+    if not data.is_dir():
+        raise CirfError(f"--data {data}: no such folder")
+    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"data": str(data)})})
+
+
+def limited(recipe: Recipe, limit: int | None) -> Recipe:
+    """The recipe with at most ``limit`` training and test problems a task."""
+    if limit is None:
+        return recipe
+    tasks = tuple(
+        entry.model_copy(update={"train": min(entry.train or limit, limit), "test": min(entry.test or limit, limit)})
+        for entry in recipe.problems.tasks
+    )
+    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks})})
+
+
+def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
+    """Bring the run up to date, write its report and print the table."""
+    from cirf.distributed import is_main
+    from cirf.run import execute
+
+    execute(context, until, say)
+    if until is None and is_main():
+        write_report(context.folder.root, as_json)
+
+
+def write_report(folder: Path, as_json: bool) -> None:
+    """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
+    from cirf.report.collect import collect
+    from cirf.report.page import render
+    from cirf.store import to_json, write_atomic
+
+    open_run(folder)
+    data = collect(folder)
+    write_atomic(folder / "report.json", to_json(data))
+    write_atomic(folder / "report.html", render(data))
+    if as_json:
+        sys.stdout.write(to_json(data))
+        return
+    print_table(data)
+    print(f"report: {folder / 'report.html'}")
+
+
+def print_table(data: dict[str, Any]) -> None:
+    """The methods as a table on standard output."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("method")
+    for title in ("accuracy", "95 % interval", "n", "tokens", "latency mean", "p50", "p95", "truncated", "unparsed"):
+        table.add_column(title, justify="right")
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f} s"
+
+    for name, row in data["methods"].items():
+        low, high = row["interval"]
+        table.add_row(
+            name,
+            f"{row['accuracy']:.1%}",
+            f"{low:.1%} to {high:.1%}",
+            f"{row['n']:,}",
+            f"{row['tokens']:.1f}",
+            *(seconds(row[f"latency_{part}_s"]) for part in ("mean", "p50", "p95")),
+            f"{row['truncated']:.1%}",
+            f"{row['unparsed']:.1%}",
+        )
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def open_run(folder: Path) -> Recipe:
+    """The recipe of a run's folder; ``CirfError`` if it is no such folder."""
+    path = folder / "recipe.yaml"
+    if not path.is_file():
+        raise CirfError(f"{folder}: not a run's folder (it holds no recipe.yaml)")
+    return load(str(path))
+
+
+def status(folder: Path, as_json: bool) -> None:
+    """A line a stage: how it stands, its rows, its time."""
+    from cirf.run import plans
+    from cirf.stages.context import Context
+    from cirf.store import RunFolder
+
+    context = Context(open_run(folder), RunFolder(folder))
+    rows = [context.folder.standing(plan) for plan in plans(context)]
+    if as_json:
+        print(json.dumps([{"stage": row.name, "state": row.state, "rows": row.rows, "seconds": row.seconds} for row in rows], indent=2))
+        return
+    words = {"done": "done", "part": "begun: goes on", "stale": "out of date: again", "open": "to do"}
+    for row in rows:
+        size = "" if row.rows is None else f"{row.rows:,} rows"
+        seconds = "" if row.seconds is None else f"{row.seconds:,.1f} s"
+        print(f"{row.name:28} {words[row.state]:20} {size:>14} {seconds:>12}")
+    again = [row.name for row in rows if row.state != "done"]
+    print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
+
+
+def dry(context: Context, as_json: bool) -> None:
+    """Say what a run would do, with tokens, memory and disk."""
+    from cirf.commands.estimates import estimate, print_estimate
+
+    made = estimate(context)
+    if as_json:
+        print(json.dumps(made, indent=2, ensure_ascii=False))
+    else:
+        print_estimate(made)

@@ -1,0 +1,42 @@
+"""Several processes under ``accelerate launch``: who writes, and who waits. With one process every call is free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+
+def world_size() -> int:
+    """How many processes share the run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _state() -> Any:
+    from accelerate import PartialState
+
+    # The others wait while the main process embeds or evaluates, which may take hours.
+    return PartialState(timeout=timedelta(days=2))
+
+
+def barrier() -> None:
+    """Wait for all processes."""
+    if world_size() > 1:
+        _state().wait_for_everyone()
+
+
+@contextmanager
+def first_on_main() -> Iterator[None]:
+    """Run a block on the main process first and on the others after it is done."""
+    if world_size() == 1:
+        yield
+        return
+    with _state().main_process_first():
+        yield

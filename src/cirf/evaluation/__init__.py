@@ -1,0 +1,1 @@
+"""Accuracy, latency and the statistics that say which differences mean something."""

@@ -1,0 +1,265 @@
+"""Accuracy: every method answers the same questions, and every number can be found again from the rows.
+
+One row a question and run, ``<task>.jsonl``::
+
+    {"id": "test-3", "run": 0, "prompt": "Natalia ...", "output": "<cirf><cirf_016>48<cirf_023>72</cirf>72",
+     "trace": "<cirf_016>48<cirf_023>72", "answer": "72", "parsed": "72", "gold": "72", "correct": true,
+     "tokens": 9, "truncated": false, "unparsed": false}
+
+The answer is never within reach of a method: it sees a copy of the problem with answer and rationale taken out, and so
+does the parser. Only the comparison of the parsed answer with the right one sees both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cirf.errors import CirfError
+from cirf.evaluation.statistics import Comparison, Interval, compare, mean, wilson
+from cirf.progress import Progress
+from cirf.recipe import Evaluate
+from cirf.records import Problem
+from cirf.store import RowLog, read_rows, to_json, write_atomic, write_rows
+
+if TYPE_CHECKING:
+    from cirf.methods.method import Method
+    from cirf.tasks.task import Task
+
+Row = dict[str, Any]
+
+
+class Output(Protocol):
+    """What a model wrote: ``tokens`` counts the generated ids with the end token, ``truncated`` if the cap cut it."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def truncated(self) -> bool: ...
+
+
+Generate = Callable[[list[str], int, int], Sequence[Output]]
+"""Rendered prompts, cap in tokens and number of the run to one output a prompt, in order. It must depend on nothing but
+its arguments (a sampling one seeds itself by the run and the prompts), or a resumed evaluation would differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The numbers of one task, or of all of them.
+
+    ``accuracy``, ``truncated`` and ``unparsed`` are shares over all rows, ``n`` counts distinct questions,
+    ``interval`` is Wilson's for ``n`` questions (runs repeat questions, they add none), ``tokens`` is the mean number
+    of generated tokens with the end token, ``runs`` the accuracy of every run.
+    """
+
+    accuracy: float
+    n: int
+    interval: Interval
+    tokens: float
+    truncated: float
+    unparsed: float
+    runs: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; ``runs`` only where there were several, ``accuracy`` being their mean."""
+        row = {**dataclasses.asdict(self), "interval": list(self.interval), "runs": list(self.runs)}
+        if len(self.runs) == 1:
+            del row["runs"]
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """``overall`` pools the questions of all tasks; ``mean_of_tasks`` weighs each task alike."""
+
+    overall: Score
+    tasks: Mapping[str, Score]
+
+    @property
+    def mean_of_tasks(self) -> float:
+        """Mean of the tasks' accuracies, the paper's average."""
+        return mean([score.accuracy for score in self.tasks.values()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        tasks = {name: score.to_dict() for name, score in self.tasks.items()}
+        return {"overall": self.overall.to_dict(), "mean_of_tasks": self.mean_of_tasks, "tasks": tasks}
+
+
+def hide(problem: Problem) -> Problem:
+    """A copy without answer and rationale: what a prompt may be made from and an output be read with."""
+    return dataclasses.replace(problem, answer="", rationale=None)
+
+
+def evaluate(
+    method: Method,
+    tasks: Mapping[str, Task],
+    test: Mapping[str, Sequence[Problem]],
+    generate: Generate,
+    render_prompt: Callable[[str], str],
+    section: Evaluate,
+    work: Path,
+    progress: Progress,
+) -> Scores:
+    """Ask every test problem and score the answers; write ``work/<task>.jsonl`` and ``work/scores.json``.
+
+    Args:
+        method: builds the user's turn and reads the output.
+        tasks: task of each table name in ``test``.
+        test: problems by table name; a name without problems is left out.
+        generate: the model, see `Generate`.
+        render_prompt: the chat template around a user's turn.
+        section: batch size, runs (a greedy evaluation has one, for all would be alike) and caps.
+        work: folder of the results; rows of an unfinished task are kept in its ``scratch``.
+        progress: bars.
+
+    Problems are decoded in fixed batches of like prompt length, whose make-up does not depend on what is already done;
+    a killed evaluation goes on at the first batch that is not whole and ends with the same bytes.
+
+    Raises:
+        CirfError: no problems, a duplicate id, a task name that cannot name a file, or a folder with rows of others.
+    """
+    wanted = {name: list(problems) for name, problems in test.items() if problems}
+    if not wanted:
+        raise CirfError("there is no test problem to evaluate on; raise problems.tasks.test or check the data")
+    runs = section.runs if section.temperature > 0 else 1
+    rows = {}
+    for name, problems in wanted.items():
+        one = _Table(name, tasks[name], problems, method, render_prompt, section, runs, work)
+        rows[name] = one.fill(generate, progress)
+    scores = scores_from_rows(rows)
+    head = {"method": method.name, "trained": method.trained}
+    write_atomic(work / "scores.json", to_json({**head, **scores.to_dict()}))
+    shutil.rmtree(work / "scratch", ignore_errors=True)
+    return scores
+
+
+class _Table:
+    """The rows of one task: what they must be, and which are there."""
+
+    def __init__(
+        self,
+        name: str,
+        task: Task,
+        problems: list[Problem],
+        method: Method,
+        render_prompt: Callable[[str], str],
+        section: Evaluate,
+        runs: int,
+        work: Path,
+    ) -> None:
+        if not name or name in (".", "..") or set(name) & set("/\\\0"):
+            raise CirfError(f"task {name!r}: the name must be able to name a file; set problems.tasks.name")
+        if len({problem.id for problem in problems}) < len(problems):
+            twice = next(p.id for i, p in enumerate(problems) if any(p.id == q.id for q in problems[:i]))
+            raise CirfError(f"task {name}: two test problems have the id {twice!r}; give each its own")
+        self.name, self.task, self.problems, self.method = name, task, problems, method
+        self.cap = method.cap(task, section)
+        self.prompts = [method.prompt(hide(problem), task) for problem in problems]
+        self.rendered = [render_prompt(prompt) for prompt in self.prompts]
+        self.batch_size, self.runs, self.work = section.batch_size, runs, work
+        self.keys = [(run, problem.id) for run in range(runs) for problem in problems]
+
+    def batches(self) -> Iterator[tuple[int, list[int]]]:
+        """Run and problem indices of every batch, problems of like prompt length together."""
+        order = sorted(range(len(self.problems)), key=lambda i: (len(self.rendered[i]), i))
+        for run in range(self.runs):
+            for start in range(0, len(order), self.batch_size):
+                yield run, order[start : start + self.batch_size]
+
+    def fill(self, generate: Generate, progress: Progress) -> list[Row]:
+        """All rows, by run and then in the order of the problems; generates only those that are missing."""
+        final = self.work / f"{self.name}.jsonl"
+        if final.exists():
+            rows = self.known(read_rows(final), final)
+            if all(key in rows for key in self.keys):
+                return [rows[key] for key in self.keys]
+        log = RowLog(self.work / "scratch" / f"{self.name}.jsonl")
+        rows = self.known(log.rows(), log.path)
+        batches = [(run, batch) for run, batch in self.batches() if not all((run, self.problems[i].id) in rows for i in batch)]
+        missing = sum(len(batch) for _, batch in batches)
+        label = f"{self.method.name} on {self.name}"
+        with progress.task(label, len(self.keys), "problems", len(self.keys) - missing) as advance:
+            for run, batch in batches:
+                outputs = generate([self.rendered[i] for i in batch], self.cap, run)
+                fresh = [self.row(i, run, output) for i, output in zip(batch, outputs, strict=True)]
+                log.append(*fresh)
+                rows.update({(run, row["id"]): row for row in fresh})
+                advance(len(batch))
+        ordered = [rows[key] for key in self.keys]
+        write_rows(final, ordered)
+        return ordered
+
+    def known(self, rows: Sequence[Row], path: Path) -> dict[tuple[int, str], Row]:
+        """Rows of an earlier try, after a look whether they answer these very questions."""
+        prompts = {problem.id: prompt for problem, prompt in zip(self.problems, self.prompts, strict=True)}
+        for row in rows:
+            if prompts.get(row.get("id", "")) != row.get("prompt") or row.get("run", -1) not in range(self.runs):
+                raise CirfError(f"{path}: holds rows of another evaluation (id {row.get('id')!r}); remove the folder")
+        return {(row["run"], row["id"]): row for row in rows}
+
+    def row(self, index: int, run: int, output: Output) -> Row:
+        problem = self.problems[index]
+        trace, answer = self.method.read(output.text)
+        parsed = self.task.parse(answer, hide(problem))
+        return {
+            "id": problem.id,
+            "run": run,
+            "prompt": self.prompts[index],
+            "output": output.text,
+            "trace": trace,
+            "answer": answer,
+            "parsed": parsed,
+            "gold": problem.answer,
+            "correct": parsed is not None and self.task.equal(parsed, problem),
+            "tokens": output.tokens,
+            "truncated": output.truncated,
+            "unparsed": parsed is None,
+        }
+
+
+def scores_from_rows(rows: Mapping[str, Sequence[Row]]) -> Scores:
+    """The scores that the rows of each task add up to. ``ValueError`` if a task has no rows."""
+    tasks = {name: score(table) for name, table in rows.items()}
+    pooled = [{**row, "id": f"{name}/{row['id']}"} for name, table in rows.items() for row in table]
+    return Scores(score(pooled), tasks)
+
+
+def score(rows: Sequence[Row]) -> Score:
+    """One `Score` of some rows. ``ValueError`` if there are none."""
+    accuracy = mean([row["correct"] for row in rows])
+    n = len({row["id"] for row in rows})
+    runs = sorted({row["run"] for row in rows})
+    return Score(
+        accuracy=accuracy,
+        n=n,
+        interval=wilson(min(accuracy * n, n), n),
+        tokens=mean([row["tokens"] for row in rows]),
+        truncated=mean([row["truncated"] for row in rows]),
+        unparsed=mean([row["unparsed"] for row in rows]),
+        runs=tuple(mean([row["correct"] for row in rows if row["run"] == run]) for run in runs),
+    )
+
+
+def solved(rows: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    """How often each item was solved, 0 to 1, keyed ``task/id``: what `statistics.compare` takes."""
+    runs: dict[str, list[float]] = {}
+    for name, table in rows.items():
+        for row in table:
+            runs.setdefault(f"{name}/{row['id']}", []).append(row["correct"])
+    return {item: mean(values) for item, values in runs.items()}
+
+
+def compare_rows(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Comparison | None:
+    """Two methods on the items that both answered; ``None`` if there is none."""
+    ours, theirs = solved(first), solved(second)
+    shared = ours.keys() & theirs.keys()
+    if not shared:
+        return None
+    return compare({item: ours[item] for item in shared}, {item: theirs[item] for item in shared})

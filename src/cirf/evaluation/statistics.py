@@ -1,0 +1,157 @@
+"""Small statistics, spelled out: intervals of shares, percentiles, and whether two methods differ on the same questions.
+
+A worked example::
+
+    wilson(45, 60)                                  -> Interval(0.6277..., 0.8422...)
+    percentile([1.0, 2.0, 4.0], 50)                 -> 2.0
+    compare({"a": 1, "b": 0}, {"a": 1, "b": 1})     -> Comparison(n=2, difference=-0.5, ..., p=1.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Z95 = 1.959963984540054
+"""The 97.5 % point of the normal distribution: two-sided 95 %."""
+
+NOISE = 0.05
+"""A p-value from here on is called noise."""
+
+
+class Interval(NamedTuple):
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+
+class Comparison(NamedTuple):
+    """Two methods on the same ``n`` items. ``difference`` is first minus second, as a share, with its 95 % interval.
+
+    ``wins`` and ``losses`` count the items that only the first, only the second solved (better, worse where an item
+    was run several times). ``test`` names what ``p`` was found by: ``mcnemar`` (exact) or ``paired-z``.
+    """
+
+    n: int
+    difference: float
+    interval: Interval
+    wins: int
+    losses: int
+    p: float
+    test: str
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference stands out of the noise at the 5 % level."""
+        return self.p < NOISE
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with ``significant`` and the sentence of `describe_difference`."""
+        row = {**self._asdict(), "interval": list(self.interval)}
+        return {**row, "significant": self.significant, "sentence": describe_difference(self)}
+
+
+def wilson(successes: float, n: int) -> Interval:
+    """Wilson's score interval (95 %) of a share.
+
+    ``successes`` may be fractional, the mean over several runs of the same ``n`` items. Without items nothing is
+    known: ``(0, 1)``. Raises ``ValueError`` if ``successes`` is outside ``[0, n]``. Source: Wilson 1927.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}")
+    if n == 0:
+        return Interval(0.0, 1.0)
+    share, z2 = successes / n, Z95**2
+    middle = share + z2 / (2 * n)
+    spread = Z95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    scale = 1 + z2 / n
+    low = 0.0 if successes == 0 else max(0.0, (middle - spread) / scale)
+    high = 1.0 if successes == n else min(1.0, (middle + spread) / scale)
+    return Interval(low, high)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, free of the order of summation; ``ValueError`` on nothing."""
+    if not values:
+        raise ValueError("the mean of nothing")
+    return math.fsum(values) / len(values)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value below which ``percent`` % lie, by linear interpolation between the two closest ranks.
+
+    With the values sorted as ``v[0..n-1]`` the rank is ``h = (n - 1) * percent / 100`` and the result
+    ``v[floor h] + (h - floor h) * (v[floor h + 1] - v[floor h])``: Hyndman and Fan's type 7, numpy's default.
+    Raises ``ValueError`` on no values or a percent outside 0..100.
+    """
+    if not values:
+        raise ValueError("a percentile of nothing")
+    if not 0 <= percent <= 100:
+        raise ValueError(f"percent {percent} is outside 0..100")
+    ordered = sorted(values)
+    rank = (len(ordered) - 1) * percent / 100
+    below = math.floor(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
+
+
+def mcnemar(wins: int, losses: int) -> float:
+    """Exact two-sided p-value of McNemar's test: under the null each discordant item falls to either side with 1/2.
+
+    Twice the smaller tail of Binomial(wins + losses, 1/2), at most 1.
+    """
+    n, k = wins + losses, min(wins, losses)
+    tail = sum(math.comb(n, i) for i in range(k + 1))
+    return min(1.0, float((2 * tail) / 2**n))
+
+
+def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
+    """Compare two methods item by item.
+
+    Each mapping goes from an item's id to how often it was solved, 0 to 1 (the mean over runs); the ids must be the
+    same, else ``ValueError``. Where all values are 0 or 1 the p-value is McNemar's exact one and the interval Agresti
+    and Min's (2005: half an item added to each cell); otherwise both come from the normal approximation of the mean
+    of the paired differences.
+    """
+    if first.keys() != second.keys():
+        raise ValueError("the two methods answered different items")
+    if not first:
+        raise ValueError("a comparison of nothing")
+    gaps = [first[item] - second[item] for item in sorted(first)]
+    n = len(gaps)
+    wins, losses = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    if all(value in (0, 1) for value in (*first.values(), *second.values())):
+        interval = _agresti_min(wins, losses, n)
+        return Comparison(n, (wins - losses) / n, interval, wins, losses, mcnemar(wins, losses), "mcnemar")
+    centre = mean(gaps)
+    error = math.sqrt(math.fsum((gap - centre) ** 2 for gap in gaps) / max(1, n - 1) / n)
+    p = math.erfc(abs(centre) / error / math.sqrt(2)) if error else float(centre == 0)
+    return Comparison(n, centre, _clip(centre, Z95 * error), wins, losses, p, "paired-z")
+
+
+def _agresti_min(wins: int, losses: int, n: int) -> Interval:
+    b, c, total = wins + 0.5, losses + 0.5, n + 2
+    return _clip((b - c) / total, Z95 * math.sqrt(b + c - (b - c) ** 2 / total) / total)
+
+
+def _clip(centre: float, spread: float) -> Interval:
+    return Interval(max(-1.0, centre - spread), min(1.0, centre + spread))
+
+
+def describe_difference(comparison: Comparison, first: str = "the first", second: str = "the second") -> str:
+    """One honest sentence about a comparison: how large the difference is, and whether it is more than noise."""
+    points = 100 * comparison.difference
+    low, high = (100 * bound for bound in comparison.interval)
+    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_text(comparison.p)}"
+    if comparison.wins == comparison.losses == 0:
+        return f"{first} and {second} solve exactly the same {comparison.n} items"
+    if not comparison.significant:
+        return f"the difference between {first} and {second}, {points:+.1f} points, is inside the noise ({span})"
+    word = "above" if points > 0 else "below"
+    return f"{first} is {abs(points):.1f} points {word} {second} ({span})"
+
+
+def _p_text(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"

@@ -1,0 +1,1 @@
+"""The language model: loading it, giving it functional tokens, training it, and letting it answer."""

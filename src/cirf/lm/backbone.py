@@ -1,0 +1,170 @@
+"""Loading the language model and its tokenizer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
+from cirf.progress import SILENT, Progress
+
+__all__ = [
+    "embedding_width",
+    "end_token",
+    "load_config",
+    "load_model",
+    "load_tokenizer",
+    "locate",
+    "pick_device",
+    "prompt_text",
+    "sanitise",
+]
+
+_ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cirf env`)"
+
+
+def locate(model: str, progress: Progress = SILENT) -> str:
+    """Where a recipe's model is: a folder for ``bundled:`` names (fetched if need be), a folder or hub id as given."""
+    from cirf.assets import resolve
+
+    return str(resolve(model, progress))
+
+
+def pick_device(wanted: str) -> str:
+    """A torch device: ``auto`` takes cuda, then mps, then cpu. ``CirfError`` if the one asked for is not there."""
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        kind = torch.device(wanted).type
+    except RuntimeError:
+        raise CirfError(f"backbone.device: {wanted!r} is not a device; use auto, cpu, cuda or mps") from None
+    if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
+        raise CirfError(f"backbone.device: this machine has no {kind} device; use auto or cpu")
+    return wanted
+
+
+def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -> Any:
+    """The tokenizer of a model, its chat template settled (see ``settle_template``).
+
+    Raises:
+        CirfError: nothing there, or nothing that can be read as a tokenizer.
+    """
+    from transformers import AutoTokenizer
+
+    section = section or recipe.Backbone()
+    with _explained(source, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(str(source), **_where(source, section))
+    settle_template(tokenizer, section.empty_system)
+    return tokenizer
+
+
+def load_config(source: str | Path, section: recipe.Backbone) -> Any:
+    """The configuration of a model. ``CirfError`` if there is none."""
+    from transformers import AutoConfig
+
+    with _explained(source, "model"):
+        return AutoConfig.from_pretrained(str(source), **_where(source, section))
+
+
+def embedding_width(source: str | Path, section: recipe.Backbone) -> int:
+    """Width d of the model's input embeddings, read from its configuration. ``CirfError`` if it names none."""
+    config = load_config(source, section).get_text_config(decoder=True)
+    for name in ("word_embed_proj_dim", "embedding_size", "hidden_size"):  # the first two: models that project afterwards
+        width = getattr(config, name, None)
+        if width:
+            return int(width)
+    raise CirfError(f"{source}: the configuration does not say how wide the embeddings are; use another model")
+
+
+def load_model(
+    source: str | Path, section: recipe.Backbone, training: Literal["full", "lora"] | None = None, device: str | None = None
+) -> Any:
+    """The causal language model, in evaluation mode, on its device.
+
+    Args:
+        source: folder or hub id.
+        section: number format, device, attention kernel, threads, and what the model must look like.
+        training: ``full``: float32 master weights; ``lora`` or ``None``: the recipe's number format.
+        device: a torch device; ``None``: the recipe's.
+
+    Raises:
+        CirfError: no such model, weights that are not safetensors, another architecture than the recipe demands, or
+            no memory for it.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if section.threads is not None:
+        torch.set_num_threads(section.threads)
+    config = load_config(source, section)
+    check_architecture(config, section.architecture, source)
+    attention = {} if section.attention == "auto" else {"attn_implementation": section.attention}
+    dtype = torch.float32 if training == "full" else getattr(torch, section.dtype)
+    with _explained(source, "model"), without_bars():
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            str(source), config=config, dtype=dtype, use_safetensors=True, **attention, **_where(source, section)
+        )
+    target = device or pick_device(section.device)
+    try:
+        model.to(target)
+    except torch.OutOfMemoryError:
+        raise CirfError(f"{source}: too big for the memory of {target}; use a smaller model or device: cpu") from None
+    return model.eval()
+
+
+def check_architecture(config: Any, wanted: recipe.Architecture, source: str | Path) -> None:
+    """``CirfError`` where width, layers or heads are not what the recipe says."""
+    text = config.get_text_config(decoder=True)
+    for key, attribute in (("hidden_size", "hidden_size"), ("layers", "num_hidden_layers"), ("heads", "num_attention_heads")):
+        expected, found = getattr(wanted, key), getattr(text, attribute, None)
+        if expected is not None and expected != found:
+            mismatch = f"the recipe says {expected}, but {source} has {found}"
+            raise CirfError(f"backbone.architecture.{key}: {mismatch}; use the model it was written for")
+
+
+def _where(source: str | Path, section: recipe.Backbone) -> dict[str, Any]:
+    revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
+    return {"trust_remote_code": section.trust_remote_code, **revision}
+
+
+@contextlib.contextmanager
+def _explained(source: str | Path, what: str) -> Iterator[None]:
+    """Turn the library's many-line errors into one sentence."""
+    path = Path(source)
+    looks_local = path.is_absolute() or str(source).startswith((".", "~"))
+    if looks_local and not path.exists():
+        raise CirfError(f"{source}: no such folder; {_ADVICE}")
+    if path.exists() and not path.is_dir():
+        raise CirfError(f"{source}: is a file; {_ADVICE}")
+    if path.is_dir() and not (path / "config.json").exists():
+        raise CirfError(f"{source}: the folder holds no model (no config.json); {_ADVICE}")
+    try:
+        yield
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        if "trust_remote_code" in str(error):
+            advice = "set backbone.trust_remote_code: true if you trust it"
+            raise CirfError(f"{source}: the {what} comes with code of its own; {advice}") from None
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
+        raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """No bar of transformers over the shards of a checkpoint: our own bars and sentences say what is going on."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled() and os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") != "1"
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,0 +1,104 @@
+"""Rows as token ids, and the order in which they make batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cirf.errors import CirfError
+from cirf.lm.loss import IGNORED
+from cirf.lm.prompt import encode, end_token, sanitise
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token."""
+
+    prompt: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A row as ids; the first ``start`` of them are the prompt and are not learned."""
+
+    ids: tuple[int, ...]
+    start: int
+
+
+def tokenise(rows: Sequence[Row], tokenizer: Any, max_length: int, keep: Collection[int] = ()) -> tuple[list[Feature], list[int]]:
+    """Rows as ids, and the indices of those longer than ``max_length`` tokens, which are left out.
+
+    Prompt and target are encoded apart, as they will be when generating. Every target ends with the token that closes
+    the assistant's turn: a model that never saw it would not learn to stop. Added tokens in a target are broken up as in
+    a question, but for those in ``keep`` (the functional tokens).
+    """
+    end = end_token(tokenizer)
+    features, dropped = [], []
+    for index, row in enumerate(rows):
+        prompt = encode(tokenizer, row.prompt)
+        target = encode(tokenizer, sanitise(row.target, tokenizer, keep))
+        if not prompt:
+            raise CirfError(f"training row {index}: the prompt is empty; give it a question")
+        ids = (*prompt, *target, end)
+        if len(ids) > max_length:
+            dropped.append(index)
+        else:
+            features.append(Feature(ids, len(prompt)))
+    return features, dropped
+
+
+def collate(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
+    """``input_ids`` and ``labels`` [b x s], padded on the right to the longest row; prompt and padding are ignored labels."""
+    longest = max(len(feature.ids) for feature in features)
+    ids = torch.full((len(features), longest), padding)
+    labels = torch.full((len(features), longest), IGNORED)
+    for place, feature in enumerate(features):
+        row = torch.tensor(feature.ids)
+        ids[place, : len(row)] = row
+        labels[place, feature.start : len(row)] = row[feature.start :]
+    return {"input_ids": ids, "labels": labels}
+
+
+class LengthSampler(torch.utils.data.Sampler[int]):
+    """Row indices in an order that depends on the seed and the epoch alone.
+
+    Rows are shuffled, then sorted by length within pools of ``POOL`` batches, cut into batches, and the batches are
+    shuffled: rows of a batch are of like length, so little is padding, and no part of the epoch sees only long rows.
+    The one batch that may be smaller than the others stays last. Without ``group`` the rows are just shuffled.
+    """
+
+    POOL = 32
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int, group: bool = True) -> None:
+        """``lengths``: tokens of each row."""
+        self.lengths, self.batch_size, self.seed, self.group = list(lengths), batch_size, seed, group
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the training loop before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        chance = random.Random(f"rows {self.seed} {self.epoch}")
+        order = list(range(len(self.lengths)))
+        chance.shuffle(order)
+        if not self.group:
+            yield from order
+            return
+        pool = self.batch_size * self.POOL
+        whole = len(order) - len(order) % self.batch_size
+        batches = []
+        for start in range(0, whole, pool):
+            alike = sorted(order[start : min(start + pool, whole)], key=lambda i: self.lengths[i])
+            batches += [alike[at : at + self.batch_size] for at in range(0, len(alike), self.batch_size)]
+        chance.shuffle(batches)
+        for batch in [*batches, order[whole:]]:
+            yield from batch

@@ -1,0 +1,182 @@
+"""Answers: batched decoding for accuracy, one at a time for latency."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from cirf.errors import CirfError
+from cirf.lm.prompt import encode, stop_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a model wrote after one prompt.
+
+    ``text`` is decoded without the end token but with functional tokens; ``ids`` are all generated ids and ``tokens``
+    their number, the end token included; ``truncated`` tells that the cap came before an end token.
+    """
+
+    text: str
+    tokens: int
+    truncated: bool
+    ids: tuple[int, ...]
+
+
+class TimedOutput(NamedTuple):
+    """One answer with its times: seconds from the prompt's text to the end, and to the first token."""
+
+    tokens: int
+    seconds: float
+    first_token_seconds: float | None
+    text: str
+    truncated: bool
+
+
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    cap: int,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    batch_size: int = 32,
+    done: Callable[[int], None] = lambda count: None,
+) -> list[Output]:
+    """Outputs of rendered prompts, in their order.
+
+    Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
+    padded on the left. The model's own generation settings (sampling, penalties) are not used: ``temperature`` 0 is
+    greedy, else it samples from the nucleus ``top_p``, each batch seeded by ``seed`` and its prompts.
+
+    Args:
+        prompts: rendered by ``prompt_text``; nothing is added to them.
+        cap: most tokens of an output, the end token included.
+        done: told after each batch how many prompts it answered.
+
+    Raises:
+        CirfError: no memory for a batch.
+    """
+    encoded = [encode(tokenizer, prompt) for prompt in prompts]
+    order = sorted(range(len(prompts)), key=lambda i: (-len(encoded[i]), i))
+    stops = stop_ids(model, tokenizer)
+    outputs: dict[int, Output] = {}
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        with _seeded(model, seed, [prompts[i] for i in batch]):
+            try:
+                written = _generate(model, [encoded[i] for i in batch], cap, temperature, top_p, stops)
+            except torch.OutOfMemoryError:
+                raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
+        outputs |= {i: _output(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
+        done(len(batch))
+    return [outputs[i] for i in range(len(prompts))]
+
+
+def generate_one(
+    model: Any,
+    tokenizer: Any,
+    prompt: str,
+    cap: int,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    on_text: Callable[[str], None] | None = None,
+) -> TimedOutput:
+    """One answer at batch 1 with its times, tokenising and decoding included.
+
+    ``on_text`` is given the text so far as it grows, for showing an answer while it is written.
+    """
+    watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
+    _synchronise(model)
+    started = time.perf_counter()
+    ids = encode(tokenizer, prompt)
+    with _seeded(model, seed, [prompt]):
+        written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch)[0]
+    output = _output(tokenizer, written, watch.stops)
+    seconds = time.perf_counter() - started
+    first = None if watch.first is None else watch.first - started
+    return TimedOutput(output.tokens, seconds, first, output.text, output.truncated)
+
+
+class _Watch:
+    """A streamer in the sense of ``transformers``: sees every token as it is made, the prompt first."""
+
+    def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None, stops: list[int]) -> None:
+        self.tokenizer, self.on_text, self.stops = tokenizer, on_text, stops
+        self.first: float | None = None
+        self.prompt_seen = False
+        self.ids: list[int] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        if not self.prompt_seen:
+            self.prompt_seen = True
+            return
+        if self.first is None:
+            self.first = time.perf_counter()
+        if self.on_text is not None:
+            self.ids += value.flatten().tolist()
+            self.on_text(_output(self.tokenizer, self.ids, self.stops).text)
+
+    def end(self) -> None:
+        """Nothing is held back."""
+
+
+def _generate(
+    model: Any,
+    prompts: list[list[int]],
+    cap: int,
+    temperature: float,
+    top_p: float,
+    stops: list[int],
+    watch: _Watch | None = None,
+) -> list[list[int]]:
+    from transformers import GenerationConfig
+
+    longest = max(len(ids) for ids in prompts)
+    padded = torch.tensor([[stops[0]] * (longest - len(ids)) + ids for ids in prompts], device=model.device)
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts], device=model.device)
+    how = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature > 0 else {}
+    settings = GenerationConfig(  # type: ignore[no-untyped-call]
+        do_sample=temperature > 0, num_beams=1, max_new_tokens=cap, eos_token_id=stops, pad_token_id=stops[0], **how
+    )
+    saved = model.generation_config
+    model.generation_config = settings  # else the model's own file fills what is not set here: penalties, top-k
+    try:
+        with torch.inference_mode():
+            # Positions follow from the mask inside `generate`.
+            made = model.generate(input_ids=padded, attention_mask=mask, generation_config=settings, streamer=watch)
+    finally:
+        model.generation_config = saved
+    rows: list[list[int]] = made[:, longest:].tolist()
+    return rows
+
+
+def _output(tokenizer: Any, ids: list[int], stops: list[int]) -> Output:
+    end = next((place for place, token in enumerate(ids) if token in stops), None)
+    body = ids if end is None else ids[:end]
+    text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    count = len(ids) if end is None else end + 1
+    return Output(text, count, end is None, tuple(ids[:count]))
+
+
+@contextlib.contextmanager
+def _seeded(model: Any, seed: int, prompts: list[str]) -> Iterator[None]:
+    """Draw from a seed of this batch alone, and leave everyone else's random numbers as they were."""
+    digest = hashlib.sha256("\0".join([str(seed), *prompts]).encode()).digest()
+    devices = [model.device] if model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(int.from_bytes(digest[:7], "big"))
+        yield
+
+
+def _synchronise(model: Any) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)

@@ -1,0 +1,352 @@
+"""Fine-tuning: every weight, or adapters and the new rows; the end is a plain model either way (paper 3.3, A.2)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.batches import Feature, Row, tokenise
+from cirf.lm.checkpoints import clean, disk_errors, latest
+from cirf.lm.prompt import encode, end_token, prompt_text, response_template
+from cirf.lm.rows import TrainableRows
+from cirf.lm.trainer import Course, TargetTrainer, arguments
+from cirf.lm.vocabulary import matrices, token_names
+from cirf.progress import SILENT, Progress
+
+__all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "save_model", "tokenise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many updates there will be: in an epoch, in all, and of them in the warm-up."""
+
+    epoch: int
+    total: int
+    warmup: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What training left of the functional tokens' first rows, per matrix (``input``, and ``output`` where untied).
+
+    ``cosine``: mean cosine between a row's first and last value. ``geometry``: correlation of the rows' pairwise cosines
+    before and after (``None`` below three tokens). ``norm_before``, ``norm_after``: mean L2 norms.
+    """
+
+    matrix: str
+    cosine: float
+    geometry: float | None
+    norm_before: float
+    norm_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The course of a training; no clock in it.
+
+    ``losses``: ``{update, loss, gradient_norm, learning_rate}`` of every update, the loss being the mean over the update's
+    target tokens before it; ``validation``: ``{update, loss}``; ``tokens`` and ``target_tokens`` are those of one epoch.
+    """
+
+    method: str
+    adaptation: str
+    rows: int
+    dropped: int
+    validation_rows: int
+    updates: int
+    updates_per_epoch: int
+    epochs: float
+    warmup_updates: int
+    warmup_scaled_down: bool
+    learning_rate: float
+    tokens: int
+    target_tokens: int
+    trainable_parameters: int
+    parameters: int
+    losses: list[dict[str, float]]
+    validation: list[dict[str, float]]
+    functional_rows: list[Survival]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+
+def plan_updates(rows: int, section: recipe.Finetune, epochs: float, processes: int = 1) -> Plan:
+    """The updates that ``rows`` rows make. A warm-up as long as the whole training is cut to a tenth of it."""
+    batches = math.ceil(math.ceil(rows / section.batch_size) / processes)
+    epoch = math.ceil(batches / section.accumulation)
+    total = max(1, math.ceil(epochs * epoch - 1e-9))
+    return Plan(epoch, total, section.warmup_steps if section.warmup_steps < total else total // 10)
+
+
+def finetune(
+    model: Any,
+    tokenizer: Any,
+    train: Sequence[Row],
+    validation: Sequence[Row],
+    section: recipe.Finetune,
+    method: str,
+    new_ids: Sequence[int],
+    work: Path,
+    seed: int,
+    progress: Progress = SILENT,
+    device: str | None = None,
+) -> tuple[Any, History, dict[str, float]]:
+    """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
+
+    Args:
+        model: from ``load_model(..., training=section.adaptation)``, extended if the method needs it. It is changed.
+        train, validation: rendered prompts with the texts to write.
+        section: the recipe's section; ``section.overrides[method]`` takes precedence.
+        method: name of the method.
+        new_ids: ids of the rows that are new (LoRA trains them beside the adapters): delimiters first, then codes.
+        work: folder for checkpoints; remove it when the result is safe.
+        seed: of the order of rows, the adapters' first values and dropout.
+        device: a torch device; ``None``: where the model is.
+
+    Returns:
+        The model, merged and plain; its history; and ``{seconds, updates, tokens_per_second}`` of this process's part,
+        which a clock has touched.
+
+    Raises:
+        CirfError: no row to train on, every row too long, a loss that is no number, a full disk, unknown LoRA targets, no
+            memory, or a tokenizer that comes back another after saving.
+    """
+    override = section.overrides.get(method, recipe.Override())
+    epochs = override.epochs if override.epochs is not None else section.epochs
+    learning_rate = override.learning_rate if override.learning_rate is not None else section.learning_rate
+    features, dropped = tokenise(train, tokenizer, section.max_length, new_ids)
+    held_out, _ = tokenise(validation, tokenizer, section.max_length, new_ids)
+    if not features:
+        why = "every row is longer than finetune.max_length" if train else "there is no row to train on"
+        raise CirfError(f"fine-tuning {method}: {why}; look at what `cirf check` says of the data")
+    _check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
+    device = device or str(model.device)
+    before = _rows(model, new_ids)
+    model, rows = _adapt(model, section, list(new_ids), seed)
+    if section.gradient_checkpointing:
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
+    try:
+        padding = end_token(tokenizer)
+        trainer, plan = _trainer(model, features, held_out, section, epochs, learning_rate, work, seed, device, padding)
+        timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
+    except torch.OutOfMemoryError:
+        raise CirfError(
+            f"fine-tuning {method}: the memory of {device} is too small; lower finetune.batch_size (and raise accumulation), "
+            "or set gradient_checkpointing: true or adaptation: lora"
+        ) from None
+    counts = [p.numel() for p in model.parameters()], [p.numel() for p in model.parameters() if p.requires_grad]
+    plain = _plain(trainer, rows)
+    history = History(
+        method=method,
+        adaptation=section.adaptation,
+        rows=len(features),
+        dropped=len(dropped),
+        validation_rows=len(held_out),
+        updates=plan.total,
+        updates_per_epoch=plan.epoch,
+        epochs=epochs,
+        warmup_updates=plan.warmup,
+        warmup_scaled_down=plan.warmup != section.warmup_steps,
+        learning_rate=learning_rate,
+        tokens=sum(len(feature.ids) for feature in features),
+        target_tokens=sum(len(feature.ids) - feature.start for feature in features),
+        trainable_parameters=sum(counts[1]),
+        parameters=sum(counts[0]),
+        losses=[
+            {"update": row["step"], "loss": row["loss"], "gradient_norm": row["grad_norm"], "learning_rate": row["learning_rate"]}
+            for row in trainer.state.log_history
+            if "loss" in row
+        ],
+        validation=[{"update": row["step"], "loss": row["eval_loss"]} for row in trainer.state.log_history if "eval_loss" in row],
+        functional_rows=[
+            _survival(name, old, new) for name, old, new in zip(("input", "output"), before, _rows(plain, new_ids), strict=False)
+        ],
+    )
+    _forget(trainer)
+    return plain, history, timings
+
+
+def _adapt(model: Any, section: recipe.Finetune, new_ids: list[int], seed: int) -> tuple[Any, TrainableRows | None]:
+    """Choose what is trained: all of it, or adapters and the new rows."""
+    from transformers import set_seed
+
+    set_seed(seed)
+    model.train()
+    if section.adaptation == "full":
+        model.requires_grad_(True)
+        return model, None
+    from peft import LoraConfig, get_peft_model
+
+    names = section.lora.targets
+    targets = names if names == "all-linear" else [name.strip() for name in names.split(",")]
+    config = LoraConfig(
+        r=section.lora.rank,
+        lora_alpha=section.lora.alpha,
+        lora_dropout=section.lora.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # PEFT mends `fan_in_fan_out` for GPT-2's layers itself, and asks transformers by an old name about checkpointing.
+            warnings.filterwarnings("ignore", message="fan_in_fan_out")
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            adapted = get_peft_model(model, config)
+    except ValueError as error:
+        why = str(error).splitlines()[0][:120]
+        raise CirfError(f"finetune.lora.targets: {names!r} names no layer of this model ({why}); use all-linear") from None
+    return adapted, TrainableRows(model, new_ids) if new_ids else None
+
+
+def _trainer(
+    model: Any,
+    features: list[Feature],
+    held_out: list[Feature],
+    section: recipe.Finetune,
+    epochs: float,
+    learning_rate: float,
+    work: Path,
+    seed: int,
+    device: str,
+    padding: int,
+) -> tuple[TargetTrainer, Plan]:
+    from cirf.distributed import world_size
+
+    plan = plan_updates(len(features), section, epochs, world_size())
+    args = arguments(section, plan.total, plan.warmup, learning_rate, work / "checkpoints", seed, device)
+    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding), plan
+
+
+def _run(
+    trainer: TargetTrainer,
+    plan: Plan,
+    validate: bool,
+    section: recipe.Finetune,
+    work: Path,
+    progress: Progress,
+    title: str,
+    features: list[Feature],
+) -> dict[str, float]:
+    from transformers import PrinterCallback
+
+    root = work / "checkpoints"
+    trainer.accelerator.wait_for_everyone()
+    resume = latest(root)
+    trainer.accelerator.wait_for_everyone()  # all have looked before anything is removed
+    if trainer.is_world_process_zero():
+        clean(root)
+    trainer.remove_callback(PrinterCallback)
+    started = time.perf_counter()
+    begun = 0 if resume is None else int(resume.name.rpartition("-")[2])
+    with contextlib.ExitStack() as stack:
+        trainer.add_callback(Course(section.save_every, section.evaluate_every or plan.epoch, validate, stack, progress, title))
+        with disk_errors(root):
+            trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    seconds = time.perf_counter() - started
+    updates = plan.total - begun
+    tokens = sum(len(feature.ids) for feature in features) / plan.epoch * updates
+    return {"seconds": round(seconds, 3), "updates": updates, "tokens_per_second": round(tokens / seconds, 1) if updates else 0.0}
+
+
+def _plain(trainer: TargetTrainer, rows: TrainableRows | None) -> Any:
+    """The model without wrappers, adapters and rows merged in."""
+    if trainer.is_fsdp_enabled:
+        raise CirfError("fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training instead")
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    if hasattr(model, "merge_and_unload"):
+        model = model.merge_and_unload()
+    if rows is not None:
+        rows.merge()
+    return model.requires_grad_(False).eval()
+
+
+def _rows(model: Any, new_ids: Sequence[int]) -> list[torch.Tensor]:
+    """The functional tokens' rows [K x d] of each matrix, without the delimiters'; nothing if there are none."""
+    codes = torch.tensor(list(new_ids[2:]))
+    return [weight.detach()[codes.to(weight.device)].float().cpu() for weight in matrices(model)] if len(codes) else []
+
+
+def _survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
+    unit = [torch.nn.functional.normalize(rows, dim=1) for rows in (before, after)]
+    geometry = None
+    if len(before) > 2:
+        above = torch.triu_indices(len(before), len(before), offset=1)
+        pairs = torch.stack([(rows @ rows.T)[above[0], above[1]] for rows in unit])
+        value = float(torch.corrcoef(pairs)[0, 1])
+        geometry = round(value, 6) if math.isfinite(value) else None
+    cosine = float((unit[0] * unit[1]).sum(dim=1).mean())
+    norms = [float(rows.norm(dim=1).mean()) for rows in (before, after)]
+    return Survival(name, round(cosine, 6), geometry, round(norms[0], 6), round(norms[1], 6))
+
+
+def _forget(trainer: TargetTrainer) -> None:
+    """Let go of the optimiser's state and the caches of the device."""
+    trainer.optimizer = trainer.lr_scheduler = None
+    trainer.accelerator.free_memory()
+    trainer.callback_handler.model = trainer.callback_handler.optimizer = trainer.callback_handler.lr_scheduler = None
+    trainer.model = trainer.model_wrapped = None  # type: ignore[assignment]
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters: str | None = None) -> None:
+    """Save a plain checkpoint that needs nothing of ours: safetensors in ``dtype``, tokenizer, generation settings.
+
+    The tokenizer carries the chat template of training and, where the model writes traces (``delimiters``: ``cirf`` or
+    ``think``), a ``response_template`` that cuts an answer into ``thinking`` and ``content``. The generation settings name
+    the tokens that end an answer and nothing else, so that plain ``generate`` is greedy as in our evaluation. The model is
+    converted to ``dtype`` in place. Under ``accelerate launch`` the main process writes.
+
+    Raises:
+        CirfError: the disk is full.
+    """
+    from transformers import GenerationConfig
+
+    from cirf.distributed import is_main
+    from cirf.lm.backbone import without_bars
+    from cirf.lm.prompt import stop_ids
+
+    for parameter in model.parameters():  # not `model.to`, which would round the rotary frequencies, too
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+    stops = stop_ids(model, tokenizer)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=stops, pad_token_id=pad
+    )
+    model.config.use_cache = True
+    if delimiters is not None:
+        names = token_names(0, delimiters)
+        tokenizer.response_template = response_template(tokenizer, names.start, names.end)
+    if is_main():
+        with disk_errors(folder), without_bars():
+            model.save_pretrained(str(folder))
+            tokenizer.save_pretrained(str(folder))
+
+
+def _check_tokenizer(model: Any, tokenizer: Any) -> None:
+    """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model."""
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        loaded = AutoTokenizer.from_pretrained(folder)
+    probe = prompt_text(tokenizer, "It's 12,345.60 - x_1?\n\n  Yes (a), no. éß数") + "".join(sorted(tokenizer.get_added_vocab()))
+    if encode(loaded, probe) != encode(tokenizer, probe):
+        kinds = f"{type(tokenizer).__name__} became {type(loaded).__name__}"
+        raise CirfError(f"backbone.model: its tokenizer, saved and loaded again, cuts text otherwise ({kinds}); use another model")

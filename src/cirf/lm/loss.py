@@ -1,0 +1,66 @@
+"""The training loss: next-token cross-entropy on target tokens alone (paper eq. 17).
+
+Of a row of 50 tokens some 15 are targets, and the head of a small model costs as much as a third of its layers: so
+logits are computed only where a target is predicted. Positions differ from row to row, which ``logits_to_keep`` of the
+models cannot express. A hook in front of the head hands it the wanted positions as one row of a batch of one instead;
+whatever a model does after its head (scaling, soft-capping) and whatever is wrapped around it (adapters,
+data-parallelism, autocast) works as always.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+IGNORED = -100
+"""Label of a position that is no target."""
+
+
+def unwrap(model: Any) -> Any:
+    """The model itself, out of a data-parallel wrapper."""
+    while hasattr(model, "module") and isinstance(model.module, torch.nn.Module) and not hasattr(model, "get_output_embeddings"):
+        model = model.module
+    return model
+
+
+def target_logits(model: Any, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row.
+
+    ``input_ids`` and ``labels`` are [b x s], padded on the right. There is no attention mask: attention is causal, so
+    padding behind a row reaches none of its positions, and a mask would only slow attention down.
+    """
+    targets = labels[:, 1:]
+    rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
+    flat = rows * input_ids.shape[1] + columns
+    head = unwrap(model).get_output_embeddings()
+    narrowed = False
+
+    def narrow(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal narrowed
+        hidden = args[0]  # [b x s x d]
+        narrowed = True
+        return (hidden.flatten(0, 1).index_select(0, flat).unsqueeze(0), *args[1:])
+
+    hook = head.register_forward_pre_hook(narrow) if head is not None else None
+    try:
+        logits = model(input_ids=input_ids, use_cache=False).logits
+    finally:
+        if hook is not None:
+            hook.remove()
+    # A model that multiplies by the head's weight without calling the head gives all positions.
+    kept = logits[0] if narrowed else logits.flatten(0, 1).index_select(0, flat)
+    return kept.float(), targets[rows, columns]
+
+
+def target_loss(
+    model: Any, input_ids: torch.Tensor, labels: torch.Tensor, count: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Sum of the targets' negative log-likelihoods over ``count``, or their mean where it is ``None``.
+
+    With accumulation or several processes ``count`` is the number of targets of the whole update, so that every target
+    token weighs the same however the rows are cut into batches.
+    """
+    logits, targets = target_logits(model, input_ids, labels)
+    total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    return total / (targets.numel() if count is None else count)

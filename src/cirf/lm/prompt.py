@@ -1,0 +1,167 @@
+r"""The prompt: one chat template, settled once, so that training, our decoding and anyone's engine send the same tokens.
+
+A model's template decides how a question is wrapped. Two habits of templates cost or confuse, and are settled by small
+statements put in front of the template, which is then saved with the model:
+
+* a long default system message (20 tokens a question in Qwen2.5 and SmolLM2) gives way to an empty one;
+* a thinking mode that is on unless switched off (Qwen3) is switched off, so the empty think block is inserted.
+
+So ``tokenizer.apply_chat_template(messages, add_generation_prompt=True)`` of the saved model *is* the training prompt.
+A model without a template gets ``Question: ...\nAnswer: ``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cirf.errors import CirfError
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ 'Question: ' + message['content'] + '\\n' }}"
+    "{% elif message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + eos_token + '\\n' }}"
+    "{% else %}{{ message['content'] + '\\n' if message['content'] else '' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'Answer: ' }}{% endif %}"
+)
+"""What a model without a chat template is asked with."""
+
+_EMPTY_SYSTEM = (
+    "{%- if messages and messages[0]['role'] != 'system' %}"
+    "{%- set messages = [{'role': 'system', 'content': ''}] + (messages | list) %}"
+    "{%- endif -%}\n"
+)
+_NO_THINKING = "{%- set enable_thinking = false -%}\n"
+_MARK = "cirf7question"
+_REPLY = "cirf7reply"
+
+_added: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[int]]] = weakref.WeakKeyDictionary()
+
+
+def render(tokenizer: Any, messages: list[dict[str, str]], generation: bool = True, **switches: Any) -> str:
+    """The text of a conversation, with the opening of the assistant's turn if ``generation``."""
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=generation, **switches)
+    return text
+
+
+def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
+    """Make the tokenizer's template give the training prompt by default; doing it twice changes nothing.
+
+    ``empty_system``: put an empty system message first where that is shorter than what the template inserts itself.
+    Templates that refuse a system role are left as they are.
+    """
+    template = tokenizer.chat_template
+    if isinstance(template, Mapping):  # several named templates
+        template = template.get("default") or next(iter(template.values()), None)
+        tokenizer.chat_template = template
+    if not template:
+        begins_with_bos = tokenizer.bos_token_id is not None and tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
+        tokenizer.chat_template = ("{{ bos_token }}" if begins_with_bos else "") + PLAIN_TEMPLATE
+        return
+    user = [{"role": "user", "content": _MARK}]
+    if render(tokenizer, user, enable_thinking=False) != render(tokenizer, user):
+        tokenizer.chat_template = _NO_THINKING + tokenizer.chat_template
+    if not empty_system:
+        return
+    try:
+        short = render(tokenizer, [{"role": "system", "content": ""}, *user])
+    except Exception:  # templates raise whatever they like at a role they do not know
+        return
+    if _MARK in short and len(encode(tokenizer, short)) < len(encode(tokenizer, render(tokenizer, user))):
+        tokenizer.chat_template = _EMPTY_SYSTEM + tokenizer.chat_template
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text as it stands: no BOS or EOS added."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
+
+
+def prompt_text(tokenizer: Any, user_text: str, thinking: bool = False) -> str:
+    """A user's text in the chat template, up to where the assistant begins to write.
+
+    The text is sanitised here (again, if the caller has done so). Encode the result without adding special tokens.
+    ``thinking`` is passed on to templates that have such a switch and are not settled.
+    """
+    return render(tokenizer, [{"role": "user", "content": sanitise(user_text, tokenizer)}], enable_thinking=thinking)
+
+
+def sanitise(text: str, tokenizer: Any, keep: Collection[int] = ()) -> str:
+    """The text with every added token broken by a space, so that it cannot inject a role, an end or a functional token.
+
+    ``<|im_end|>`` becomes ``< |im_end|>``. The tokenizer itself is asked which stretches would become added tokens, and
+    asked again until there are none. Added tokens of blanks alone are harmless and stay; ids in ``keep`` are let pass.
+    """
+    forbidden = _added_ids(tokenizer) - set(keep)
+    for _ in range(len(text) + 1):
+        hits = _hits(text, tokenizer, forbidden)
+        if not hits:
+            return text
+        for start, end in reversed(hits):
+            while start < end - 1 and text[start].isspace():  # a token may claim the blanks around it
+                start += 1
+            # A token of one character cannot be broken: it goes.
+            text = text[: start + 1] + " " + text[start + 1 :] if end - start > 1 else text[:start] + text[end:]
+    raise CirfError(f"this text cannot be made safe for the tokenizer: {text[:60]!r}; remove the control tokens in it")
+
+
+def _hits(text: str, tokenizer: Any, forbidden: frozenset[int]) -> list[tuple[int, int]]:
+    """The stretches of a text that would become forbidden tokens, in order."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast)
+    if forbidden.isdisjoint(encoded.input_ids):
+        return []
+    if tokenizer.is_fast:
+        spans = zip(encoded.input_ids, encoded.offset_mapping, strict=True)
+        found = [(token, (start, end)) for token, (start, end) in spans if token in forbidden]
+        # A character that the vocabulary does not hold becomes the unknown token by right.
+        return [(s, e) for token, (s, e) in found if token != tokenizer.unk_token_id or tokenizer.unk_token in text[s:e]]
+    names = {tokenizer.convert_ids_to_tokens(token) for token in encoded.input_ids if token in forbidden}
+    return sorted((text.find(name), text.find(name) + len(name)) for name in names if name in text)
+
+
+def _added_ids(tokenizer: Any) -> frozenset[int]:
+    known = _added.get(tokenizer)
+    if known is None or known[0] != len(tokenizer):
+        ids = {token for text, token in tokenizer.get_added_vocab().items() if text.strip()} | set(tokenizer.all_special_ids)
+        _added[tokenizer] = known = (len(tokenizer), frozenset(ids))
+    return known[1]
+
+
+def end_token(tokenizer: Any) -> int:
+    """The id that closes the assistant's turn: what the template writes first after its text, else the EOS token.
+
+    Raises:
+        CirfError: the tokenizer has neither.
+    """
+    turn = [{"role": "user", "content": _MARK}, {"role": "assistant", "content": _REPLY}]
+    after = render(tokenizer, turn, generation=False).rpartition(_REPLY)[2]
+    added = _added_ids(tokenizer)
+    closing = next((token for token in encode(tokenizer, after) if token in added), tokenizer.eos_token_id)
+    if closing is None:
+        raise CirfError("the tokenizer has no end token, so the model could never learn to stop; set its eos_token")
+    return int(closing)
+
+
+def stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Every id that ends an answer, the end of the turn first: the tokenizer's EOS and the model's own list besides."""
+    listed = model.generation_config.eos_token_id if model.generation_config is not None else None
+    own = listed if isinstance(listed, list) else [listed]
+    return list(dict.fromkeys(int(i) for i in [end_token(tokenizer), tokenizer.eos_token_id, *own] if i is not None))
+
+
+def response_template(tokenizer: Any, start: str, end: str) -> dict[str, Any]:
+    """How `transformers serve` and `vllm serve` cut an answer into ``thinking`` (the trace) and ``content`` (the answer)."""
+    user = [{"role": "user", "content": _MARK}]
+    prompt, bare = render(tokenizer, user), render(tokenizer, user, generation=False)
+    header = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
+    anchor = header or prompt.rpartition(_MARK)[2]
+    closing = [tokenizer.convert_ids_to_tokens(end_token(tokenizer)), tokenizer.eos_token, tokenizer.pad_token]
+    return {
+        "defaults": {"role": "assistant"},
+        **({"start_anchor": anchor} if anchor else {"start_anchor_pattern": r"\A"}),
+        "fields": {
+            "thinking": {"open": start, "close": end, "content": "text"},
+            "content": {"close": list(dict.fromkeys(token for token in closing if token)), "content": "text"},
+        },
+    }

@@ -1,0 +1,197 @@
+"""The training loop: transformers' Trainer with our loss, our order of rows and checkpoints that survive a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.batches import Feature, LengthSampler, collate
+from cirf.lm.checkpoints import complete, disk_errors
+from cirf.lm.loss import target_logits, target_loss
+from cirf.progress import Progress
+
+_WEIGHTS = "trainable.safetensors"
+
+
+class Features(torch.utils.data.Dataset[Feature]):
+    """Features as the Trainer wants them."""
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        """Hold on to the list."""
+        self.features = features
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, index: int) -> Feature:
+        return self.features[index]
+
+
+class TargetTrainer(Trainer):
+    """Trains on target tokens alone; the loss of an update is the mean over all its target tokens, on all processes."""
+
+    def __init__(
+        self,
+        model: Any,
+        args: TrainingArguments,
+        train: Sequence[Feature],
+        validation: Sequence[Feature],
+        group: bool,
+        padding: int,
+    ) -> None:
+        """``padding`` is the id that fills rows up."""
+        self._validation, self._group, self._padding = list(validation), group, padding
+        self._lengths = [len(feature.ids) for feature in train]
+        super().__init__(model=model, args=args, train_dataset=Features(train), data_collator=self._collate)
+        self.model_accepts_loss_kwargs = True  # so that the targets of the whole update are counted
+        self.loss_is_scaled_for_ga = True
+
+    def _collate(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
+        return collate(features, self._padding)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthSampler:
+        return LengthSampler(self._lengths, self.args.per_device_train_batch_size, self.args.seed, self._group)
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        """Mean negative log-likelihood of the update's target tokens."""
+        loss = target_loss(model, inputs["input_ids"], inputs["labels"], num_items_in_batch)
+        return loss * self.accelerator.num_processes  # gradients are averaged over the processes
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Mean negative log-likelihood of the validation rows' target tokens."""
+        size = self.args.per_device_train_batch_size
+        order = sorted(range(len(self._validation)), key=lambda i: len(self._validation[i].ids))
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        model, sums = self.model_wrapped, torch.zeros(2, dtype=torch.float64)
+        model.eval()
+        with torch.no_grad():
+            for turn in range(math.ceil(len(batches) / ranks)):
+                mine = turn * ranks + rank
+                # Every process makes as many passes as the others, or a sharded model would wait for ever.
+                inputs = self._prepare_inputs(self._collate([self._validation[i] for i in batches[min(mine, len(batches) - 1)]]))
+                logits, targets = target_logits(model, inputs["input_ids"], inputs["labels"])
+                if mine < len(batches):
+                    nll = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+                    sums += torch.tensor([nll.item(), targets.numel()], dtype=torch.float64)
+        model.train()
+        sums = self.accelerator.reduce(sums.float().to(self.args.device) if ranks > 1 else sums)
+        metrics = {f"{metric_key_prefix}_loss": float(sums[0] / sums[1])}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Not counted."""
+        return 0
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+        with disk_errors(folder):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                complete(folder)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if self.is_fsdp_enabled:
+            super()._save(output_dir, state_dict)
+            return
+        if self.args.should_save:
+            folder = output_dir or str(self.args.output_dir)
+            os.makedirs(folder, exist_ok=True)
+            save_file({name: p.detach().contiguous() for name, p in _trainable(self.model)}, os.path.join(folder, _WEIGHTS))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        saved = load_file(os.path.join(resume_from_checkpoint, _WEIGHTS))
+        with torch.no_grad():
+            for name, parameter in _trainable(self.model):
+                parameter.copy_(saved[name])
+
+
+def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+
+
+class Course(TrainerCallback):
+    """When to evaluate and to save, a bar, and a stop where the loss is no number any more."""
+
+    def __init__(
+        self, save_every: int, evaluate_every: int, validate: bool, stack: contextlib.ExitStack, progress: Progress, title: str
+    ) -> None:
+        """``stack`` closes the bar."""
+        self._save, self._evaluate, self._validate = save_every, evaluate_every, validate
+        self._stack, self._progress, self._title = stack, progress, title
+        self._advance: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            bar = self._progress.task(self._title, state.max_steps, "updates", state.global_step)
+            self._advance = self._stack.enter_context(bar)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        last = state.global_step >= state.max_steps
+        control.should_log = True
+        # Evaluation comes before saving within an update, so a checkpoint holds all that was measured up to it.
+        control.should_evaluate = self._validate and (last or state.global_step % self._evaluate == 0)
+        control.should_save = last or state.global_step % self._save == 0
+        if self._advance is not None:
+            self._advance(1)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if logs and not math.isfinite(logs.get("loss", 0.0)):
+            raise CirfError(f"the training loss is not a number after {state.global_step} updates; lower finetune.learning_rate")
+
+
+def arguments(
+    section: recipe.Finetune, total: int, warmup: int, learning_rate: float, folder: Path, seed: int, device: str
+) -> TrainingArguments:
+    """The Trainer's settings for a section of the recipe."""
+    schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.schedule]
+    kind = torch.device(device).type
+    args = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=total,
+        per_device_train_batch_size=section.batch_size,
+        gradient_accumulation_steps=section.accumulation,
+        learning_rate=learning_rate,
+        weight_decay=section.weight_decay,
+        adam_beta1=section.beta1,
+        adam_beta2=section.beta2,
+        adam_epsilon=section.epsilon,
+        max_grad_norm=section.clip,
+        warmup_steps=warmup,
+        lr_scheduler_type=schedule,
+        lr_scheduler_kwargs={"min_lr_rate": section.min_lr_ratio} if section.schedule == "cosine" else {},
+        optim="adamw_torch_fused" if kind in ("cpu", "cuda") else "adamw_torch",
+        bf16=section.bf16,
+        use_cpu=kind == "cpu",
+        seed=seed,
+        # When to log, evaluate and save is decided by `Course`.
+        logging_strategy="no",
+        eval_strategy="no",
+        save_strategy="no",
+        logging_nan_inf_filter=False,
+        report_to=list(section.report_to) or "none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=kind == "cuda",
+        ddp_find_unused_parameters=False,
+        label_names=["labels"],
+    )
+    if args.parallel_mode.value == "not_distributed":
+        args._n_gpu = min(args.n_gpu, 1)  # several GPUs without a launcher: the first one, not threads over all
+    return args

@@ -1,0 +1,139 @@
+"""Functional tokens: their names, their rows in the model, and traces as text (paper 3.2 eq. 13, 3.3 eq. 14-15).
+
+A trace of two steps with its answer reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from cirf.errors import CirfError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cirf import recipe
+    from cirf.records import Trace
+
+_CODE = re.compile(r"<cirf_(\d{3,})>")
+_ANY = re.compile(r"</?cirf>|<cirf_\d{3,}>|</?think>")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """The names of the delimiters and of the K functional tokens, code 0 first."""
+
+    start: str
+    end: str
+    codes: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Start, end, codes: the order in which they join the vocabulary."""
+        return (self.start, self.end, *self.codes)
+
+
+def token_names(size: int, delimiters: str = "cirf") -> TokenNames:
+    """Names of ``size`` functional tokens; ``delimiters`` is ``cirf`` or ``think``."""
+    return TokenNames(f"<{delimiters}>", f"</{delimiters}>", tuple(f"<cirf_{code:03d}>" for code in range(size)))
+
+
+def write_trace(trace: Trace, names: TokenNames) -> str:
+    """Codes with their results between the delimiters, then the answer. Names inside a result or answer are broken up."""
+    steps = zip(trace.codes, trace.results, strict=True)
+    inner = "".join(names.codes[code] + _plain(result) for code, result in steps)
+    return f"{names.start}{inner}{names.end}{_plain(trace.answer)}"
+
+
+def _plain(text: str) -> str:
+    return _ANY.sub(lambda found: found[0][0] + " " + found[0][1:], text)
+
+
+def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
+    """What stands between the delimiters, and what follows them.
+
+    Without a start the whole text is the answer; with a start and no end all after it is the trace and the answer is
+    empty, for then the model never came to answer.
+    """
+    _, started, rest = text.partition(names.start)
+    if not started:
+        return "", text.strip()
+    inner, _, answer = rest.partition(names.end)
+    return inner, answer.strip()
+
+
+def parse_trace(trace_text: str) -> list[tuple[int | None, str]]:
+    """The steps of a trace: each code with its result; text before the first code stands alone, with ``None``."""
+    before, *pairs = _CODE.split(trace_text)
+    steps: list[tuple[int | None, str]] = [(None, before)] if before else []
+    return steps + [(int(code), result) for code, result in zip(pairs[::2], pairs[1::2], strict=True)]
+
+
+def extend(
+    model: Any, tokenizer: Any, codes: np.ndarray[Any, Any] | None, section: recipe.Vocabulary, size: int, seed: int
+) -> list[int]:
+    """Add the delimiters and ``size`` functional tokens to tokenizer and model, and set their rows.
+
+    The names become ordinary added tokens: a special token would vanish from decoded text. The embedding matrix
+    [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
+    matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 13) or for
+    random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
+    that the model already knows stay as they are.
+
+    Args:
+        codes: [K x d] code vectors, or ``None``.
+        section: where rows start and how long they are.
+        size: K.
+        seed: of random directions.
+
+    Returns:
+        The ids of start, end and the codes in order.
+
+    Raises:
+        CirfError: codes of another number or width.
+    """
+    from transformers import AddedToken
+
+    names = token_names(size, section.delimiters)
+    matrix = model.get_input_embeddings().weight
+    width, known = matrix.shape[1], len(tokenizer)
+    if codes is not None and tuple(codes.shape) != (size, width):
+        found, wanted = (f"{shape[0]} codes of width {shape[1]}" for shape in (codes.shape, (size, width)))
+        raise CirfError(f"codebook: {found}, but the model needs {wanted}; rebuild the codebook for this backbone")
+    taken = set(tokenizer.get_vocab())
+    fresh = [name for name in names.all if name not in taken]
+    tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in fresh])
+    ids: list[int] = tokenizer.convert_tokens_to_ids(list(names.all))
+    if max(ids) >= matrix.shape[0]:
+        model.resize_token_embeddings(max(ids) + 1, mean_resizing=False)
+    directions = None if codes is None or section.init == "random" else torch.as_tensor(codes, dtype=torch.float32).clone()
+    if directions is None:
+        directions = torch.randn(size, width, generator=torch.Generator().manual_seed(seed))
+    directions = torch.nn.functional.normalize(directions, dim=1)
+    with torch.no_grad():
+        for weight in matrices(model):
+            old = weight[: min(known, weight.shape[0])].float()
+            alpha = float(old.norm(dim=1).mean()) if section.alpha == "mean" else section.alpha
+            middle = old.mean(dim=0)
+            for name, token in zip((names.start, names.end), ids[:2], strict=True):
+                if name in fresh:
+                    weight[token] = middle.to(weight.dtype)
+            weight[torch.tensor(ids[2:], device=weight.device)] = (alpha * directions).to(weight)
+    return ids
+
+
+def matrices(model: Any) -> list[torch.nn.Parameter]:
+    """The input matrix [V x d] and, unless it is the same one, the output matrix."""
+    head = model.get_output_embeddings()
+    inner = model.get_input_embeddings().weight
+    return [inner] if head is None or is_tied(model) else [inner, head.weight]
+
+
+def is_tied(model: Any) -> bool:
+    """Whether input and output embeddings are one matrix."""
+    head = model.get_output_embeddings()
+    return head is not None and head.weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()

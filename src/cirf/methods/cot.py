@@ -1,0 +1,59 @@
+"""Chain-of-thought in prose: the untrained model's own, and the same after fine-tuning on the rationales."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cirf.records import Example, Problem
+
+if TYPE_CHECKING:
+    from cirf.recipe import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+ANSWER_MARK = "#### "
+"""Stands before the answer after prose, on a line of its own."""
+
+
+class Cot:
+    """The untrained backbone's own chain-of-thought: what a user has today."""
+
+    name = "cot"
+    summary = "the untrained backbone's own chain-of-thought"
+    trained = False
+    functional = False
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Nothing is set."""
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The question and the request to think in steps."""
+        return f"{task.render(problem)}\n{task.cot_instruction}"
+
+    def target(self, example: Example) -> str:
+        """There is none."""
+        raise TypeError("cot is not trained")
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The prose before the last answer mark and the text after it; without a mark the parser reads all of it."""
+        before, mark, after = output.rpartition(ANSWER_MARK.strip())
+        return (before.rstrip(), f"{ANSWER_MARK}{after.strip()}") if mark else (output, output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.text_cap
+
+
+class SftCot(Cot):
+    """Fine-tuned to write the rationale and then the answer on a line of its own (the paper's SFT-CoT)."""
+
+    name = "sft_cot"
+    summary = "fine-tuned to write the rationale, then the answer"
+    trained = True
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The question alone."""
+        return task.render(problem)
+
+    def target(self, example: Example) -> str:
+        """One step a line, then the answer line."""
+        return "\n".join((*example.segments, ANSWER_MARK + example.problem.answer))

@@ -1,0 +1,1 @@
+"""Worked solutions: collected and checked, brought into plain form, cut into steps, each with its result."""

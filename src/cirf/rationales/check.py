@@ -1,0 +1,144 @@
+"""What a set of questions and rationales is worth, told before any training.
+
+``cirf check DATA`` prints this: rows usable and why not the others, the share that can be cut into steps, steps a row,
+tokens of the rationales against tokens of the traces, and the speed-up to expect from the ratio of the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cirf import recipe
+from cirf.rationales.collect import gather
+from cirf.rationales.results import write_results
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
+from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.tasks.task import Task
+
+CountTokens = Callable[[str], int]
+_DELIMITERS = 2
+_END = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCheck:
+    """The check of one task, or of all together.
+
+    ``usable`` counts problems with at least one rationale cut into steps; ``unusable`` the others by reason;
+    ``share_segmentable`` is of the rationales; tokens are means a row, each with its end token. ``speedup`` is
+    ``rationale_tokens / trace_tokens``: a ratio of generated tokens, what batch-1 decoding time follows, not a
+    measured time. ``None`` where nothing is usable.
+    """
+
+    problems: int
+    usable: int
+    unusable: dict[str, int]
+    rationales: int
+    share_segmentable: float
+    steps: dict[str, float]
+    rules: dict[str, int]
+    share_results_empty: float
+    rationale_tokens: float | None
+    trace_tokens: float | None
+    speedup: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """``total`` over all problems, ``tasks`` by table name, and the counts of the stages as a run would report them."""
+
+    total: TaskCheck
+    tasks: dict[str, TaskCheck]
+    collection: dict[str, Any]
+    segmentation: dict[str, Any]
+    paper_share_dropped: float = PAPER_SHARE_DROPPED
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON-ready values."""
+        return dataclasses.asdict(self)
+
+
+def check(
+    problems: Sequence[Problem],
+    rationales: recipe.Rationales,
+    segments: recipe.Segments,
+    results: recipe.Results,
+    tasks: Mapping[str, Task],
+    count_tokens: CountTokens,
+    data: str | None = None,
+) -> CheckReport:
+    """Go through collection, segmentation and results as a run would, and count (``count_tokens``: text to tokens).
+
+    A trace has two delimiters, one token a step, the results' tokens, the answer's and the end token (paper 3.3).
+    Raises ``CirfError`` only for files that cannot be read; rows that do not fit are what the report is about.
+    """
+    collected = gather(problems, rationales, data, tasks)
+    pieces = cut_all(collected.rationales, segments, problems)
+    written = write_results(pieces.annotated, problems, tasks, results, data)
+    work = _Work(problems, collected.rationales, pieces.steps, written, [*collected.dropped, *pieces.dropped], count_tokens)
+    names = list(dict.fromkeys(problem.task for problem in problems))
+    return CheckReport(work.check(None), {name: work.check(name) for name in names}, collected.report, pieces.report)
+
+
+class _Work:
+    """The rows of a check with their token counts, to be summed a task at a time."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        rationales: Sequence[Rationale],
+        steps: Sequence[Steps],
+        results: Sequence[tuple[str, ...]],
+        dropped: Sequence[Dropped],
+        count_tokens: CountTokens,
+    ) -> None:
+        self.problems = {problem.id: problem for problem in problems}
+        self.rationales = rationales
+        self.rows = list(zip(steps, results, strict=True))
+        self.dropped = dropped
+        texts = {(row.problem, row.sample): row.text for row in rationales}
+        self.prose = {(row.problem, row.sample): count_tokens(texts[row.problem, row.sample]) + _END for row in steps}
+        self.trace = {
+            (row.problem, row.sample): _DELIMITERS
+            + len(row.segments)
+            + sum(count_tokens(result) for result in found if result)
+            + count_tokens(self.problems[row.problem].answer)
+            + _END
+            for row, found in self.rows
+        }
+
+    def check(self, task: str | None) -> TaskCheck:
+        """The figures of one task, or of all for ``None``."""
+        problems = {problem.id for problem in self.problems.values() if task is None or problem.task == task}
+        rows = [(row, found) for row, found in self.rows if row.problem in problems]
+        usable = {row.problem for row, _ in rows}
+        unusable = problems - usable
+        reasons: dict[str, str] = {}
+        for drop in self.dropped:  # the last reason of a problem is that of its best rationale: how far it came
+            if drop.problem in unusable:
+                reasons[drop.problem] = drop.reason
+        rationales = sum(rationale.problem in problems for rationale in self.rationales)
+        results = [result for _, found in rows for result in found]
+        prose = _mean([self.prose[row.problem, row.sample] for row, _ in rows])
+        trace = _mean([self.trace[row.problem, row.sample] for row, _ in rows])
+        return TaskCheck(
+            problems=len(problems),
+            usable=len(usable),
+            unusable=dict(sorted(Counter(reasons.values()).items())),
+            rationales=rationales,
+            share_segmentable=round(len(rows) / rationales, 4) if rationales else 0.0,
+            steps=spread([len(row.segments) for row, _ in rows]),
+            rules=dict(sorted(Counter(row.rule for row, _ in rows).items())),
+            share_results_empty=round(sum(not result for result in results) / len(results), 4) if results else 0.0,
+            rationale_tokens=prose,
+            trace_tokens=trace,
+            speedup=round(prose / trace, 2) if prose is not None and trace is not None else None,
+        )
+
+
+def _mean(values: Sequence[int]) -> float | None:
+    return round(sum(values) / len(values), 2) if values else None

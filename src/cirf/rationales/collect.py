@@ -1,0 +1,196 @@
+"""Rationales gathered from files and from the data set, checked against the answers.
+
+A file's row finds its problem by id or by question::
+
+    {"question": "Q: Natalia sold clips ...", "rationale": "Step 1: 48 / 2 = 24 ...", "answer": "72"}   ->  train-0, agrees
+
+Of each problem the first ``per_problem`` rationales stay: files in the order given, each in its own order, then the data
+set's own solution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.conclusions import stated_answer
+from cirf.rationales.files import Matcher, Row, find_file, read_rationales
+from cirf.records import Dropped, Problem, Rationale
+from cirf.tasks.task import Task
+
+_STAGE = "rationales"
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The rationales in the order of the problems, what was dropped and why, and counts by source and file."""
+
+    rationales: list[Rationale]
+    dropped: list[Dropped]
+    report: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """What is known so far: offered texts a problem, in order of preference."""
+
+    offered: dict[str, list[tuple[str, str, bool | None]]]
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def offer(self, problem: Problem, text: str, source: str, agrees: bool | None) -> bool:
+        """Add a rationale; ``False`` if this very text of this problem is there already."""
+        texts = self.offered[problem.id]
+        if any(text.strip() == other.strip() for other, _, _ in texts):
+            return False
+        texts.append((text, source, agrees))
+        return True
+
+
+def collect(problems: Sequence[Problem], section: recipe.Rationales, data: str | None, tasks: Mapping[str, Task]) -> Collected:
+    """Rationales for the training problems (paper A.2, CoT Collection), at most ``section.per_problem`` a problem.
+
+    ``data``: the folder of mirrored data sets, where files are looked for too; ``tasks``: table name to task. A row's own
+    ``answer``, and the answer its text states outright, are compared with the problem's; ``check: drop`` drops those that differ.
+    Raises ``CirfError`` for a file that is missing or malformed, and if not one rationale is left.
+    """
+    found = gather(problems, section, data, tasks)
+    if problems and not found.rationales:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in found.report["reasons"].items())
+        raise CirfError(
+            f"rationales.source={section.source}: no rationale for any of {len(problems)} training problems ({reasons}); "
+            "name files whose questions are the training problems' in rationales.files, or add a `rationale` to the problems"
+        )
+    return found
+
+
+def gather(problems: Sequence[Problem], section: recipe.Rationales, data: str | None, tasks: Mapping[str, Task]) -> Collected:
+    """As ``collect``, but with nothing found it returns nothing instead of raising."""
+    if section.source == "files" and not section.files:
+        raise CirfError("rationales.files: empty although rationales.source is files; name one or set rationales.source=dataset")
+    state = _Gathering({problem.id: [] for problem in problems})
+    matcher = Matcher(problems)
+    files: dict[str, dict[str, Any]] = {}
+    if section.source in ("auto", "files"):
+        for name in section.files:
+            path = find_file(name, data, "rationales.files")
+            files[name] = _from_file(path, matcher, state, section, tasks)
+    dataset = _from_dataset(problems, state, section, tasks) if section.source in ("auto", "dataset") else None
+    touched = {row.problem for row in state.dropped}
+    rationales: list[Rationale] = []
+    for problem in problems:
+        kept = state.offered[problem.id][: section.per_problem]
+        rationales.extend(
+            Rationale(problem.id, sample, text, source, agrees) for sample, (text, source, agrees) in enumerate(kept)
+        )
+        if not kept and problem.id not in touched:
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "no rationale"))
+    return Collected(rationales, state.dropped, _report(problems, rationales, state, files, dataset))
+
+
+def _from_file(
+    path: Path, matcher: Matcher, state: _Gathering, section: recipe.Rationales, tasks: Mapping[str, Task]
+) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    unmatched: list[str] = []
+    duplicates: list[str] = []
+    for row in read_rationales(path):
+        counts["rows"] += 1
+        candidates = matcher.candidates(row)
+        if not candidates:
+            counts["unmatched"] += 1
+            unmatched.append(row.where)
+            continue
+        counts["matched"] += 1
+        problem, agrees = _speaks_of(row, candidates, tasks)
+        counts[_verdict(agrees)] += 1
+        if agrees is False and section.check == "drop":
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
+        elif not state.offer(problem, row.rationale, path.stem, agrees):
+            duplicates.append(row.where)
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "duplicate"))
+    return {
+        "path": str(path),
+        **{name: counts[name] for name in ("rows", "matched", "unmatched", "agree", "differ", "unread")},
+        "duplicates": len(duplicates),
+        "first_unmatched": unmatched[:_EXAMPLES],
+        "first_duplicates": duplicates[:_EXAMPLES],
+    }
+
+
+def _from_dataset(
+    problems: Sequence[Problem], state: _Gathering, section: recipe.Rationales, tasks: Mapping[str, Task]
+) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for problem in problems:
+        if problem.rationale is None:
+            continue
+        counts["rows"] += 1
+        if not problem.rationale.strip():
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "empty rationale"))
+            continue
+        agrees = _agrees(problem.rationale, None, problem, _task(tasks, problem))
+        counts[_verdict(agrees)] += 1
+        if agrees is False and section.check == "drop":
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
+        else:
+            state.offer(problem, problem.rationale, "dataset", agrees)
+    return {name: counts[name] for name in ("rows", "agree", "differ", "unread")}
+
+
+def _speaks_of(row: Row, candidates: Sequence[Problem], tasks: Mapping[str, Task]) -> tuple[Problem, bool | None]:
+    """Of several problems with the same question (other choices, another answer), the first that the row agrees with."""
+    verdicts = [(problem, _agrees(row.rationale, row.answer, problem, _task(tasks, problem))) for problem in candidates]
+    return next((pair for pair in verdicts if pair[1]), verdicts[0])
+
+
+def _agrees(text: str, answer: str | None, problem: Problem, task: Task) -> bool | None:
+    """Whether a rationale ends in the problem's answer; a row's ``answer`` may just be the true one copied, so text counts."""
+    if answer is not None:
+        parsed = task.parse(answer, problem)
+        if not (task.equal(answer, problem) or (parsed is not None and task.equal(parsed, problem))):
+            return False
+    stated = stated_answer(text, problem, task)
+    if stated is not None:
+        return task.equal(stated, problem)
+    return None if answer is None else True
+
+
+def _task(tasks: Mapping[str, Task], problem: Problem) -> Task:
+    try:
+        return tasks[problem.task]
+    except KeyError:
+        raise CirfError(
+            f"problem {problem.id}: its task {problem.task} is not in problems.tasks ({', '.join(sorted(tasks))})"
+        ) from None
+
+
+def _verdict(agrees: bool | None) -> str:
+    return "unread" if agrees is None else "agree" if agrees else "differ"
+
+
+def _report(
+    problems: Sequence[Problem],
+    rationales: Sequence[Rationale],
+    state: _Gathering,
+    files: Mapping[str, Mapping[str, Any]],
+    dataset: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    covered = {rationale.problem for rationale in rationales}
+    offered = sum(len(texts) for texts in state.offered.values())
+    return {
+        "problems": len(problems),
+        "problems_with_rationale": len(covered),
+        "rationales": len(rationales),
+        "surplus": offered - len(rationales),
+        "sources": dict(sorted(Counter(rationale.source for rationale in rationales).items())),
+        "agrees": dict(sorted(Counter(_verdict(rationale.agrees) for rationale in rationales).items())),
+        "reasons": dict(sorted(Counter(row.reason for row in state.dropped).items())),
+        "files": {name: dict(counts) for name, counts in files.items()},
+        "dataset": dict(dataset) if dataset is not None else None,
+    }

@@ -1,0 +1,139 @@
+"""Rationale files: where they lie, what a row must hold, and which problem a row speaks of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+from cirf.records import Problem
+from cirf.store import read_rows
+
+_SPACE = re.compile(r"\s+")
+_PREFIX = re.compile(r"^(?:q|question) ?: ")
+_PUNCTUATION = re.compile(r"[;:!?\"'`\u2018\u2019\u201c\u201d]|(?<!\d)[.,]|[.,](?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a rationale file. ``where`` names file and row for messages; ``answer`` is what the text ends in, if said."""
+
+    where: str
+    rationale: str
+    question: str | None
+    id: str | None
+    answer: str | None
+
+
+def find_file(name: str, data: str | None, what: str) -> Path:
+    """The file meant by ``name``: as given, in the data folder, in its ``rationales`` folder, with or without ``.jsonl``.
+
+    Raises ``CirfError`` naming the key (``what``) and the places looked at.
+    """
+    folders = [Path(), *([Path(data), Path(data) / "rationales"] if data is not None else [])]
+    tried = [folder / f"{name}{ending}" for folder in folders for ending in ("", ".jsonl")]
+    for path in tried:
+        if path.is_file():
+            return path
+    places = ", ".join(str(path) for path in tried[::2])
+    raise CirfError(f"{what}: no file {name} (looked for {places}, each also with .jsonl); correct the name or give --data DIR")
+
+
+def read_rationales(path: Path) -> list[Row]:
+    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, row, field and fix.
+
+    A row holds ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may stand on
+    several rows (several samples) but only with one question.
+    """
+    rows: list[Row] = []
+    first: dict[str, Row] = {}
+    for number, raw in enumerate(read_rows(path), 1):
+        where = f"{path}, row {number}"
+        question, name, answer = (_optional(raw, field, where) for field in ("question", "id", "answer"))
+        row = Row(where, _text(raw, "rationale", where), question, name, answer)
+        if row.question is None and row.id is None:
+            raise CirfError(f"{where}: neither `question` nor `id`; add the question's text so that the row can be matched")
+        if row.id is not None:
+            other = first.setdefault(row.id, row)
+            if _differ(other.question, row.question):
+                there = other.where.rsplit(" ", 1)[1]
+                raise CirfError(f"{where}: duplicate id {row.id}, with another question than on row {there}; make ids unique")
+        rows.append(row)
+    if not rows:
+        raise CirfError(f"{path}: the file is empty; give one JSON object a line with question and rationale")
+    return rows
+
+
+def question_key(text: str) -> str:
+    """A question's text as it is compared: case, spacing, punctuation (but for a number's) and a leading ``Q:`` do not count.
+
+    Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How many``.
+    """
+    folded = _PREFIX.sub("", _SPACE.sub(" ", text).strip().casefold())
+    return _SPACE.sub(" ", _PUNCTUATION.sub(" ", folded)).strip()
+
+
+class Matcher:
+    """Finds the training problems that a row speaks of, by id and by question."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        """Index the problems; ``CirfError`` if two have the same id."""
+        self._by_id: dict[str, Problem] = {}
+        self._by_question: dict[str, list[Problem]] = {}
+        self._by_source_id: dict[str, list[Problem]] = {}
+        for problem in problems:
+            if problem.id in self._by_id:
+                raise CirfError(f"problem {problem.id}: duplicate id among the training problems; make ids unique")
+            self._by_id[problem.id] = problem
+            self._by_question.setdefault(question_key(problem.question), []).append(problem)
+            self._by_source_id.setdefault(problem.id.rsplit("/", 1)[-1], []).append(problem)
+
+    def candidates(self, row: Row) -> list[Problem]:
+        """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id.
+
+        An id may also be the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must
+        then be the only such.
+        """
+        named = self._by_id.get(row.id) if row.id is not None else None
+        asked = self._by_question.get(question_key(row.question), []) if row.question is not None else []
+        if named is not None and (not asked or named in asked):
+            return [named]
+        of_source = self._by_source_id.get(row.id, []) if row.id is not None else []
+        if row.question is None:
+            return of_source if len(of_source) == 1 else []
+        return [problem for problem in asked if problem in of_source] or list(asked)
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and question_key(one) != question_key(other)
+
+
+def _text(raw: Mapping[str, Any], field: str, where: str) -> str:
+    if field not in raw:
+        raise CirfError(f"{where}: no field `{field}`; add it or remove the row")
+    value = raw[field]
+    if not isinstance(value, str):
+        raise CirfError(f"{where}: `{field}` is {_kind(value)}, expected a text; write it in quotes")
+    if not value.strip():
+        raise CirfError(f"{where}: `{field}` is empty; fill it in or remove the row")
+    return value
+
+
+def _optional(raw: Mapping[str, Any], field: str, where: str) -> str | None:
+    """A text that may be missing; numbers and booleans are taken as they read (an answer 72, an id 5, an answer true)."""
+    value = raw.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) and field == "answer":
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and not isinstance(value, bool) and field != "question":
+        return str(value)
+    return _text(raw, field, where)
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,147 @@
+"""What each step produced, short (paper 3.3): by the task's rule, from a file, or not at all.
+
+A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips in all.")`` have the results
+``("24", "72")``. A step may have an empty result; a result that is long or holds trace tokens is left empty.
+
+Another way of writing results is one class and one line in ``WRITERS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.files import find_file
+from cirf.records import Problem, Steps
+from cirf.store import read_rows
+from cirf.tasks.task import Task
+
+_SPACE = re.compile(r"\s+")
+_TRACE_TOKEN = re.compile(r"</?(?:cirf|think)\w*>")
+
+
+class ResultWriter(Protocol):
+    """Says what the steps of one rationale produced: one text a step, empty allowed, in order."""
+
+    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+        """The results of ``steps``; the problem's answer may be looked at, as the paper's prompt does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWriter:
+    """Each step by the rule of its task, which sees the results before it."""
+
+    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+        """One result a step, by ``task.result``."""
+        results: list[str] = []
+        for segment in steps.segments:
+            results.append(task.result(segment, problem, tuple(results)))
+        return tuple(results)
+
+
+@dataclass(frozen=True, slots=True)
+class NoWriter:
+    """Codes alone: every result empty."""
+
+    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+        """Empty texts."""
+        return ("",) * len(steps.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Results written beforehand, keyed by problem and sample; ``where`` names each row for messages."""
+
+    path: str
+    rows: Mapping[tuple[str, int], tuple[str, tuple[str, ...]]]
+
+    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+        """The file's results; ``CirfError`` if there are none or not one a step."""
+        found = self.rows.get((steps.problem, steps.sample))
+        if found is None:
+            wanted = f"problem {steps.problem}, sample {steps.sample}"
+            raise CirfError(f"{self.path}: no row for {wanted}; add one with {len(steps.segments)} results")
+        where, results = found
+        if len(results) != len(steps.segments):
+            raise CirfError(
+                f"{where}: {len(results)} results for the {len(steps.segments)} steps of problem {steps.problem}, "
+                f"sample {steps.sample}; give one result a step, empty where there is none"
+            )
+        return results
+
+
+def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
+    if section.file is None:
+        raise CirfError("results.file: not set although results.by is file; name a JSONL file with problem, sample and results")
+    path = find_file(section.file, data, "results.file")
+    rows: dict[tuple[str, int], tuple[str, tuple[str, ...]]] = {}
+    for number, raw in enumerate(read_rows(path), 1):
+        where = f"{path}, row {number}"
+        problem, sample, results = raw.get("problem"), raw.get("sample", 0), raw.get("results")
+        if not isinstance(problem, str):
+            raise CirfError(f"{where}: `problem` must be a problem's id as a text; add it")
+        if not isinstance(sample, int) or isinstance(sample, bool):
+            raise CirfError(f"{where}: `sample` must be a whole number; 0 is the problem's first rationale")
+        if not isinstance(results, list) or not all(isinstance(result, str) for result in results):
+            raise CirfError(f"{where}: `results` must be a list of texts, one a step, empty where a step has none")
+        if (problem, sample) in rows:
+            raise CirfError(f"{where}: problem {problem}, sample {sample} stands twice; remove one row")
+        rows[problem, sample] = (where, tuple(results))
+    return FileWriter(str(path), rows)
+
+
+WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {
+    "rule": lambda section, data: RuleWriter(),
+    "none": lambda section, data: NoWriter(),
+    "file": _read_file,
+}
+"""``results.by`` to the writer it means; called with the section and the data folder."""
+
+
+def write_results(
+    steps: Sequence[Steps],
+    problems: Sequence[Problem],
+    tasks: Mapping[str, Task],
+    section: recipe.Results,
+    data: str | None = None,
+) -> list[tuple[str, ...]]:
+    """The results of every step, aligned: ``out[i][j]`` belongs to ``steps[i].segments[j]`` (paper 3.3).
+
+    Pass the annotated steps (``Cut.annotated``) so that rules see calculator notes. A result of more than
+    ``section.max_characters`` characters is left empty. Raises ``CirfError`` for a file that does not fit the steps.
+    """
+    writer = WRITERS[section.by](section, data)
+    by_id = {problem.id: problem for problem in problems}
+    written: list[tuple[str, ...]] = []
+    for row in steps:
+        problem = by_id.get(row.problem)
+        if problem is None:
+            raise CirfError(
+                f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
+            )
+        results = writer.write(row, problem, tasks[problem.task])
+        written.append(tuple(_short(result, section.max_characters) for result in results))
+    return written
+
+
+def statistics(results: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Counts over all results: steps, share empty, mean characters of those that are not."""
+    flat = [result for row in results for result in row]
+    filled = [len(result) for result in flat if result]
+    return {
+        "steps": len(flat),
+        "share_empty": round(1 - len(filled) / len(flat), 4) if flat else 0.0,
+        "mean_characters": round(sum(filled) / len(filled), 2) if filled else 0.0,
+        "rows_without_results": sum(not any(row) for row in results),
+    }
+
+
+def _short(result: str, maximum: int) -> str:
+    """A result as it may stand in a trace: on one line, not over length, without the trace's own tokens."""
+    line = _SPACE.sub(" ", result).strip()
+    return "" if len(line) > maximum or _TRACE_TOKEN.search(line) else line

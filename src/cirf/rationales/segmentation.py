@@ -1,0 +1,198 @@
+"""A rationale cut into steps (paper 3.2).
+
+A worked example, ``by="auto"``::
+
+    To find the bill we count meals first.      (before the first mark: no step)
+    Step 1: Count the meals                     -> "Count the meals\\n2 + 5 = 7"
+    2 + 5 = 7
+    Step 2: Multiply by the price               -> "Multiply by the price\\n7 * 8 = 56\\nSo it costs $56."
+    7 * 8 = 56
+    So it costs $56.
+    Conclusion: The bill was 56 dollars.        -> "Conclusion: The bill was 56 dollars."
+
+Choices made where the paper is silent:
+
+- Text before the first mark announces; it is no step.
+- Text after the last step belongs to it, unless it stands under a heading of its own (``Conclusion``, ``Final Answer``):
+  then it is a step if it makes a statement (three words or more), and joins the step before it otherwise.
+- A mark is taken off its step (the code takes its place); an option's letter stays, for it says what is spoken of.
+- A last line ``#### 72`` is the answer, not a step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.marks import (
+    Mark,
+    conclusion_body,
+    opens_option,
+    option_starts,
+    ordinal_marks,
+    split_conclusion,
+    split_last_option,
+)
+from cirf.rationales.normalise import normalise
+from cirf.rationales.sentences import sentences
+from cirf.records import Dropped, Problem, Rationale, Steps
+
+Rule = Literal["auto", "ordinal", "line", "sentence", "option"]
+
+PAPER_SHARE_DROPPED = 0.008
+"""Share of the paper's rationales that did not fit its segmentation (A.2, CoT Collection)."""
+
+_ANSWER_LINE = re.compile(r"(?:^|\n)####[^\n]*\Z")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
+_BLANK_LINES = re.compile(r"\n{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Segmentation:
+    """The segments of one rationale, none empty, and the rule that cut them; no segments where the rule does not fit."""
+
+    rule: str
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All rationales cut: ``steps`` as people read them, ``annotated`` the same steps with calculator notes
+    (``<<48/2=24>>``) left in for the rule that reads results, the rows dropped, and counts."""
+
+    steps: list[Steps]
+    annotated: list[Steps]
+    dropped: list[Dropped]
+    report: dict[str, Any]
+
+
+def segment(text: str, by: Rule, choices: Sequence[str] | None = None) -> Segmentation:
+    """Cut a rationale into steps (paper 3.2); any text will do, it is brought into plain form first.
+
+    ``by``: ``ordinal`` (marks ``Step k``, ``k.`` and their kin), ``line``, ``sentence``, ``option`` (one step an option
+    and one for what concludes) or ``auto``, which takes the first that fits: two ordinal marks, two options where the
+    problem has ``choices``, two lines, sentences. Calculator notes stay in the segments.
+    """
+    return _segment(normalise(text, annotations="keep"), by, choices)
+
+
+def cut(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
+    """Cut every rationale; rows that do not fit are dropped and counted by reason, beside the paper's 0.8 % (A.2).
+
+    Raises ``CirfError`` if there are rationales and none can be cut.
+    """
+    result = cut_all(rationales, section, problems)
+    if rationales and not result.steps:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in result.report["reasons"].items())
+        first = rationales[0]
+        raise CirfError(
+            f"segments.by={section.by}: none of {len(rationales)} rationales can be cut into steps ({reasons}; the first is that "
+            f"of problem {first.problem}); try segments.by=auto or wider segments.minimum and segments.maximum"
+        )
+    return result
+
+
+def cut_all(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
+    """As ``cut``, but with nothing left it returns nothing instead of raising."""
+    choices = {problem.id: problem.choices for problem in problems}
+    steps: list[Steps] = []
+    annotated: list[Steps] = []
+    dropped: list[Dropped] = []
+    for rationale in rationales:
+        found = segment(rationale.text, section.by, choices.get(rationale.problem))
+        pairs = [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
+        reason = _misfit(rationale.text, len(pairs), section)
+        if reason is not None:
+            dropped.append(Dropped(rationale.problem, rationale.sample, "segments", reason))
+            continue
+        steps.append(Steps(rationale.problem, rationale.sample, found.rule, tuple(plain for plain, _ in pairs)))
+        annotated.append(Steps(rationale.problem, rationale.sample, found.rule, tuple(noted for _, noted in pairs)))
+    return Cut(steps, annotated, dropped, _report(steps, dropped, section))
+
+
+def _misfit(text: str, count: int, section: recipe.Segments) -> str | None:
+    if count == 0:
+        return "no segment" if _ANSWER_LINE.sub("", normalise(text)).strip() else "empty rationale"
+    if count < section.minimum:
+        return "too few steps"
+    return "too many steps" if count > section.maximum else None
+
+
+def _report(steps: Sequence[Steps], dropped: Sequence[Dropped], section: recipe.Segments) -> dict[str, Any]:
+    rows = len(steps) + len(dropped)
+    return {
+        "by": section.by,
+        "rows": rows,
+        "kept": len(steps),
+        "dropped": len(dropped),
+        "share_dropped": round(len(dropped) / rows, 4) if rows else 0.0,
+        "paper_share_dropped": PAPER_SHARE_DROPPED,
+        "reasons": dict(sorted(Counter(row.reason for row in dropped).items())),
+        "rules": dict(sorted(Counter(row.rule for row in steps).items())),
+        "steps": spread([len(row.segments) for row in steps]),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean, median and 95th percentile (nearest rank); zeros for no values."""
+    if not values:
+        return {"mean": 0.0, "median": 0.0, "p95": 0.0}
+    ordered = sorted(values)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    high = ordered[max(0, -(-95 * len(ordered) // 100) - 1)]
+    return {"mean": round(sum(ordered) / len(ordered), 3), "median": float(middle), "p95": float(high)}
+
+
+def _segment(text: str, by: Rule, choices: Sequence[str] | None) -> Segmentation:
+    text = _ANSWER_LINE.sub("", text).rstrip()
+    if by == "ordinal":
+        return Segmentation("ordinal", _by_ordinal(text, ordinal_marks(text, words=True)))
+    if by == "option":
+        return Segmentation("option", _by_option(text, choices))
+    if by == "line":
+        return Segmentation("line", _by_line(text))
+    if by == "sentence":
+        return Segmentation("sentence", sentences(text))
+    marks = ordinal_marks(text)
+    segments = _by_ordinal(text, marks) if len(marks) >= 2 else ()
+    # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them
+    if len(segments) >= 2 and not (choices and all(opens_option(part) for part in segments)):
+        return Segmentation("ordinal", segments)
+    options = _by_option(text, choices) if choices else ()
+    if len(options) >= 2:
+        return Segmentation("option", options)
+    lines = _by_line(text)
+    return Segmentation("line", lines) if len(lines) >= 2 else Segmentation("sentence", sentences(text))
+
+
+def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
+    if not marks:
+        return ()
+    ends = [mark.start for mark in marks[1:]] + [len(text)]
+    parts = [text[mark.end : end] for mark, end in zip(marks, ends, strict=True)]
+    last, conclusion = split_conclusion(parts[-1])
+    if conclusion and len(_WORD.findall(conclusion_body(conclusion))) >= 3:
+        parts[-1:] = [last, conclusion]
+    return _tidy(parts)
+
+
+def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:
+    starts = option_starts(text, len(choices) if choices else None)
+    if not starts:
+        return ()
+    parts = [_LIST_NUMBER.sub("", text[start:end]) for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    return _tidy([*parts[:-1], *split_last_option(parts[-1])])
+
+
+def _by_line(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.split("\n") if line.strip())
+
+
+def _tidy(parts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(tidy for part in parts if (tidy := _BLANK_LINES.sub("\n", part).strip()))

@@ -1,0 +1,228 @@
+"""The recipe: one YAML file describes one experiment, and this schema is all it may say.
+
+Every key carries its meaning, unit and default here, and the place in the paper where it has one; the comments of the
+shipped recipes and of ``cirf recipes --schema`` are written from these texts. Reading and writing of YAML lives in
+``recipe_io.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+def key(default: Any, meaning: str, *, unit: str = "", paper: str = "", **limits: Any) -> Any:
+    """A recipe key: its default, what it means, its unit and its place in the paper."""
+    return Field(default, description=meaning, json_schema_extra={"unit": unit, "paper": paper}, **limits)
+
+
+class Section(BaseModel):
+    """A group of keys. Unknown keys and wrong types are errors; a section never changes once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, protected_namespaces=())
+
+
+Positive = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Architecture(Section):
+    """Facts the backbone must have; a mismatch stops the run before any work."""
+
+    hidden_size: Positive | None = key(None, "Width of the model's embeddings; null: any.", paper="Table hyper-parameters, Step 4")
+    layers: Positive | None = key(None, "Number of layers; null: any.", paper="Table hyper-parameters, Step 4")
+    heads: Positive | None = key(None, "Number of attention heads; null: any.", paper="Table hyper-parameters, Step 4")
+
+
+class Backbone(Section):
+    model: str = key("bundled:smollm2-135m-instruct", "The language model: a hub id, a folder, or bundled:NAME (see `cirf env`).", paper="A.2 Backbone models")
+    revision: str | None = key(None, "Branch, tag or commit on the hub; null: the default branch.")
+    dtype: Literal["bfloat16", "float32", "float16"] = key("bfloat16", "Number format of the weights when generating.")
+    device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks.")
+    threads: Positive | None = key(None, "CPU threads of torch; null: one a core.")
+    empty_system: bool = key(True, "Send an empty system message where the chat template would insert a long default one; saved in the model's template too.")
+    trust_remote_code: bool = key(False, "Run Python code that comes with the model. Only for sources you trust.")
+    architecture: Architecture = key(Architecture(), "What the model must look like.")
+
+
+class TaskEntry(Section):
+    task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own.")
+    name: str | None = key(None, "The name in tables; null: the task's own. Needed when one task stands twice.")
+    train_file: str | None = key(None, "jsonl only: rows with question, answer and optionally rationale, choices, id.")
+    test_file: str | None = key(None, "jsonl only: rows to test on; null: cut from train_file by the seed.")
+    answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
+    train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
+    test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="A.2: 200 a task")
+    options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
+
+
+class Problems(Section):
+    tasks: tuple[TaskEntry, ...] = key(..., "What to train on and test on; one model learns them all.", paper="4.1", min_length=1)
+    data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: the hub. --data sets it.")
+    validation: Fraction = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction")
+
+
+class Teacher(Section):
+    """Where collected rationales come from. Recorded with the rationales; the texts themselves are read from files."""
+
+    models: tuple[str, ...] = key((), "The models that wrote the rationales.", paper="A.2 CoT Collection")
+    prompt: str = key("Solve the following problem step by step:{question}", "The prompt they were asked with.", paper="A.2 CoT Collection")
+    temperature: float = key(0.7, "Sampling temperature.", paper="Table hyper-parameters, Step 1", ge=0)
+    top_p: Fraction = key(0.95, "Nucleus of sampling.", paper="Table hyper-parameters, Step 1")
+    max_tokens: Positive = key(4096, "Cap of a rationale.", unit="tokens", paper="Table hyper-parameters, Step 1")
+
+
+class Rationales(Section):
+    source: Literal["auto", "dataset", "files"] = key("auto", "dataset: the solutions that come with the problems; files: `files`; auto: both, files first.")
+    files: tuple[str, ...] = key((), "JSONL files with question, rationale and optionally answer, id. Relative to the data folder if not found as given.")
+    per_problem: Positive = key(1, "How many rationales of one problem to keep.", unit="rationales")
+    check: Literal["drop", "keep"] = key("drop", "What to do with a rationale that ends in another answer than the problem's.")
+    teacher: Teacher = key(Teacher(), "Who wrote the files.")
+
+
+class Segments(Section):
+    by: Literal["auto", "ordinal", "line", "sentence", "option"] = key("auto", "Where a step ends: at 'Step k' and 'k.' marks, at line ends, at sentence ends, at options; auto: what the row holds.", paper="3.2")
+    minimum: Positive = key(1, "Fewest steps a rationale may have; others are dropped and counted.", unit="steps")
+    maximum: Positive = key(32, "Most steps a rationale may have; others are dropped and counted.", unit="steps")
+
+
+class Embeddings(Section):
+    model: str = key("bundled:all-minilm-l6-v2", "Sentence embedding model: a hub id, a folder, or bundled:NAME.", paper="Table hyper-parameters, Step 3")
+    revision: str | None = key(None, "Branch, tag or commit on the hub.")
+    batch_size: Positive = key(64, "Segments embedded at once.", unit="segments")
+    max_length: Positive | None = key(256, "Tokens of a segment that are read; null: all the model can.", unit="tokens")
+    dtype: Literal["float32", "float16"] = key("float32", "Number format of the stored embeddings.")
+
+
+class Sinkhorn(Section):
+    temperature: float = key(0.05, "λ: smaller is sharper.", paper="eq. 6; Table hyper-parameters, Step 3", gt=0)
+    iterations: Positive = key(3, "Rounds of column and row scaling; each round ends on the rows.", paper="Table hyper-parameters, Step 3")
+    scale: Literal["mean", "none"] = key("mean", "Divide squared distances by their mean (mean) or take them as they are (none, the paper's letter).")
+
+
+class Codebook(Section):
+    reuse: str | None = key(None, "A saved codebook folder to use instead of training one (same embedding model and same width).")
+    size: Positive = key(64, "K: number of functional tokens.", unit="codes", paper="A.2: 32, 64, 128 or 256 by validation accuracy")
+    sizes: tuple[Positive, ...] = key((), "Further sizes to build codebooks of, side by side, to compare their use and errors; `size` is the one trained with.", unit="codes", paper="Table hyper-parameters, Step 3")
+    dimension: Literal["backbone"] | Positive = key("backbone", "Width of a code; it must be the backbone's.", paper="Table hyper-parameters, Step 3")
+    representation: Literal["mean_centered", "raw", "question_centered", "random"] = key("mean_centered", "What is quantised: segment minus the mean of its rationale, the bare segment, segment minus question, or noise.", paper="eq. 5; C")
+    single_step: Literal["corpus_mean", "zero"] = key("corpus_mean", "A rationale of one step has itself as mean: subtract the corpus mean instead, or leave zero.")
+    hidden: Positive = key(1024, "Hidden width of encoder and decoder.", paper="Table hyper-parameters, Step 3")
+    autoencoder_epochs: int = key(30, "Epochs of encoder and decoder before any code.", unit="epochs", paper="Table hyper-parameters, Step 3", ge=0)
+    vq_epochs: int = key(10, "Epochs of the VQ-VAE; codes are reassigned before each.", unit="epochs", paper="Table hyper-parameters, Step 3", ge=0)
+    batch_size: Positive = key(128, "Segments an update.", unit="segments", paper="Table hyper-parameters, Step 3")
+    learning_rate: float = key(1e-4, "Adam's learning rate.", paper="Table hyper-parameters, Step 3", gt=0)
+    clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 3", gt=0)
+    beta: float = key(1.0, "β: weight of the commitment term.", paper="eq. 12; Table hyper-parameters, Step 3", ge=0)
+    initialiser: Literal["sinkhorn", "kmeans", "random"] = key("sinkhorn", "How the first codes are found.", paper="3.2; C Codebook construction")
+    assign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Final code of a training step: the balanced argmax or the nearest code. A new step always gets its nearest.", paper="eq. 8-9")
+    gradient: Literal["straight_through", "decoder_only"] = key("straight_through", "Whether the reconstruction error reaches the encoder.", paper="eq. 12")
+    sinkhorn: Sinkhorn = key(Sinkhorn(), "The balanced assignment.")
+
+
+class ResultWriter(Section):
+    """The model that writes results; the settings the paper names. `by: rule` needs none of them."""
+
+    temperature: float = key(0.2, "Sampling temperature.", paper="Table hyper-parameters, Step 2", ge=0)
+    top_p: Fraction = key(0.9, "Nucleus of sampling.", paper="Table hyper-parameters, Step 2")
+    max_tokens: Positive = key(2048, "Cap of an answer.", unit="tokens", paper="Table hyper-parameters, Step 2")
+
+
+class Results(Section):
+    by: Literal["rule", "none", "file"] = key("rule", "Who says what a step produced: the task's rule, nobody (codes alone), or `file`.", paper="3.3")
+    file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
+    max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
+    writer: ResultWriter = key(ResultWriter(), "How the model that wrote `file` was asked; recorded with the results.")
+
+
+class Vocabulary(Section):
+    init: Literal["codebook", "random"] = key("codebook", "First rows of the functional tokens: the code vectors or noise, rescaled to `alpha` either way.", paper="eq. 13; C")
+    alpha: float | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 13; Table hyper-parameters, Step 3")
+    delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
+
+
+class Lora(Section):
+    rank: Positive = key(128, "r: rank of an adapter.", paper="A.3")
+    alpha: Positive = key(32, "α: its scale.", paper="A.3")
+    dropout: Fraction = key(0.0, "Dropout before an adapter.")
+    targets: str = key("all-linear", "Which layers get one: all-linear, or a comma-separated list of names.")
+
+
+class Override(Section):
+    """Keys that one method sets otherwise than the rest; each trained method gets the same number of trials."""
+
+    learning_rate: float | None = key(None, "Peak learning rate of this method.", gt=0)
+    epochs: float | None = key(None, "Epochs of this method.", gt=0)
+
+
+class Finetune(Section):
+    adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new rows. The saved model is merged and plain either way.", paper="A.3")
+    lora: Lora = key(Lora(), "The adapters.")
+    epochs: float = key(2, "Passes over the rows.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4", gt=0)
+    batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
+    accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
+    optimizer: Literal["adamw"] = key("adamw", "The optimiser.", paper="Table hyper-parameters, Step 4")
+    learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
+    weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
+    beta1: Fraction = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
+    beta2: Fraction = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
+    epsilon: float = key(1e-8, "Adam's ε.", paper="Table hyper-parameters, Step 4", gt=0)
+    schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
+    warmup_steps: int = key(100, "Updates until the peak.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
+    min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
+    clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
+    bf16: bool = key(True, "Compute in bfloat16; master weights stay float32.", paper="A.2")
+    gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
+    max_length: Positive = key(1024, "A longer row is dropped and counted.", unit="tokens")
+    group_by_length: bool = key(True, "Put rows of like length in one batch.")
+    save_every: Positive = key(200, "Updates between two checkpoints to resume from.", unit="updates")
+    evaluate_every: Positive | None = key(None, "Updates between two validation losses; null: once an epoch.", unit="updates")
+    report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
+    overrides: dict[str, Override] = key({}, "Keys of single methods, such as direct_sft: {learning_rate: 3.0e-4}.")
+
+
+class Evaluate(Section):
+    temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
+    top_p: Fraction = key(1.0, "Nucleus of sampling.", paper="Table hyper-parameters, Step 5")
+    runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
+    batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency.", unit="problems")
+    text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
+    trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
+    latency_items: int = key(20, "Problems a task timed one at a time; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
+    latency_warmup: int = key(2, "Problems run first and not counted.", unit="problems", ge=0)
+
+
+class Compression(Section):
+    """Thresholds of result pruning (3.4). Kept in the recipe because the paper's table names them."""
+
+    gamma: tuple[float, ...] = key((), "Largest rise of the answer's loss that removing a result may cost; empty: no pruning.", paper="3.4; Table hyper-parameters")
+
+
+class Recipe(Section):
+    """One experiment."""
+
+    name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=r"^[A-Za-z0-9._-]+$")
+    notes: str = key("", "Why the values are what they are.")
+    seed: int = key(1, "Seed of every draw.", ge=0)
+    methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare (see `cirf methods`).", min_length=1)
+    backbone: Backbone = key(Backbone(), "The language model.")
+    problems: Problems = key(..., "Questions and answers.")
+    rationales: Rationales = key(Rationales(), "Worked solutions.")
+    segments: Segments = key(Segments(), "Steps.")
+    embeddings: Embeddings = key(Embeddings(), "Vectors of steps.")
+    codebook: Codebook = key(Codebook(), "Functions of steps.")
+    results: Results = key(Results(), "Results of steps.")
+    vocabulary: Vocabulary = key(Vocabulary(), "Functional tokens.")
+    finetune: Finetune = key(Finetune(), "Training of the language model.")
+    evaluate: Evaluate = key(Evaluate(), "Accuracy and latency.")
+    compression: Compression = key(Compression(), "Pruning of results; read by methods that prune.")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Recipe:
+        names = [entry.name or entry.task for entry in self.problems.tasks]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"problems.tasks: {twice[0]} stands twice; give each its own name")
+        return self

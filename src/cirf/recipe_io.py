@@ -1,0 +1,226 @@
+"""Recipes as YAML files: reading with errors a person can act on, and writing with every key explained.
+
+Together with ``recipe_text.py``, which writes them, the only reader of recipe files. The schema is ``recipe.py``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from cirf import recipe_keys, yaml_text
+from cirf.errors import CirfError
+from cirf.recipe import Recipe, Section
+from cirf.recipe_keys import KeyRow, dotted
+from cirf.recipe_text import commented, dump
+from cirf.yaml_text import Document, YamlError, scalar
+
+__all__ = ["KeyRow", "commented", "dump", "load", "parse", "schema_rows", "shipped"]
+
+
+def schema_rows() -> tuple[KeyRow, ...]:
+    """Every key a recipe may hold: dotted path, type in words, default, meaning, unit, place in the paper."""
+    return recipe_keys.rows()
+
+
+def shipped() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    here = Path(__file__).resolve()
+    for folder in (here.parent / "recipes", here.parents[2] / "recipes"):  # in a wheel; in a checkout
+        found = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+        if found:
+            return found
+    return {}
+
+
+def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
+    """The recipe in a file, or a shipped one by its name, with ``a.b=c`` overrides applied.
+
+    Raises ``CirfError``, one line: the file (or ``--set a.b``), the key, what was expected and what was found.
+    """
+    path = _find(path_or_name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CirfError(f"{path_or_name}: not UTF-8 text; a recipe is a YAML file") from None
+    except OSError as error:
+        raise CirfError(f"{path_or_name}: cannot be read: {error.strerror}") from None
+    return parse(text, str(path_or_name if path_or_name.endswith((".yaml", ".yml")) else path), sets)
+
+
+def parse(text: str, source: str = "recipe", sets: Sequence[str] = ()) -> Recipe:
+    """The recipe in a YAML text; ``source`` is what errors call it. Raises ``CirfError`` as ``load`` does."""
+    try:
+        document = yaml_text.parse(text)
+    except YamlError as error:
+        raise CirfError(_one_line(f"{_at(source, error.line)}: not valid YAML: {error}")) from None
+    if document.value is None:
+        raise CirfError(f"{source}: the recipe is empty; it needs at least name and problems.tasks")
+    if not isinstance(document.value, dict):
+        raise CirfError(f"{source}: expected a recipe, keys such as name: and problems:, found {_found(document.value)}")
+    overridden = [_override(document.value, item) for item in sets]
+    _drop_empty_sections(document.value, Recipe)
+    try:
+        recipe = Recipe.model_validate_json(json.dumps(document.value), strict=True)
+    except ValidationError as error:
+        raise CirfError(_explain(error.errors(include_url=False), source, document, overridden)) from None
+    return Recipe.model_validate_json(recipe.model_dump_json())  # a default of 2 becomes 2.0 as a written 2 does
+
+
+def _find(path_or_name: str) -> Path:
+    path = Path(path_or_name).expanduser()
+    if path.is_file():
+        return path
+    recipes = shipped()
+    if path_or_name in recipes:
+        return recipes[path_or_name]
+    if path.is_dir():
+        raise CirfError(f"{path_or_name}: a folder, not a recipe; name a YAML file in it")
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        raise CirfError(f"{path_or_name}: no such file; the recipes that come with cirf are {', '.join(recipes) or 'missing'}")
+    near = difflib.get_close_matches(path_or_name, recipes, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(recipes) or 'none'}"
+    raise CirfError(f"{path_or_name}: neither a file nor a recipe that comes with cirf; {hint}")
+
+
+# Overrides
+
+
+def _override(root: dict[str, Any], item: str) -> yaml_text.Path:
+    """Put ``a.b=c`` into the recipe's data; answers the path that was set."""
+    name, mark, text = item.partition("=")
+    name = name.strip()
+    source = f"--set {name}"
+    if not mark or not name or not all(name.split(".")):
+        raise CirfError(f"--set {item}: expected KEY=VALUE, such as finetune.epochs=1")
+    try:
+        value = yaml_text.parse(text).value
+    except YamlError as error:
+        raise CirfError(_one_line(f"{source}: the value {json.dumps(text)} is not valid YAML: {error}")) from None
+    path: yaml_text.Path = ()
+    here: Any = root
+    parts = name.split(".")
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if isinstance(here, list):
+            position = int(part) if part.isdecimal() and len(part) < 10 else -1
+            if not 0 <= position < len(here):
+                span = f"a position from 0 to {len(here) - 1}" if here else "the whole list, for it is empty"
+                raise CirfError(f"{source}: {dotted(path)} is a list; expected {span}, found {part}")
+            path = (*path, position)
+            if last:
+                here[position] = value
+            here = here[position]
+        elif isinstance(here, dict):
+            path = (*path, part)
+            if last:
+                here[part] = value
+            elif here.get(part) is None:
+                here[part] = {}
+            here = here[part]
+        else:
+            raise CirfError(f"{source}: {dotted(path)} holds {_found(here)}, which has no keys to set")
+    return path
+
+
+def _drop_empty_sections(data: Any, section: type[Section]) -> None:
+    """A section whose keys are all commented out reads as null: it then means its defaults."""
+    for name, info in section.model_fields.items():
+        inner, many = recipe_keys.inner_section(info)
+        if inner is None or not isinstance(data, dict) or name not in data:
+            continue
+        if data[name] is None and not many and not info.is_required():
+            del data[name]
+        elif many:
+            values = data[name].values() if isinstance(data[name], dict) else data[name] if isinstance(data[name], list) else ()
+            for value in values:
+                _drop_empty_sections(value, inner)
+        else:
+            _drop_empty_sections(data[name], inner)
+
+
+# Errors
+
+
+def _explain(errors: Sequence[ErrorDetails], source: str, document: Document, overridden: Sequence[yaml_text.Path]) -> str:
+    """One line for the mistake to mend first: a misspelt key before what it leaves missing, then by line."""
+    mistakes: dict[yaml_text.Path, ErrorDetails] = {}
+    for error in errors:
+        mistakes.setdefault(_known(error), error)
+    for path in list(mistakes):  # a list whose items are wrong is also said to be too short
+        if any(other != path and other[: len(path)] == path for other in mistakes):
+            del mistakes[path]
+    rank = {"extra_forbidden": 0, "missing": 2}
+    path, error = min(
+        mistakes.items(), key=lambda item: (rank.get(item[1]["type"], 1), document.lines.get(item[0], 0), dotted(item[0]))
+    )
+    set_here = next((each for each in overridden if _related(each, path, document)), None)
+    where = f"--set {dotted(set_here)}" if set_here else _at(source, _line(path, document))
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return _one_line(f"{where}: {_mistake(path, error).removeprefix(where.removeprefix('--set ') + ': ')}{more}")
+
+
+def _mistake(path: yaml_text.Path, error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"{dotted(path)}: no such key; {recipe_keys.nearest(path)}"
+    if error["type"] in ("value_error", "assertion_error"):
+        return error["msg"].partition(", ")[2] or error["msg"]
+    located = recipe_keys.locate(path)
+    row = recipe_keys.by_key().get(located[0]) if located else None
+    expected = row.type if row else "a group of keys"
+    if row and isinstance(path[-1], int):
+        expected = f"an item of {row.type}"
+    if error["type"] == "missing":
+        return f"{dotted(path)}: missing; expected {expected}: {row.meaning if row else ''}".rstrip(": ")
+    return f"{dotted(path)}: expected {expected}, found {_found(error['input'])}"
+
+
+def _known(error: ErrorDetails) -> yaml_text.Path:
+    """The part of an error's place that stands in the recipe: pydantic goes on with the names of a union's members."""
+    path: yaml_text.Path = error["loc"]
+    if error["type"] == "extra_forbidden":
+        return path
+    length = 0
+    for length in range(len(path), 0, -1):
+        located = recipe_keys.locate(path[:length])
+        if located is not None and located[0].count(".") + 1 == length:
+            break
+    item = len(path) > length and isinstance(path[length], int)
+    return path[: length + item]
+
+
+def _related(overridden: yaml_text.Path, path: yaml_text.Path, document: Document) -> bool:
+    inside = path[: len(overridden)] == overridden
+    around = overridden[: len(path)] == path and path not in document.lines
+    return bool(path) and (inside or around)
+
+
+def _line(path: yaml_text.Path, document: Document) -> int | None:
+    while path and path not in document.lines:
+        path = path[:-1]
+    return document.lines[path] if path else None
+
+
+def _at(source: str, line: int | None) -> str:
+    return source if line is None else f"{source}, line {line}"
+
+
+def _found(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a group of keys"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return json.dumps(textwrap.shorten(value, 60, placeholder="...") if len(value) > 60 else value, ensure_ascii=False)
+    return scalar(value)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

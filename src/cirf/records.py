@@ -1,0 +1,153 @@
+"""The things that flow through a run.
+
+A worked example, one question on its way from the data to the report::
+
+    Problem(id="train-0", task="gsm8k", question="Natalia sold clips to 48 friends ...", answer="72", ...)
+    Rationale(problem="train-0", sample=0, text="Step 1: 48/2 = 24 ...", source="gpt-5.1")
+    Steps(problem="train-0", sample=0, segments=("48/2 = 24 ...", "48+24 = 72 ..."))
+    Trace(problem="train-0", sample=0, codes=(16, 23), results=("24", "72"), answer="72")
+    Completion(problem="test-3", task="gsm8k", method="cirf_full", output="<cirf><cirf_016>24...", tokens=9, ...)
+    Verdict(parsed="72", correct=True)
+
+Every record is immutable and knows its way to one JSON object and back. Records say nothing of models or files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+AnswerKind = Literal["number", "option", "yesno", "text"]
+"""What an answer is: a number, an option's letter, ``yes``/``no``, or free text compared after normalisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row of a JSONL file."""
+
+    def to_json(self) -> str:
+        """This record as one line of JSON (no newline), keys in the order of the fields."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
+        """The record held by a JSON object; lists become tuples, unknown keys are an error (``TypeError``)."""
+        hints = typing.get_type_hints(cls)
+        return cls(**{key: _to_field(value, hints.get(key)) for key, value in row.items()})
+
+
+def _to_field(value: Any, hint: Any) -> Any:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+    if isinstance(value, list) and typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        return tuple(_to_field(item, inner) for item in value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Record):
+    """A question with its answer.
+
+    ``question`` is the bare text; ``choices`` are the texts of the options A, B, C, ... in order (``None`` where
+    there are none); ``answer`` is canonical for the task: ``"72"``, ``"C"``, ``"yes"``. ``rationale`` is the data
+    set's own worked solution, if it has one.
+    """
+
+    id: str
+    task: str
+    question: str
+    answer: str
+    choices: tuple[str, ...] | None = None
+    rationale: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rationale(Record):
+    """A worked solution of one problem. ``sample`` numbers several solutions of the same problem from 0.
+
+    ``source`` names who wrote it: a file's stem, ``dataset`` or a generator. ``agrees`` tells whether the answer
+    read from the text equals the problem's; ``None`` where the text states none that can be read.
+    """
+
+    problem: str
+    sample: int
+    text: str
+    source: str
+    agrees: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Record):
+    """A rationale cut into ``m`` segments, and the rule that cut it (``ordinal``, ``line``, ``sentence``, ``option``)."""
+
+    problem: str
+    sample: int
+    rule: str
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped(Record):
+    """A row that did not go on, the stage that dropped it, and why (``reason`` is a short fixed phrase)."""
+
+    problem: str
+    sample: int | None
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Record):
+    """The functional form of a rationale: ``m`` codes, each with its (possibly empty) result, and the answer."""
+
+    problem: str
+    sample: int
+    codes: tuple[int, ...]
+    results: tuple[str, ...]
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example(Record):
+    """All that a method may build a training row from: ``Problem``, ``Steps`` and ``Trace`` side by side."""
+
+    problem: Problem
+    segments: tuple[str, ...]
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Completion(Record):
+    """What a model wrote for one problem.
+
+    ``output`` is the decoded text without the end token but with functional tokens; ``tokens`` counts the
+    generated ids including the end token; ``truncated`` is true when the cap came before the end token.
+    ``trace`` and ``answer`` are the two halves of ``output`` as the method reads it.
+    """
+
+    problem: str
+    task: str
+    method: str
+    prompt: str
+    output: str
+    trace: str
+    answer: str
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Record):
+    """The answer read from a completion (``None`` if nothing could be read, which is not the same as wrong)."""
+
+    parsed: str | None
+    gold: str
+    correct: bool

@@ -1,0 +1,138 @@
+"""The model card: the README.md that travels with a saved model, for whoever meets it without us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cirf.report.page import number, percent, tokens
+from cirf.report.style import style
+
+_HUB = {
+    "bundled:smollm2-135m-instruct": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "bundled:qwen2.5-coder-0.5b-instruct": "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+    "bundled:qwen2.5-coder-1.5b-instruct": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+}
+"""Hub ids of the bundled backbones, all Apache-2.0."""
+
+_ANSWER = 32
+"""Tokens of an answer, on top of the cap of the reasoning, in the card's example."""
+
+
+def model_card(
+    method: str,
+    recipe: Mapping[str, Any],
+    *,
+    functions: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """A model card in Markdown with YAML front matter.
+
+    Args:
+        method: the method's name, such as ``cirf_full``.
+        recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
+        functions: the model's ``functions.json``: ``size``, ``delimiters`` and ``codes``, number to ``{"label", "count",
+            "examples"}``; ``None`` for a method without functional tokens.
+        metrics: this method's part of ``report.json``'s ``methods``, once it is evaluated.
+        training: the numbers of its ``history.json``.
+        data: ``report.json``'s ``data``.
+
+    The text depends on the arguments alone. Latency is left out: a card has no clock.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("cirf.report", "."),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(percent=percent, number=number, tokens=tokens, cell=cell)
+    tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
+    delimiters = (functions or {}).get("delimiters", "cirf")
+    codes = ((functions or {}).get("codes") or {}).items()
+    evaluate = recipe["evaluate"]
+    return environment.get_template("card.md.j2").render(
+        front=_front(method, recipe, metrics, functional=functions is not None),
+        title=style(method, [method]).title,
+        base=_HUB.get(recipe["backbone"]["model"], recipe["backbone"]["model"]),
+        recipe=recipe,
+        tasks=tasks,
+        functions=functions,
+        start=f"<{delimiters}>",
+        end=f"</{delimiters}>",
+        cap=(evaluate["trace_cap"] if functions else evaluate["text_cap"]) + _ANSWER,
+        metrics=metrics,
+        rows={**metrics["tasks"], "**all**": metrics} if metrics else {},
+        codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
+        facts=_facts(method, recipe, training, data, functional=functions is not None),
+    )
+
+
+def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None) -> str:
+    """The card of one method from `collect.collect`'s dict."""
+    training = (report["training"].get(method) or {}).get("numbers")
+    metrics = report["methods"].get(method)
+    return model_card(method, report["recipe"], functions=functions, metrics=metrics, training=training, data=report["data"])
+
+
+def cell(text: str, longest: int = 110) -> str:
+    """A text as a cell of a Markdown table: one line, no pipes, no markup of its own, at most ``longest`` characters."""
+    line = " ".join(text.split())
+    line = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+    return re.sub(r"([\\`*_|<>\[\]#~$])", r"\\\1", line)
+
+
+def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | None, functional: bool) -> str:
+    """The YAML between the dashes. A backbone that is a folder is named in the text alone: it is no hub id."""
+    import yaml
+
+    source = recipe["backbone"]["model"]
+    base = _HUB.get(source, source)
+    front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    if source in _HUB:
+        front["license"] = "apache-2.0"
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", base):
+        front["base_model"] = base
+    front["tags"] = ["cirf", "latent-reasoning", "implicit-chain-of-thought"] if functional else ["cirf", "baseline"]
+    if metrics:
+        results = [
+            {
+                "task": {"type": "text-generation"},
+                "dataset": {"name": task, "type": task},
+                "metrics": [{"type": "accuracy", "value": round(100 * row["accuracy"], 2)}],
+            }
+            for task, row in metrics["tasks"].items()
+        ]
+        front["model-index"] = [{"name": f"{recipe['name']}-{method}", "results": results}]
+    return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
+
+
+def _facts(
+    method: str, recipe: Mapping[str, Any], training: Mapping[str, Any] | None, data: Mapping[str, Any] | None, functional: bool
+) -> dict[str, str]:
+    tune = recipe["finetune"]
+    override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}
+    tune = {**tune, **override}
+    facts = {
+        "Adaptation": f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight",
+        "Epochs": number(tune["epochs"]),
+        "Rows an update": number(tune["batch_size"] * tune["accumulation"]),
+        "Peak learning rate": f"{tune['learning_rate']:g} ({tune['schedule']})",
+        "Seed": str(recipe["seed"]),
+    }
+    if functional:
+        book = recipe["codebook"]
+        kind = book["representation"].replace("_", "-")
+        facts["Codebook"] = f"{book['size']} codes from {kind} embeddings of {recipe['embeddings']['model']}"
+    for key, name in (("rows", "Training rows"), ("updates", "Updates"), ("target_tokens", "Target tokens an epoch")):
+        if training and key in training:
+            facts[name] = number(training[key])
+    if data and data["train"]:
+        facts["Training questions"] = ", ".join(f"{task} {number(count)}" for task, count in data["train"].items())
+    return facts

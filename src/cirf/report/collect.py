@@ -1,0 +1,250 @@
+"""Everything the report tells, gathered from a run's folder into one dict: ``report.json``.
+
+A worked example, cut short::
+
+    {"name": "quickstart", "reference": "cirf_full",
+     "methods": {"cirf_full": {"accuracy": 0.78, "n": 200, "interval": [0.72, 0.83], "tokens": 18.2, "latency_mean_s": 0.31,
+                               "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
+                               "tasks": {"coin_flip": {...the same...}}, ...}},
+     "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "speedup": 6.1, "token_ratio": 7.9, ...}},
+     "codebook": {"size": 64, "used": 60, "codes": [{"code": 16, "label": "divides", "count": 311, "examples": [...]}]}, ...}
+
+Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
+from cirf.report.examples import pick_examples
+from cirf.report.labels import label_codes
+from cirf.report.traces import read_codes
+from cirf.report.training import load_object, read_training
+from cirf.store import read_rows
+from cirf.tasks.steps import strip_annotations
+
+Data = dict[str, Any]
+
+REFERENCE = "cirf_full"
+"""The method the others are compared with, where the run has it."""
+
+PAPER_DROPPED = 0.008
+"""Share of rationales that did not fit the paper's segmentation and were dropped (its appendix A.2)."""
+
+
+def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, environment: Mapping[str, Any] | None = None) -> Data:
+    """The data of a run's report.
+
+    ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
+    ``environment`` defaults to this machine's. Raises ``CirfError`` if a file of the run is damaged.
+    """
+    recipe = _recipe(run)
+    rows = {name: _evaluation_rows(run / "evaluation" / name) for name in _methods(run, recipe)}
+    rows = {name: tables for name, tables in rows.items() if tables}
+    latencies = {name: _json(run / "latency" / name / "timings.json") for name in rows}
+    methods = {name: _method(run, name, tables, latencies[name]) for name, tables in rows.items()}
+    reference = REFERENCE if REFERENCE in methods else next(iter(methods), None)
+    codebook = _codebook(run, recipe, segments_per_code, rows.get(REFERENCE, {}))
+    return {
+        "name": recipe.get("name", run.name),
+        "notes": recipe.get("notes", ""),
+        "seed": recipe.get("seed"),
+        "backbone": recipe.get("backbone", {}).get("model"),
+        "reference": reference,
+        "methods": methods,
+        "comparisons": _comparisons(reference, rows, methods),
+        "latency": {name: _facts(found) for name, found in latencies.items() if found},
+        "training": {name: found for name in methods if (found := read_training(run / "models" / name))},
+        "codebook": codebook,
+        "examples": pick_examples(_test(run), rows, examples),
+        "data": _data(run),
+        "recipe": recipe,
+        "environment": dict(environment) if environment is not None else _environment(),
+    }
+
+
+def _recipe(run: Path) -> Data:
+    path = run / "recipe.yaml"
+    if not path.exists():
+        return {}
+    from cirf.recipe_io import load
+
+    return load(str(path)).model_dump(mode="json")
+
+
+def _environment() -> Data:
+    from cirf.environment import describe
+
+    return {key: value for key, value in describe().items() if key not in ("cache", "bundled models")}
+
+
+def _json(path: Path) -> Data:
+    """The object of a JSON file; empty where there is no such file."""
+    return load_object(path) or {}
+
+
+def _rows(path: Path) -> list[Row]:
+    return read_rows(path) if path.exists() else []
+
+
+def _methods(run: Path, recipe: Mapping[str, Any]) -> list[str]:
+    """Methods with an evaluation, in the recipe's order, then any others by name."""
+    there = sorted(path.parent.name for path in (run / "evaluation").glob("*/scores.json"))
+    asked = [name for name in recipe.get("methods", ()) if name in there]
+    return asked + ([] if asked else there)
+
+
+def _evaluation_rows(folder: Path) -> dict[str, list[Row]]:
+    """Rows by task, in the order of ``scores.json``."""
+    names = list(_json(folder / "scores.json").get("tasks", ()))
+    return {name: read_rows(folder / f"{name}.jsonl") for name in names}
+
+
+def _test(run: Path) -> dict[str, dict[str, Row]]:
+    """Test problems by task and id."""
+    files = sorted((run / "problems" / "test").glob("*.jsonl"))
+    return {path.stem: {row["id"]: row for row in read_rows(path)} for path in files}
+
+
+def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], timings: Mapping[str, Any]) -> Data:
+    """One method's numbers, found again from its rows, and its latency."""
+    scores = scores_from_rows(tables)
+    timed = timings.get("tasks", {})
+    return {
+        **scores.overall.to_dict(),
+        **_latency(timings.get("overall", {})),
+        "trained": bool(_json(run / "evaluation" / name / "scores.json").get("trained", False)),
+        "mean_of_tasks": scores.mean_of_tasks,
+        "tasks": {task: {**score.to_dict(), **_latency(timed.get(task, {}))} for task, score in scores.tasks.items()},
+    }
+
+
+def _latency(summary: Mapping[str, Any]) -> Data:
+    names = {"latency_mean_s": "mean_s", "latency_p50_s": "p50_s", "latency_p95_s": "p95_s", "latency_n": "n"}
+    return {ours: summary.get(theirs) for ours, theirs in names.items()} | {"first_token_s": summary.get("first_token_s")}
+
+
+def _facts(timings: Mapping[str, Any]) -> Data:
+    return {key: timings.get(key) for key in ("engine", "device", "batch_size", "warmup")}
+
+
+def _comparisons(reference: str | None, rows: Mapping[str, Mapping[str, Sequence[Row]]], methods: Mapping[str, Data]) -> Data:
+    """The reference against every other method on the questions both answered."""
+    found = {}
+    for name in methods:
+        if reference is None or name == reference:
+            continue
+        compared = compare_rows(rows[reference], rows[name])
+        if compared is None:
+            continue
+        ours, theirs = methods[reference], methods[name]
+        found[name] = {
+            **compared.to_dict(),
+            "token_ratio": _ratio(theirs["tokens"], ours["tokens"]),
+            "speedup": _ratio(theirs["latency_mean_s"], ours["latency_mean_s"]),
+            "accuracy_ratio": _ratio(ours["accuracy"], theirs["accuracy"]),
+        }
+    return found
+
+
+def _ratio(over: float | None, under: float | None) -> float | None:
+    return over / under if over is not None and under else None
+
+
+def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:
+    """Every code with its label, how often it stands in the training traces and in answers, and some of its segments."""
+    folder = _codebook_folder(run, recipe)
+    if folder is None:
+        return None
+    told = _json(folder / "codebook.json")
+    size = int(told.get("size", folder.name.rpartition("-")[2]))
+    steps = {(row["problem"], row["sample"]): row["segments"] for row in _rows(run / "segments" / "segments.jsonl")}
+    segments: dict[int, list[str]] = {code: [] for code in range(size)}
+    tasks = {row["id"]: row["task"] for row in _rows(run / "problems" / "train.jsonl")}
+    by_task: dict[int, Counter[str]] = {code: Counter() for code in range(size)}
+    for row in _rows(folder / "codes.jsonl"):
+        texts = steps.get((row["problem"], row["sample"]), [])
+        if len(texts) != len(row["codes"]):
+            raise CirfError(f"{folder / 'codes.jsonl'}: the codes of {row['problem']!r} do not match its segments; run again")
+        if row["problem"] in tasks:
+            for code, text in zip(row["codes"], texts, strict=True):
+                segments[code].append(strip_annotations(text))
+                by_task[code][tasks[row["problem"]]] += 1
+    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
+    written = Counter(code for code in found if code is not None)
+    labels = label_codes(segments)
+    report = told.get("report", {})
+    total, total_written = sum(map(len, segments.values())), sum(written.values())
+    codes = [
+        {
+            "code": code,
+            "label": labels[code],
+            "count": len(texts),
+            "share": len(texts) / total if total else 0.0,
+            "written": written[code],
+            "written_share": written[code] / total_written if total_written else 0.0,
+            "tasks": dict(sorted(by_task[code].items(), key=lambda item: (-item[1], item[0]))),
+            "examples": _spread(list(dict.fromkeys(texts)), per_code),
+        }
+        for code, texts in segments.items()
+    ]
+    return {
+        "size": size,
+        "used": sum(1 for texts in segments.values() if texts),
+        "segments": total,
+        "written": total_written,
+        "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
+        "losses": report.get("losses", {}),
+        "numbers": {key: value for key, value in report.items() if isinstance(value, int | float)},
+    }
+
+
+def _codebook_folder(run: Path, recipe: Mapping[str, Any]) -> Path | None:
+    """The codebook that was trained with: the recipe's size, else the first there is."""
+    asked = run / f"codebook-{recipe.get('codebook', {}).get('size')}"
+    return asked if asked.is_dir() else next(iter(sorted(run.glob("codebook-*/"))), None)
+
+
+def _spread(texts: Sequence[str], count: int) -> list[str]:
+    """``count`` of the texts at even distances, so that not all come from the first task."""
+    if len(texts) <= count:
+        return list(texts)
+    return [texts[(index * len(texts)) // count] for index in range(count)]
+
+
+def _data(run: Path) -> Data:
+    """Rows in, rows out, and why rows were dropped, counted from the files themselves."""
+    train, validation = _rows(run / "problems" / "train.jsonl"), _rows(run / "problems" / "validation.jsonl")
+    test = _test(run)
+    rationales, segments = _rows(run / "rationales" / "rationales.jsonl"), _rows(run / "segments" / "segments.jsonl")
+    lost = {stage: _rows(run / stage / "dropped.jsonl") for stage in ("rationales", "segments")}
+    cut = len(segments) + len(lost["segments"])
+    lengths = [len(row["segments"]) for row in segments]
+    return {
+        "train": dict(Counter(row["task"] for row in train)),
+        "validation": dict(Counter(row["task"] for row in validation)),
+        "test": {name: len(rows) for name, rows in test.items()},
+        "rationales": len(rationales),
+        "segmented": len(segments),
+        "segmentable": len(segments) / cut if cut else None,
+        "paper_segmentable": 1 - PAPER_DROPPED,
+        "steps": sum(lengths),
+        "steps_mean": sum(lengths) / len(lengths) if lengths else None,
+        "rules": dict(sorted(Counter(row["rule"] for row in segments).items())),
+        "dropped": {
+            stage: dict(sorted(Counter(row["reason"] for row in rows).items(), key=lambda item: (-item[1], item[0])))
+            for stage, rows in lost.items()
+        },
+        "reports": {
+            "problems": _json(run / "problems" / "problems.json"),
+            "rationales": _json(run / "rationales" / "report.json"),
+            "segments": _json(run / "segments" / "report.json"),
+            "results": _json(run / "results" / "report.json"),
+            "traces": _json(run / "traces" / "report.json"),
+        },
+    }

@@ -1,0 +1,154 @@
+"""The page: one HTML file that needs nothing else, made from `collect.collect`'s dict and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cirf.evaluation.statistics import Comparison, Interval, describe_difference
+from cirf.report.plots import codebook_svg, pareto_svg, training_svg
+from cirf.report.style import Style, style
+from cirf.report.traces import is_functional
+
+_BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
+_OPEN_CODES = 16
+_SHORT = 80
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """The page's HTML. The same data gives the same bytes; nothing in it is fetched from anywhere."""
+    import yaml
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(percent=percent, number=number, tokens=tokens, seconds=seconds, words=words)
+    pictures = {
+        "latency": pareto_svg(data, "latency"),
+        "tokens": pareto_svg(data, "tokens"),
+        "training": training_svg(data),
+        "codebook": codebook_svg(data),
+    }
+    return environment.get_template("page.html.j2").render(
+        data=data,
+        looks=looks(data),
+        headline=headline(data),
+        differences=differences(data),
+        training_keys=training_keys(data),
+        tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),
+        pictures={name: Markup(svg) if svg else None for name, svg in pictures.items()},
+        labels=labels(data),
+        hue=hue,
+        kind=kind,
+        open_codes=_OPEN_CODES,
+        recipe=yaml.safe_dump(data["recipe"], sort_keys=False, allow_unicode=True, width=110) if data["recipe"] else "",
+    )
+
+
+def looks(data: Mapping[str, Any]) -> dict[str, Style]:
+    """Title, colour and marker of every method."""
+    names = list(data["methods"])
+    return {name: style(name, names) for name in names}
+
+
+def labels(data: Mapping[str, Any]) -> dict[int, str]:
+    """The codes' labels."""
+    return {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
+
+
+def training_keys(data: Mapping[str, Any]) -> list[str]:
+    """The numbers that any training has, in the order in which they come."""
+    found = [key for row in data["training"].values() for part in ("numbers", "timings") for key in row[part]]
+    return [key for key in dict.fromkeys(found) if key != "method"]
+
+
+def headline(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The few numbers that stand on top, and the sentences that qualify them; ``None`` with fewer than two methods."""
+    compared, titles = data["comparisons"], looks(data)
+    against = next((name for name in (*_BASELINES, *compared) if name in compared), None)
+    if against is None:
+        return None
+    ours, theirs, pair = data["methods"][data["reference"]], data["methods"][against], compared[against]
+    us, them = titles[data["reference"]].title, titles[against].title
+    return {
+        "us": us,
+        "them": them,
+        "ours": ours,
+        "theirs": theirs,
+        "tokens": times(pair["token_ratio"], "fewer", "more"),
+        "speed": times(pair["speedup"], "faster", "slower"),
+        "sentence": sentence(pair, us, them),
+    }
+
+
+def differences(data: Mapping[str, Any]) -> list[str]:
+    """One sentence for every method that the reference was compared with."""
+    titles = looks(data)
+    return [sentence(pair, titles[data["reference"]].title, titles[name].title) for name, pair in data["comparisons"].items()]
+
+
+def sentence(pair: Mapping[str, Any], first: str, second: str) -> str:
+    """A comparison of ``report.json`` in words."""
+    fields = {key: pair[key] for key in Comparison._fields} | {"interval": Interval(*pair["interval"])}
+    text = describe_difference(Comparison(**fields), first, second)
+    return text[0].upper() + text[1:].replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}") + "."
+
+
+def times(ratio: float | None, more: str, less: str) -> str | None:
+    """A ratio in words, as "7.9 times fewer"; below 1 turned round, "1.3 times more"; ``None`` where it is not known."""
+    if not ratio:
+        return None
+    if 0.95 <= ratio <= 1.05:
+        return f"no {more}"
+    value, word = (ratio, more) if ratio > 1 else (1 / ratio, less)
+    return f"{value:.1f}\N{MULTIPLICATION SIGN} {word}" if value < 100 else f"{value:,.0f}\N{MULTIPLICATION SIGN} {word}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """``78.0 %``, or a dash for what is not known."""
+    return "–" if share is None else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def number(value: float | None) -> str:
+    """A count or a mean with as many digits as it needs."""
+    if value is None:
+        return "–"
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def tokens(value: float) -> str:
+    """A mean number of tokens: ``14.8``, ``132``."""
+    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """A time: ``38 ms``, ``1.93 s``, ``4 min 10 s``, ``2 h 5 min``."""
+    if value is None:
+        return "–"
+    if value < 0.1:
+        return f"{1000 * value:.0f}\N{NO-BREAK SPACE}ms"
+    if value < 100:
+        return f"{value:.2f}\N{NO-BREAK SPACE}s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def words(key: str) -> str:
+    """A key as a caption: ``tokens_per_second`` becomes ``tokens per second``."""
+    return str(key).replace("_", " ")
+
+
+def hue(code: int) -> int:
+    """A code's hue in degrees, neighbours far apart (golden angle); the number beside it tells what colour cannot."""
+    return round(code * 137.508) % 360
+
+
+def kind(answer: Mapping[str, Any]) -> str:
+    """How an answer is shown: ``codes`` (chips), ``prose`` (a box) or ``short`` (a line)."""
+    if "codes" in answer and is_functional(answer["output"]):
+        return "codes"
+    return "prose" if len(answer["output"]) > _SHORT or "\n" in answer["output"].strip() else "short"

@@ -1,0 +1,32 @@
+"""Names and looks of methods, the same in every picture and table: never told apart by colour alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Style(NamedTuple):
+    """A method's title, its colour on a light ground (contrast at least 4.5 to white) and its marker in matplotlib."""
+
+    title: str
+    colour: str
+    marker: str
+
+
+_STYLES = {
+    "cirf_full": Style("CIRF", "#0b62b0", "o"),
+    "cot": Style("Chain-of-thought", "#a83c00", "s"),
+    "sft_cot": Style("Chain-of-thought, fine-tuned", "#8a3d86", "D"),
+    "direct_sft": Style("Direct, fine-tuned", "#00735c", "^"),
+    "direct": Style("Direct", "#5d5d5d", "v"),
+}
+_SPARE = ("#7a5c00", "#b0204f", "#3b4cc0", "#2f6b2f", "#6b4b3a", "#00697a")
+_MARKERS = "PX<>ph"
+
+
+def style(name: str, names: list[str]) -> Style:
+    """The looks of method ``name`` among ``names``; a method unknown here is called by its own name."""
+    if name in _STYLES:
+        return _STYLES[name]
+    place = [other for other in names if other not in _STYLES].index(name) % len(_SPARE)
+    return Style(name, _SPARE[place], _MARKERS[place])

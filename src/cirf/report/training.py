@@ -1,0 +1,48 @@
+"""What a model's folder tells of its training: the curves, and the numbers beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+
+def read_training(folder: Path) -> dict[str, Any] | None:
+    """A training as ``report.json`` holds it; ``None`` if the folder holds no ``history.json``.
+
+    ``train`` and ``validation`` are ``[[update, loss], ...]`` with the mean loss of a target token, ``numbers`` the
+    other numbers of the history (rows, updates, tokens, rates), ``functional_rows`` how far the functional tokens' rows
+    moved, and ``timings`` the numbers of ``timings.json`` (seconds, tokens a second).
+    """
+    history = load_object(folder / "history.json")
+    if history is None:
+        return None
+    try:
+        return {
+            "train": [[row["update"], row["loss"]] for row in history.get("losses", ())],
+            "validation": [[row["update"], row["loss"]] for row in history.get("validation", ())],
+            "numbers": _scalars(history),
+            "functional_rows": history.get("functional_rows", []),
+            "timings": _scalars(load_object(folder / "timings.json") or {}),
+        }
+    except (KeyError, TypeError):
+        raise CirfError(f"{folder / 'history.json'}: not a training's history; remove {folder} and run again") from None
+
+
+def load_object(path: Path) -> dict[str, Any] | None:
+    """The object of a JSON file, ``None`` without the file; ``CirfError`` if it holds anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise CirfError(f"{path}: not valid JSON; remove the folder {path.parent} and run again") from None
+    if not isinstance(found, dict):
+        raise CirfError(f"{path}: expected a JSON object; remove the folder {path.parent} and run again")
+    return found
+
+
+def _scalars(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: inner for key, inner in value.items() if isinstance(inner, int | float | str)}

@@ -1,0 +1,143 @@
+"""A run: the stages in order, each knowing nothing of the others but their folders.
+
+::
+
+    problems -> rationales -> segments -> embeddings -> codebook-K --.
+                                   `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
+                                                                                              `---> latency/METHOD
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cirf.distributed import first_on_main, is_main, world_size
+from cirf.errors import CirfError
+from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files
+from cirf.methods import get
+from cirf.recipe import Recipe
+from cirf.stages import codes, data, models, scores
+from cirf.stages.context import Context
+from cirf.store import Plan, write_atomic
+
+Stage = Callable[..., Mapping[str, Any]]
+
+
+def plans(context: Context) -> list[Plan]:
+    """Every stage the recipe asks for, in the order in which they run."""
+    recipe = context.recipe
+    seed = {"seed": recipe.seed}
+    rules = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
+    size = recipe.codebook.size
+
+    def plan(name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | str], make: Stage, *more: Any, version: int = 1) -> Plan:
+        return Plan(name, section, inputs, partial(make, context, *more), version)
+
+    problems = plan("problems", recipe.problems.model_dump(exclude={"data"}) | seed | rules, problem_files(recipe), data.problems)
+    found = {"problems": problems} | rationale_files(recipe)
+    rationales = plan("rationales", recipe.rationales.model_dump() | rules, found, data.rationales)
+    segments = plan("segments", recipe.segments.model_dump(), {"problems": problems, "rationales": rationales}, data.segments)
+    steps: dict[str, Plan | str] = {"problems": problems, "segments": segments}
+    results = plan("results", recipe.results.model_dump() | rules, steps, data.results)
+    embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
+    vectors = steps | {"embeddings": embeddings}
+    sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
+    books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k) for k in sizes}
+    traces = plan("traces", {}, {"problems": problems, "results": results, "codebook": books[size]}, data.traces)
+
+    methods = [get(name, recipe) for name in recipe.methods]
+    stages = [problems]
+    if any(method.trained for method in methods):
+        stages += [rationales, segments]
+    if any(method.functional for method in methods) or recipe.codebook.sizes:
+        stages += [results, embeddings, *books.values(), traces]
+    for method in methods:
+        functional: dict[str, Plan | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
+        answering: Plan | str = model_hash(recipe.backbone.model)
+        if method.trained:
+            answering = plan(f"models/{method.name}", _training_keys(recipe, method), steps | functional, models.finetune, method.name)
+            stages.append(answering)
+        asked = {"problems": problems, "model": answering}
+        accuracy, latency = _evaluation_keys(recipe, method)
+        stages.append(plan(f"evaluation/{method.name}", accuracy | rules, asked, scores.evaluate, method.name))
+        if recipe.evaluate.latency_items:
+            stages.append(plan(f"latency/{method.name}", latency | rules, asked, scores.latency, method.name))
+    return stages
+
+
+def execute(context: Context, until: str | None = None, say: Callable[[str], None] = lambda line: None) -> Path:
+    """Bring every stage up to date, up to and including ``until``; returns the run's folder.
+
+    ``say`` is given a line when a stage begins and one when it is done. Under ``accelerate launch`` the main process
+    makes every stage but the fine-tuning, which all processes share.
+    """
+    stages = plans(context)
+    names = [stage.name for stage in stages]
+    if until is not None and until not in names:
+        raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
+    if is_main():
+        save_recipe(context)
+    for stage in stages:
+        if context.folder.is_done(stage):
+            say(f"{stage.name}: finished before")
+        else:
+            if is_main():
+                say(f"{stage.name} ...")
+            together = stage.name.startswith("models/") and world_size() > 1
+            if together:
+                context.folder.run_together(stage)
+            else:
+                with first_on_main():
+                    context.folder.run(stage)
+            if is_main():
+                standing = context.folder.standing(stage)
+                say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
+        if stage.name == until:
+            break
+    models.release(context)
+    return context.folder.root
+
+
+def save_recipe(context: Context) -> None:
+    """Write the resolved recipe beside the artefacts."""
+    from cirf.recipe_io import dump
+
+    write_atomic(context.folder.root / "recipe.yaml", dump(context.recipe))
+
+
+def _embedding_keys(recipe: Recipe) -> dict[str, Any]:
+    keys = recipe.embeddings.model_dump() | {"content": model_hash(recipe.embeddings.model)}
+    return keys | {"questions": recipe.codebook.representation == "question_centered"}
+
+
+def _codebook_keys(recipe: Recipe, size: int) -> dict[str, Any]:
+    keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
+    if recipe.codebook.reuse:
+        keys["reuse"] = file_hash(Path(recipe.codebook.reuse) / "codebook.safetensors")
+    return keys | {"width": _width(recipe)}
+
+
+def _width(recipe: Recipe) -> str:
+    return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
+
+
+def _training_keys(recipe: Recipe, method: Any) -> dict[str, Any]:
+    section = recipe.finetune.model_dump(exclude={"overrides", "save_every", "report_to"})
+    override = recipe.finetune.overrides.get(method.name)
+    keys = {"finetune": section, "override": override.model_dump() if override else None, "seed": recipe.seed}
+    keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model"}) | {"content": model_hash(recipe.backbone.model)}
+    if method.functional:
+        keys["vocabulary"] = recipe.vocabulary.model_dump()
+    return keys
+
+
+def _evaluation_keys(recipe: Recipe, method: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    section = recipe.evaluate.model_dump()
+    timing = {key: section.pop(key) for key in ("latency_items", "latency_warmup")}
+    backbone = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"})
+    accuracy = {"evaluate": section, "backbone": backbone, "seed": recipe.seed}
+    once = {key: section[key] for key in ("temperature", "top_p", "text_cap", "trace_cap")}
+    return accuracy, {"evaluate": once | timing, "backbone": backbone, "seed": recipe.seed}

@@ -1,0 +1,94 @@
+"""What every stage is given: the recipe, the run's folder, and the artefacts read back as records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+from cirf.progress import SILENT, Progress
+from cirf.recipe import Recipe
+from cirf.records import Example, Problem, Rationale, Steps, Trace
+from cirf.store import RunFolder, read_rows
+
+if TYPE_CHECKING:
+    from cirf.tasks.task import Task
+
+
+@dataclass
+class Context:
+    """One run at work."""
+
+    recipe: Recipe
+    folder: RunFolder
+    progress: Progress = SILENT
+    loaded: dict[str, Any] = field(default_factory=dict)
+    """The language model in memory, by the folder it came from; at most one."""
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """The tasks of this run by their name in tables."""
+        from cirf.tasks import resolve
+
+        return resolve(self.recipe.problems)
+
+    @cached_property
+    def width(self) -> int:
+        """Width of a code: the backbone's, unless the recipe names the same number itself."""
+        from cirf.assets import resolve
+        from cirf.lm.backbone import embedding_width
+
+        wanted = self.recipe.codebook.dimension
+        width = embedding_width(resolve(self.recipe.backbone.model, self.progress), self.recipe.backbone)
+        if wanted not in ("backbone", width):
+            raise CirfError(f"codebook.dimension: {wanted}, but the embeddings of {self.recipe.backbone.model} are {width} wide; use backbone")
+        return width
+
+    def rows(self, stage: str, name: str) -> list[dict[str, Any]]:
+        """The rows of a finished stage's JSONL file."""
+        return read_rows(self.folder.folder(stage) / name)
+
+    def report(self, stage: str, name: str = "report.json") -> dict[str, Any]:
+        """A finished stage's report."""
+        loaded: dict[str, Any] = json.loads((self.folder.folder(stage) / name).read_text())
+        return loaded
+
+    def train(self) -> list[Problem]:
+        """The training problems."""
+        return [Problem.from_dict(row) for row in self.rows("problems", "train.jsonl")]
+
+    def validation(self) -> list[Problem]:
+        """The held-out part of the training problems."""
+        return [Problem.from_dict(row) for row in self.rows("problems", "validation.jsonl")]
+
+    def test(self) -> dict[str, list[Problem]]:
+        """The test problems of every task."""
+        return {name: [Problem.from_dict(row) for row in self.rows("problems", f"test/{name}.jsonl")] for name in self.tasks}
+
+    def rationales(self) -> list[Rationale]:
+        """The worked solutions of training and validation problems."""
+        return [Rationale.from_dict(row) for row in self.rows("rationales", "rationales.jsonl")]
+
+    def steps(self) -> list[Steps]:
+        """The solutions as segments."""
+        return [Steps.from_dict(row) for row in self.rows("segments", "segments.jsonl")]
+
+    def traces(self) -> list[Trace]:
+        """The solutions in functional form."""
+        return [Trace.from_dict(row) for row in self.rows("traces", "traces.jsonl")]
+
+    def examples(self, functional: bool) -> tuple[list[Example], list[Example]]:
+        """Training and validation examples in the order of the segments; without ``functional`` their traces are bare answers."""
+        training = {problem.id: problem for problem in self.train()}
+        held_out = {problem.id: problem for problem in self.validation()}
+        traces = {(trace.problem, trace.sample): trace for trace in self.traces()} if functional else {}
+        split: tuple[list[Example], list[Example]] = ([], [])
+        for steps in self.steps():
+            inside = steps.problem in training
+            problem = training[steps.problem] if inside else held_out[steps.problem]
+            bare = Trace(steps.problem, steps.sample, (), (), problem.answer)
+            trace = traces[steps.problem, steps.sample] if functional else bare
+            split[0 if inside else 1].append(Example(problem, steps.segments, trace))
+        return split

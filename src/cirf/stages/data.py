@@ -1,0 +1,81 @@
+"""From questions to traces: problems, rationales, segments, results, traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+from cirf.methods import get
+from cirf.records import Trace
+from cirf.stages.context import Context
+from cirf.store import to_json, write_atomic, write_rows
+
+
+def problems(context: Context, work: Path) -> dict[str, Any]:
+    """Load, split and check the questions (paper 4.1)."""
+    from cirf.tasks.load import load_problems
+
+    loaded = load_problems(context.recipe.problems, context.recipe.seed)
+    write_rows(work / "train.jsonl", loaded.train)
+    write_rows(work / "validation.jsonl", loaded.validation)
+    for name, rows in loaded.test.items():
+        write_rows(work / "test" / f"{name}.jsonl", rows)
+    write_rows(work / "dropped.jsonl", loaded.dropped)
+    write_atomic(work / "problems.json", to_json(loaded.report))
+    if not loaded.train and any(get(name, context.recipe).trained for name in context.recipe.methods):
+        raise CirfError("problems: no training problem is left; see problems.tasks and the test questions that stand in train")
+    return {"rows": len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))}
+
+
+def rationales(context: Context, work: Path) -> dict[str, Any]:
+    """Find a worked solution for every training problem (paper A.2, CoT collection)."""
+    from cirf.rationales.collect import collect
+
+    collected = collect(
+        [*context.train(), *context.validation()], context.recipe.rationales, context.recipe.problems.data, context.tasks
+    )
+    write_rows(work / "rationales.jsonl", collected.rationales)
+    write_rows(work / "dropped.jsonl", collected.dropped)
+    write_atomic(work / "report.json", to_json(collected.report))
+    return {"rows": len(collected.rationales)}
+
+
+def segments(context: Context, work: Path) -> dict[str, Any]:
+    """Cut the solutions into steps (paper 3.2)."""
+    from cirf.rationales.segmentation import cut
+
+    pieces = cut(context.rationales(), context.recipe.segments, [*context.train(), *context.validation()])
+    write_rows(work / "segments.jsonl", pieces.steps)
+    write_rows(work / "annotated.jsonl", pieces.annotated)
+    write_rows(work / "dropped.jsonl", pieces.dropped)
+    write_atomic(work / "report.json", to_json(pieces.report))
+    return {"rows": len(pieces.steps)}
+
+
+def results(context: Context, work: Path) -> dict[str, Any]:
+    """Say what each step produced (paper 3.3)."""
+    from cirf.rationales.results import statistics, write_results
+    from cirf.records import Steps
+
+    steps = [Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")]  # with calculator notes, which rules read
+    written = write_results(steps, [*context.train(), *context.validation()], context.tasks, context.recipe.results, context.recipe.problems.data)
+    rows = [{"problem": s.problem, "sample": s.sample, "results": list(r)} for s, r in zip(steps, written, strict=True)]
+    write_rows(work / "results.jsonl", rows)
+    write_atomic(work / "report.json", to_json(statistics(written)))
+    return {"rows": len(rows)}
+
+
+def traces(context: Context, work: Path) -> dict[str, Any]:
+    """Lay codes and results side by side: the functional form of every solution (paper eq. 16)."""
+    size = context.recipe.codebook.size
+    codes = {(row["problem"], row["sample"]): row["codes"] for row in context.rows(f"codebook-{size}", "codes.jsonl")}
+    answers = {problem.id: problem.answer for problem in [*context.train(), *context.validation()]}
+    rows = []
+    for row in context.rows("results", "results.jsonl"):
+        where = (row["problem"], row["sample"])
+        rows.append(Trace(*where, tuple(codes[where]), tuple(row["results"]), answers[where[0]]))
+    write_rows(work / "traces.jsonl", rows)
+    steps = [len(row.codes) for row in rows]
+    write_atomic(work / "report.json", to_json({"rows": len(rows), "functional_tokens_mean": sum(steps) / len(steps)}))
+    return {"rows": len(rows)}

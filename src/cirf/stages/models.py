@@ -1,0 +1,109 @@
+"""From traces to a checkpoint: fine-tuning (paper 3.2 last part, 3.3)."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.assets import resolve
+from cirf.errors import CirfError
+from cirf.methods import get
+from cirf.stages.context import Context
+from cirf.store import to_json, write_atomic, write_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cirf.records import Example
+
+
+def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
+    """Train one method from the backbone and save a plain, merged checkpoint."""
+    from cirf.lm import backbone, vocabulary
+    from cirf.lm.finetune import Row, finetune, save_model
+
+    recipe = context.recipe
+    method = get(name, recipe)
+    release(context)
+    source = resolve(recipe.backbone.model, context.progress)
+    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
+    model = backbone.load_model(source, recipe.backbone, training=recipe.finetune.adaptation)
+    new_ids: list[int] = []
+    if method.functional:
+        new_ids = vocabulary.extend(model, tokenizer, _codes(context), recipe.vocabulary, recipe.codebook.size, recipe.seed)
+
+    def rows(examples: list[Example]) -> list[Row]:
+        return [
+            Row(
+                backbone.prompt_text(
+                    tokenizer, backbone.sanitise(method.prompt(e.problem, context.tasks[e.problem.task]), tokenizer)
+                ),
+                method.target(e),
+            )
+            for e in examples
+        ]
+
+    training, held_out = context.examples(method.functional)
+    train_rows, validation_rows = rows(training), rows(held_out)
+    trained, history, timings = finetune(
+        model, tokenizer, train_rows, validation_rows, recipe.finetune, name, new_ids, work / "scratch", recipe.seed, context.progress
+    )
+    save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
+    write_atomic(work / "history.json", to_json(history.to_dict()))
+    write_atomic(work / "timings.json", to_json(timings))
+    write_rows(work / "sft.jsonl", [{"prompt": row.prompt, "completion": row.target} for row in train_rows])
+    if method.functional:
+        write_atomic(work / "functions.json", to_json(_functions(context, training)))
+    del model, trained
+    gc.collect()
+    return {"rows": len(train_rows)}
+
+
+def _codes(context: Context) -> np.ndarray:
+    from cirf.codebook.codebook import Codebook
+
+    return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.size}")).codes
+
+
+def _functions(context: Context, examples: list[Example]) -> dict[str, Any]:
+    """What each functional token stands for: a label, how often it was used, and a few of its segments."""
+    from cirf.report.labels import label_codes
+
+    by_code: dict[int, list[str]] = {}
+    for example in examples:
+        for code, segment in zip(example.trace.codes, example.segments, strict=True):
+            by_code.setdefault(code, []).append(segment)
+    labels = label_codes(by_code)
+    return {
+        "delimiters": context.recipe.vocabulary.delimiters,
+        "size": context.recipe.codebook.size,
+        "backbone": context.recipe.backbone.model,
+        "codes": {
+            str(code): {"label": labels[code], "count": len(texts), "examples": list(dict.fromkeys(texts))[:5]}
+            for code, texts in sorted(by_code.items())
+        },
+    }
+
+
+def load_for(context: Context, name: str) -> tuple[Any, Any]:
+    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
+    from cirf.lm import backbone
+
+    method = get(name, context.recipe)
+    source = context.folder.folder(f"models/{name}") if method.trained else resolve(context.recipe.backbone.model, context.progress)
+    where = str(source)
+    if context.loaded.get("source") != where:
+        release(context)
+        if isinstance(source, Path) and not source.exists():
+            raise CirfError(f"{source}: the model is not there; run `cirf run` again")
+        tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
+        model = backbone.load_model(source, context.recipe.backbone, training=None)
+        context.loaded.update(source=where, model=model, tokenizer=tokenizer)
+    return context.loaded["model"], context.loaded["tokenizer"]
+
+
+def release(context: Context) -> None:
+    """Forget the model in memory."""
+    context.loaded.clear()
+    gc.collect()

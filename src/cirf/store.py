@@ -1,0 +1,277 @@
+"""A run's folder: finished stages are kept, killed ones go on, changed ones are done again.
+
+A stage is a folder. While it is being made it lives under ``RUN/.work/``; when it is complete, one rename puts it in its
+place, so a stage is there whole or not at all::
+
+    runs/quickstart/
+      recipe.yaml               the recipe as resolved
+      problems/                 a finished stage
+        stage.json              its key, its inputs, the hash of every file it holds
+        train.jsonl ...
+        timings.json            what a clock touched (never part of any hash)
+      .work/finetune.../        a stage in the making, with whatever it needs to go on after a kill
+
+A stage's **key** is the hash of its name, its code's version, its part of the recipe and the contents of its inputs. A
+finished stage with the same key is reused; with another key it is removed and made again. Since a key hashes contents,
+a stage that is made again and comes out the same leaves everything behind it standing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+_MANIFEST = "stage.json"
+_TIMINGS = "timings.json"
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write a whole file or nothing: a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_json(value: Any) -> str:
+    """SHA-256 of a value's canonical JSON, in hex."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """JSON for people: indented, ending in a newline, Unicode as it is."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+class RowLog:
+    """A JSONL file that grows a row at a time and survives a kill in the middle of a write."""
+
+    def __init__(self, path: Path) -> None:
+        """Open (or start) the log at ``path``; a torn last line, which no one was told is done, is cut off."""
+        self.path = path
+        self._rows: list[dict[str, Any]] = []
+        if path.exists():
+            data = path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            if len(whole) < len(data):
+                os.truncate(path, len(whole))
+            self._rows = [json.loads(line) for line in whole.splitlines() if line]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The complete rows, in order."""
+        return list(self._rows)
+
+    def append(self, *rows: Mapping[str, Any]) -> None:
+        """Add rows; they are on disk when this returns."""
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "ab") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._rows.extend(dict(row) for row in rows)
+
+
+def write_rows(path: Path, rows: Any) -> None:
+    """Write records or mappings as JSONL, whole or not at all."""
+    lines = [row.to_json() if hasattr(row, "to_json") else json.dumps(row, ensure_ascii=False) for row in rows]
+    write_atomic(path, "".join(line + "\n" for line in lines))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file; ``CirfError`` names the first line that is not one."""
+    rows = []
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise CirfError(f"{path}, line {number}: not valid JSON ({error.msg}); mend or remove the line") from None
+                if not isinstance(row, dict):
+                    raise CirfError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
+                rows.append(row)
+    except FileNotFoundError:
+        raise CirfError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
+    return rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A stage as it is asked for: what it is called, what decides its content, and how it is made."""
+
+    name: str
+    section: Mapping[str, Any]
+    inputs: Mapping[str, Plan | str]
+    make: Callable[[Path], Mapping[str, Any] | None] = field(compare=False)
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a stage stands: ``done``, ``part`` (begun), ``stale`` (done with other inputs), ``open``; and what is known of it."""
+
+    name: str
+    state: str
+    rows: int | None
+    seconds: float | None
+
+
+class RunFolder:
+    """The folder of one run, and the stages in it."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder; nothing is made until something is written."""
+        self.root = root
+        self._work = root / ".work"
+
+    def folder(self, name: str) -> Path:
+        """Where the finished stage lies."""
+        return self.root / name
+
+    def manifest(self, name: str) -> dict[str, Any] | None:
+        """The record of a finished stage, or ``None``."""
+        path = self.folder(name) / _MANIFEST
+        try:
+            loaded: dict[str, Any] = json.loads(path.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except json.JSONDecodeError:
+            raise CirfError(f"{path}: damaged; remove the folder {path.parent} to make the stage again") from None
+        return loaded
+
+    def content(self, name: str) -> str:
+        """Hash of what a finished stage holds."""
+        manifest = self.manifest(name)
+        if manifest is None:
+            raise CirfError(f"{self.folder(name)}: the stage is not finished; run `cirf run` first")
+        return hash_json(manifest["files"])
+
+    def key(self, plan: Plan) -> str | None:
+        """The key of a stage, or ``None`` while an input is not finished or is itself out of date."""
+        inputs = {}
+        for label, source in plan.inputs.items():
+            if isinstance(source, str):
+                inputs[label] = source
+            elif self.is_done(source):
+                inputs[label] = self.content(source.name)
+            else:
+                return None
+        return hash_json({"stage": plan.name, "version": plan.version, "section": plan.section, "inputs": inputs})
+
+    def is_done(self, plan: Plan) -> bool:
+        """Whether a finished stage with this very key is there."""
+        manifest = self.manifest(plan.name)
+        return manifest is not None and manifest["key"] == self.key(plan)
+
+    def standing(self, plan: Plan) -> Standing:
+        """What a rerun would find."""
+        manifest = self.manifest(plan.name)
+        timings = _read_timings(self.folder(plan.name))
+        rows = None if manifest is None else manifest["summary"].get("rows")
+        if manifest is not None:
+            state = "done" if manifest["key"] == self.key(plan) else "stale"
+            return Standing(plan.name, state, rows, timings.get("seconds"))
+        state = "part" if any(self._work.glob(f"{_flat(plan.name)}-*")) else "open"
+        return Standing(plan.name, state, None, None)
+
+    def run(self, plan: Plan) -> Path:
+        """The stage's folder, made now unless it is there already. Its inputs must be finished."""
+        key = self.key(plan)
+        if key is None:
+            raise CirfError(f"stage {plan.name}: an input is not finished")
+        final = self.folder(plan.name)
+        manifest = self.manifest(plan.name)
+        if manifest is not None and manifest["key"] == key:
+            return final
+        work = self._work / f"{_flat(plan.name)}-{key[:16]}"
+        for other in self._work.glob(f"{_flat(plan.name)}-*"):
+            if other != work:  # progress towards a key no one asks for any more
+                shutil.rmtree(other)
+        if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
+            work.mkdir(parents=True, exist_ok=True)
+            started = time.perf_counter()
+            summary = dict(plan.make(work) or {})
+            self._seal(plan, key, work, summary, time.perf_counter() - started)
+        self._place(work, final)
+        return final
+
+    def run_together(self, plan: Plan) -> Path:
+        """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it."""
+        from cirf.distributed import barrier, is_main
+
+        key = self.key(plan)
+        if key is None:
+            raise CirfError(f"stage {plan.name}: an input is not finished")
+        work = self._work / f"{_flat(plan.name)}-{key[:16]}"
+        barrier()  # all have read the same state before anyone writes
+        if is_main():
+            return self.run(plan)
+        if not (work / _MANIFEST).exists():
+            work.mkdir(parents=True, exist_ok=True)
+            plan.make(work)
+        return self.folder(plan.name)
+
+    def _seal(self, plan: Plan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
+        scratch = work / "scratch"
+        if scratch.exists():
+            shutil.rmtree(scratch)
+        timings = _read_timings(work)
+        timings["seconds"] = round(seconds + timings.get("seconds", 0.0), 3)
+        write_atomic(work / _TIMINGS, to_json(timings))
+        files = {name: hash_file(work / name) for name in sorted(_files(work)) if Path(name).name not in (_TIMINGS, _MANIFEST)}
+        write_atomic(work / _MANIFEST, to_json({"stage": plan.name, "key": key, "summary": summary, "section": plan.section, "files": files}))
+
+    def _place(self, work: Path, final: Path) -> None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if final.exists():
+            old = self._work / f"{_flat(final.name)}.old"
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(final, old)  # a rename, so that a kill leaves no half-removed stage in place
+            shutil.rmtree(old)
+        os.replace(work, final)
+
+
+def _flat(name: str) -> str:
+    return name.replace("/", "--")
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix()
+
+
+def _read_timings(folder: Path) -> dict[str, Any]:
+    try:
+        loaded: dict[str, Any] = json.loads((folder / _TIMINGS).read_text())
+        return loaded
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return {}

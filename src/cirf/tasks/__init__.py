@@ -1,0 +1,58 @@
+"""The tasks, by name. A new one is a file and a line here; its module is imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import TYPE_CHECKING
+
+from cirf.errors import CirfError
+
+if TYPE_CHECKING:
+    from cirf.recipe import Problems
+    from cirf.tasks.task import Task
+
+MODULES = {
+    "gsm8k": "cirf.tasks.gsm8k",
+    "svamp": "cirf.tasks.svamp",
+    "multiarith": "cirf.tasks.multiarith",
+    "coin_flip": "cirf.tasks.coin_flip",
+    "commonsense_qa": "cirf.tasks.commonsense_qa",
+    "made_coin_flip": "cirf.tasks.made_coin_flip",
+    "chain_sum": "cirf.tasks.chain_sum",
+    "leg_counting": "cirf.tasks.leg_counting",
+    "gsm_symbolic": "cirf.tasks.gsm_symbolic",
+}
+
+JSONL = "jsonl"
+"""The name that stands in a recipe for a user's own file."""
+
+__all__ = ["JSONL", "MODULES", "get", "names", "resolve"]
+
+
+def names() -> tuple[str, ...]:
+    """Every registered task's name (``jsonl`` is none: its tasks are built from the recipe)."""
+    return tuple(MODULES)
+
+
+def get(name: str) -> Task:
+    """The task of that name; ``CirfError`` names the nearest one if there is none."""
+    if name not in MODULES:
+        known = (*MODULES, JSONL)
+        near = difflib.get_close_matches(name, known, 1, 0.0)
+        raise CirfError(f"problems.tasks: there is no task {name!r}; the nearest is {near[0]!r} (all: {', '.join(known)})")
+    task: Task = importlib.import_module(MODULES[name]).TASK
+    return task
+
+
+def resolve(section: Problems) -> dict[str, Task]:
+    """The tasks of a recipe by table name (``entry.name`` or ``entry.task``); ``jsonl`` ones are built from their files."""
+    found = {}
+    for entry in section.tasks:
+        if entry.task == JSONL:
+            from cirf.tasks.jsonl import build_task
+
+            found[entry.name or entry.task] = build_task(entry, section.data)
+        else:
+            found[entry.name or entry.task] = get(entry.task)
+    return found

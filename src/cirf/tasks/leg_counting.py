@@ -1,0 +1,97 @@
+"""Legs of a list of animals; reasoning-gym draws the animals, the worked solution multiplies and keeps a running total.
+
+How many legs do 3 dogs, 2 spiders and 1 crab have in total?
+
+Step 1: 3 dogs with 4 legs each have 3 x 4 = 12 legs.
+Step 2: 2 spiders with 8 legs each have 2 x 8 = 16 legs.
+Step 3: Adding them to the 12 so far gives 12 + 16 = 28 legs.
+...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from cirf.records import Problem
+from cirf.tasks.generated import stream_seed
+from cirf.tasks.steps import calculated
+from cirf.tasks.task import Option, Task
+
+MULTIPLY = (
+    "{animals} with {legs} legs each: {count} x {legs} = {product}.",
+    "{animals} have {legs} legs each, so {count} x {legs} = {product}.",
+    "Each {animal} has {legs} legs, which makes {count} x {legs} = {product}.",
+    "For {animals} count {legs} legs each, {count} x {legs} = {product}.",
+)
+ADD = (
+    "Adding them to {total} gives {total} + {product} = {new} legs.",
+    "Together with the {total} so far: {total} + {product} = {new} legs.",
+    "The total grows to {total} + {product} = {new} legs.",
+    "Now there are {total} + {product} = {new} legs in all.",
+)
+_PLURALS = {
+    "butterfly": "butterflies",
+    "cockroach": "cockroaches",
+    "firefly": "fireflies",
+    "leech": "leeches",
+    "praying mantis": "praying mantises",
+    "woodlouse": "woodlice",
+} | {same: same for same in ("deer", "jellyfish", "sheep", "shrimp", "starfish")}
+
+
+@lru_cache(maxsize=8)
+def _source(seed: int, options: tuple[int, int, int]) -> Any:
+    from reasoning_gym import create_dataset
+
+    low, high, most = options
+    return create_dataset(
+        "leg_counting",
+        seed=stream_seed("leg_counting", seed),
+        size=1,
+        min_animals=low,
+        max_animals=high,
+        min_instances=1,
+        max_instances=most,
+    )
+
+
+def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
+    """Problem ``index`` of the stream."""
+    from reasoning_gym.arithmetic.leg_counting import ANIMALS
+
+    item = _source(seed, (options["min_animals"], options["max_animals"], options["max_count"]))[index]
+    draw = Random(f"leg_counting/{seed}/{index}")
+    groups, steps, total = [], [], 0
+    for number, (animal, count) in enumerate(item["metadata"]["animals"].items()):
+        legs = ANIMALS[animal]
+        group = f"{count} {animal if count == 1 else _PLURALS.get(animal, animal + 's')}"
+        groups.append(group)
+        product = count * legs
+        steps.append(draw.choice(MULTIPLY).format(animals=group, animal=animal, legs=legs, count=count, product=product))
+        if number:
+            steps.append(draw.choice(ADD).format(total=total, product=product, new=total + product))
+        total += product
+    if str(total) != item["answer"]:
+        raise AssertionError(f"leg_counting: {groups} have {total} legs, but the generator says {item['answer']}")
+    listed = " and ".join(part for part in (", ".join(groups[:-1]), groups[-1]) if part)
+    question = f"How many legs {'does' if groups[0][:2] == '1 ' and len(groups) == 1 else 'do'} {listed} have in total?"
+    rationale = "\n".join(f"Step {number}: {step}" for number, step in enumerate(steps, 1))
+    return Problem(id="", task="", question=question, answer=str(total), rationale=rationale)
+
+
+TASK = Task(
+    name="leg_counting",
+    title="Leg counting (made)",
+    summary="counting the legs of a few kinds of animals, made offline",
+    answer="number",
+    rule=calculated,
+    make=make,
+    options={
+        "min_animals": Option(2, 1, 30, "Fewest kinds of animals in a question."),
+        "max_animals": Option(3, 1, 30, "Most kinds of animals in a question."),
+        "max_count": Option(6, 1, 1000, "Most animals of one kind."),
+    },
+)

@@ -1,0 +1,189 @@
+r"""What a step of a worked solution produced: the result rules (paper 3.3).
+
+A result is the value the next steps go on with, in as few characters as can be::
+
+    "Step 1: She eats 3, so 16 - 3 = 13 eggs are left."     -> "13"
+    "Natalia sold 48/2 = <<48/2=24>>24 clips in May."        -> "24"
+    "\text{Total} = 5 \times 8 = \$40"                       -> "40"
+    "2. Rikko flips the coin, which turns it to tails."      -> "tails"
+    "C. **floor** - furniture stands on the floor."          -> "C"
+    "Now we need the price of one egg."                      -> ""
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from cirf.records import Problem
+from cirf.tasks.answers import anchors, mentions, parse_answer
+from cirf.tasks.numerals import SCALES, Numeral, find_numbers, number_text, plain
+
+_ANNOTATION = re.compile(r"<<([^<>]*)>>")
+_EQUALS = re.compile(
+    r"=|≈|\b(?:equals|is equal to)\b"
+    r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
+    r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
+    r"|\b[a-z] is\b",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.IGNORECASE)
+_UNSETTLED = re.compile(  # what follows a number that is only the first term of more
+    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
+    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b"
+)
+_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_CLOCK = re.compile(r"\s*([0-9]{1,2}:[0-9]{2})(?![0-9])")
+_GIVES = re.compile(
+    r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|results? in|totals?|yields?|"
+    r"brings?\s[^.]{0,40}?\bto|which is|left with|for a total of|remaining|"
+    r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+(?:\w+\s+){0,2}?(?=[$-]?[0-9])",
+    re.IGNORECASE,
+)
+_RESTATED = re.compile(
+    r"\b(?:which (?:is|makes|leaves|gives|(?:rounds|is rounded)(?: up| down| off)? to)|rounded(?: up| down| off)? to|"
+    r"giving|leaving|making|so (?:\w+ ){1,3}(?:needs?|gets?|has|have|is|are))\s+"
+    r"(?:about |approximately |only |exactly )?(?=[$-]?[0-9])",
+    re.IGNORECASE,
+)
+_CONCLUDES = re.compile(
+    r"^\W*(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
+    r"this means|that means)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.IGNORECASE)
+
+
+def strip_annotations(text: str) -> str:
+    """The text without calculator annotations: ``48/2 = <<48/2=24>>24`` becomes ``48/2 = 24``."""
+    return _ANNOTATION.sub("", text)
+
+
+def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """The number a step arrives at: an annotation's right side, else the right side of the last worked-out equation.
+
+    An equation whose right side is still to be worked out (``= 6 × 3``) has none; a number that closes the step after
+    words such as *which is* counts more. Without an equation: in a sentence that concludes, the last result if it is
+    said again, or an anchored answer; else a number after words such as *leaves*; else the only number of a conclusion.
+    """
+    for note in reversed(_ANNOTATION.findall(segment)):
+        numbers = find_numbers(plain(note.rpartition("=")[2]))
+        if numbers:
+            return _short(numbers[-1], "")
+    text = _MARK.sub("", plain(strip_annotations(segment)))
+    value = next((found for sign in reversed(list(_EQUALS.finditer(text))) if (found := _right_side(text, sign.end()))), "")
+    if value:
+        return _closing(text) or value
+    numbers = find_numbers(text)
+    concludes = bool(_CONCLUDES.search(text)) or bool(anchors(segment))
+    last = next((result for result in reversed(previous) if result), "")
+    if concludes and last and any(_short(number, text) == last for number in numbers):
+        return last
+    if anchors(segment):
+        return parse_answer("number", segment) or ""
+    for match in reversed(list(_GIVES.finditer(text))):
+        number = _first(text, match.end())
+        if number is not None and not _UNSETTLED.match(text, number.end):
+            return _short(number, text)
+    if concludes and len({number.value for number in numbers}) == 1 and not any(_UNSETTLED.match(text, n.end) for n in numbers):
+        return _short(numbers[0], text)
+    return ""
+
+
+def _first(text: str, start: int) -> Numeral | None:
+    numbers = find_numbers(text[start : start + 80])
+    return replace(numbers[0], start=numbers[0].start + start, end=numbers[0].end + start) if numbers else None
+
+
+def _closing(text: str) -> str:
+    """A number that ends the step after *which is* and the like, at most three words before the end."""
+    for match in _RESTATED.finditer(text):
+        number = _first(text, match.end())
+        if number is not None and re.fullmatch(r"(?:\s+\w+){0,3}\s*[.!]?\s*", text[number.end :]):
+            return _short(number, text)
+    return ""
+
+
+def _right_side(text: str, start: int) -> str:
+    lead = _LEAD.match(text, start)
+    at = lead.end() if lead else start
+    for special in (_VARIABLE, _CLOCK):
+        match = special.match(text, at)
+        if match:
+            return "".join(match.groups())
+    number = _first(text, at)
+    if number is None or text[at : number.start].strip(" \t\n({") or _UNSETTLED.match(text, number.end):
+        return ""
+    if "/" in text[number.start : number.end] and abs(number.value) > 1 and number.value.denominator == 1:
+        return ""  # 35/5 is a question, 3/4 an amount
+    return _short(number, text)
+
+
+def _short(number: Numeral, text: str) -> str:
+    """The number as short as can be; a word such as *million* stays a word."""
+    scale = re.search(r"(hundred|thousand|million|billion|trillion)\W*$", text[number.start : number.end])
+    if scale:
+        return f"{number_text(number.value / SCALES[scale[1]])} {scale[1]}"
+    return number_text(number.value) + ("%" if number.percent else "")
+
+
+_QUESTION = re.compile(r"[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
+_SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.IGNORECASE)
+_PAST = re.compile(
+    r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.IGNORECASE
+)
+_DENIES = re.compile(
+    r"(?:\bnot|n['’]t|\bno longer|\bnever)(?:\s+(?:still|be|showing|facing|on|anymore|now|the))*\s*$", re.IGNORECASE
+)
+_SAME = re.compile(
+    r"\b(?:same|unchanged|no change|(?:does|do|did|is|are) not change|stays? (?:as|put)|remains? as|no effect|nothing changes)\b",
+    re.IGNORECASE,
+)
+
+
+def coin_state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """``heads`` or ``tails``: the state the step names last. States of the past ("from heads to", "was heads") count only
+    where no other is named; "not heads" is tails; a step that names none but says that nothing changes keeps the last one."""
+    text = _QUESTION.sub("", plain(segment))
+    now, past = "", ""
+    for match in _SIDE.finditer(text):
+        side = match[1].lower()
+        before = text[max(0, match.start() - 40) : match.start()]
+        if _DENIES.search(before):
+            side = "tails" if side == "heads" else "heads"
+        if _PAST.search(before):
+            past = side
+        else:
+            now = side
+    if now or past:
+        return now or past
+    known = [state for state in previous if state]
+    return known[-1] if known and _SAME.search(text) else ""
+
+
+_LETTER_FRONT = re.compile(r"^\W*(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)", re.IGNORECASE)
+
+
+def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """The letter of the option a step is about or settles on; empty if it names none or several."""
+    choices = problem.choices or ()
+    text = plain(segment)
+    front = _LETTER_FRONT.match(text)
+    if front and ord(front[1].upper()) - 65 < len(choices):
+        return front[1].upper()
+    text = _MARK.sub("", text)
+    named = mentions(text, choices)
+    if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
+        return chr(65 + named[0][2])
+    concluded = parse_answer("option", segment, choices)
+    if concluded:
+        return concluded
+    indices = {index for _, _, index in named}
+    return chr(65 + indices.pop()) if len(indices) == 1 else ""
+
+
+def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """For yes/no and free text: an anchored answer, else the value of an equation."""
+    if anchors(segment):
+        return parse_answer("yesno" if problem.answer in ("yes", "no") else "text", segment) or ""
+    return calculated(segment, problem, previous)

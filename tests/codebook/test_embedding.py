@@ -1,0 +1,106 @@
+"""Embedding: each text once, in order, and a killed run ends with the bytes of an unbroken one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cirf import recipe
+from cirf.codebook import embedding
+from cirf.codebook.embedding import Embedder, embed, embed_once
+from cirf.errors import CirfError
+from cirf.progress import SILENT
+
+if TYPE_CHECKING:
+    from conftest import Counting
+
+SECTION = recipe.Embeddings(model="tiny", batch_size=4)
+
+
+def _texts(count: int) -> list[str]:
+    random = np.random.default_rng(2)
+    return [
+        " ".join(random.choice(["add", "divide", "apples", "coins", "total", "each", "1", "2", "3"], size=random.integers(1, 9)))
+        for _ in range(count)
+    ]
+
+
+def test_each_text_gets_its_own_vector_and_equal_texts_the_same(
+    embedding_model: Path, tmp_path: Path, counting: Counting, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["add apples", "divide coins each", "add apples", "total 3"]
+    found = embed(texts, SECTION, embedding_model, "cpu", tmp_path, counting)
+    assert found.shape == (4, 16) and found.dtype == np.float32
+    np.testing.assert_array_equal(found[0], found[2])
+    assert counting.units == {"embedding": 3}, "a text that comes twice is embedded once"
+    alone = np.concatenate([embed_once([text], SECTION, embedding_model, "cpu") for text in texts])
+    np.testing.assert_allclose(found, alone, atol=1e-5)
+    assert len({row.tobytes() for row in found}) == 3
+    assert capfd.readouterr() == ("", ""), "no bars and no chatter"
+
+
+def test_finished_chunks_are_not_embedded_again(
+    embedding_model: Path, tmp_path: Path, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding, "CHUNK", 8)
+    texts = list(dict.fromkeys(_texts(40)))[:30]
+    whole = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "whole", SILENT)
+    embed(texts, SECTION, embedding_model, "cpu", tmp_path / "broken", SILENT)
+    chunks = sorted((tmp_path / "broken").iterdir())
+    assert len(chunks) == 4
+    chunks[1].unlink()
+    chunks[2].write_bytes(chunks[2].read_bytes()[:50])
+    again = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "broken", counting)
+    assert again.tobytes() == whole.tobytes()
+    assert (counting.before, counting.units) == ({"embedding": 14}, {"embedding": 16})
+    everything = embed(texts, SECTION, "no such folder", "cpu", tmp_path / "broken", SILENT)
+    assert everything.tobytes() == whole.tobytes(), "with every chunk there, the model is not even opened"
+
+
+def test_chunks_of_other_texts_are_not_taken(embedding_model: Path, tmp_path: Path) -> None:
+    embed(["add", "total"], SECTION, embedding_model, "cpu", tmp_path, SILENT)
+    found = embed(["total", "add"], SECTION, embedding_model, "cpu", tmp_path, SILENT)
+    np.testing.assert_allclose(found[1], Embedder(SECTION, embedding_model, "cpu")(["add"])[0], atol=1e-5)
+
+
+def test_a_kill_in_the_middle_costs_nothing(
+    embedding_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counting: Counting
+) -> None:
+    texts = list(dict.fromkeys(_texts(60)))[:40]
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from pathlib import Path; from conftest import KillAfter; from test_embedding import SECTION, _texts\n"
+        "from cirf.codebook import embedding; embedding.CHUNK = 8; texts = list(dict.fromkeys(_texts(60)))[:40]\n"
+        "embedding.embed(texts, SECTION, sys.argv[3], 'cpu', Path(sys.argv[4]), KillAfter(20))"
+    )
+    source = str(Path(embedding.__file__).parents[2])
+    killed = subprocess.run(
+        [sys.executable, "-c", code, source, str(Path(__file__).parent), str(embedding_model), str(tmp_path / "a")]
+    )
+    assert killed.returncode == -signal.SIGKILL
+    monkeypatch.setattr(embedding, "CHUNK", 8)
+    resumed = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "a", counting)
+    unbroken = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "b", SILENT)
+    assert resumed.tobytes() == unbroken.tobytes() and counting.before == {"embedding": 24}
+
+
+def test_length_is_capped(embedding_model: Path) -> None:
+    short = Embedder(recipe.Embeddings(model="tiny", max_length=4), embedding_model, "cpu")
+    found = short(["add apples pears coins", "add apples total total total"])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(CirfError, match="no segments"):
+        embed([], SECTION, tmp_path, "cpu", tmp_path / "work", SILENT)
+    with pytest.raises(CirfError, match="tiny: no sentence embedding model in"):
+        embed(["add"], SECTION, tmp_path, "cpu", tmp_path / "work", SILENT)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CirfError, match="tiny: cannot load a model from"):
+        embed(["add"], SECTION, tmp_path, "cpu", tmp_path / "work", SILENT)

@@ -1,0 +1,177 @@
+"""Training: it learns, it is the same every time, and a kill changes nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from cirf import recipe
+from cirf.codebook import fit as module
+from cirf.codebook.centering import represent
+from cirf.codebook.fit import Fit, fit
+from cirf.codebook.initialise import code_means, draw_distinct, first_codes
+from cirf.codebook.sinkhorn import assign
+from cirf.errors import CirfError
+from cirf.progress import SILENT
+
+if TYPE_CHECKING:
+    from conftest import Counting
+
+Segments = tuple[np.ndarray, np.ndarray]
+
+
+class _StopError(Exception):
+    pass
+
+
+class _StopAfter:
+    """A progress that breaks off after so many units."""
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[object]:
+        def advance(count: int) -> None:
+            self.left -= count
+            if self.left < 0:
+                raise _StopError
+
+        yield advance
+
+
+def _same(one: Fit, two: Fit) -> bool:
+    first, second = one.model.state_dict(), two.model.state_dict()
+    return one.losses == two.losses and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(autouse=True)
+def _save_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
+
+
+def test_losses_fall_and_are_recorded_for_every_epoch(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+    centred = represent(*segments, "mean_centered", "corpus_mean", 1).vectors
+    section = small.model_copy(update={"vq_epochs": 8})
+    found = fit(centred, 10, section, 1, tmp_path, SILENT).losses
+    assert [len(found["autoencoder"]), len(found["vq"])] == [3, 8]
+    assert found["autoencoder"][-1]["total"] < found["autoencoder"][0]["total"]
+    assert found["vq"][-1]["total"] < found["vq"][0]["total"]
+    last = found["vq"][-1]
+    assert last["total"] == pytest.approx(last["reconstruction"] + last["codebook"] + small.beta * last["commitment"], rel=1e-6)
+
+
+@pytest.mark.parametrize("initialiser", ["sinkhorn", "kmeans", "random"])
+def test_same_seed_same_bytes(segments: Segments, small: recipe.Codebook, tmp_path: Path, initialiser: str) -> None:
+    section = small.model_copy(update={"initialiser": initialiser})
+    one, two, other = (fit(segments[0], 10, section, seed, tmp_path / str(n), SILENT) for n, seed in enumerate([1, 1, 2]))
+    assert _same(one, two) and not _same(one, other)
+    assert one.model.codes.shape == (6, 10)
+
+
+@pytest.mark.parametrize("units", [1, 119, 121, 250, 359, 361, 500, 719])
+def test_a_run_broken_off_anywhere_ends_the_same(
+    segments: Segments, small: recipe.Codebook, tmp_path: Path, units: int, counting: Counting
+) -> None:
+    whole = fit(segments[0], 10, small, 1, tmp_path / "whole", SILENT)
+    with pytest.raises(_StopError):
+        fit(segments[0], 10, small, 1, tmp_path / "broken", _StopAfter(units))  # type: ignore[arg-type]
+    resumed = fit(segments[0], 10, small, 1, tmp_path / "broken", counting)
+    assert _same(whole, resumed)
+    assert sum(counting.units.values()) == 720 - units // 120 * 120, "finished epochs are not run again"
+
+
+def test_a_kill_ends_the_same(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+    np.save(tmp_path / "vectors.npy", segments[0])
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "import numpy as np; from pathlib import Path; from conftest import KillAfter\n"
+        "from cirf import recipe; from cirf.codebook import fit; fit.SAVE_EVERY = 0.0; work = Path(sys.argv[3])\n"
+        "section = recipe.Codebook.model_validate_json(sys.argv[4])\n"
+        "fit.fit(np.load(work / 'vectors.npy'), 10, section, 1, work, KillAfter(int(sys.argv[5])))"
+    )
+    source, here = str(Path(module.__file__).parents[2]), str(Path(__file__).parent)
+    run = subprocess.run([sys.executable, "-c", code, source, here, str(tmp_path), small.model_dump_json(), "500"])
+    assert run.returncode == -signal.SIGKILL
+    resumed = fit(segments[0], 10, small, 1, tmp_path, SILENT)
+    assert _same(resumed, fit(segments[0], 10, small, 1, tmp_path / "whole", SILENT))
+
+
+def test_the_state_of_another_fit_is_not_gone_on_from(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+    fit(segments[0], 10, small, 1, tmp_path / "used", SILENT)
+    other = small.model_copy(update={"beta": 0.25})
+    used = fit(segments[0], 10, other, 1, tmp_path / "used", SILENT)
+    assert _same(used, fit(segments[0], 10, other, 1, tmp_path / "fresh", SILENT))
+    (tmp_path / "used" / "scratch" / "vqvae.safetensors").write_bytes(b"torn")
+    assert _same(used, fit(segments[0], 10, other, 1, tmp_path / "used", SILENT))
+
+
+def test_sinkhorn_uses_codes_more_evenly_than_kmeans() -> None:
+    random = np.random.default_rng(0)
+    sizes = [300, 60, 20, 10, 5, 5]
+    data = np.concatenate([random.normal(size=8) * 4 + random.normal(size=(n, 8)) for n in sizes]).astype(np.float32)
+    vectors = torch.from_numpy(data)
+    spread = {}
+    for initialiser in ("sinkhorn", "kmeans"):
+        section = recipe.Codebook(size=8, initialiser=initialiser)
+        codes = first_codes(vectors, vectors, section, 1)
+        found = assign(vectors, codes, section.sinkhorn)
+        chosen = found.codes if initialiser == "sinkhorn" else found.nearest
+        spread[initialiser] = float(torch.bincount(chosen, minlength=8).double().std())
+    assert spread["sinkhorn"] < 0.6 * spread["kmeans"]
+
+
+def test_first_codes_are_means_of_balanced_clusters_of_distinct_anchors() -> None:
+    vectors = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    section = recipe.Codebook(size=5)
+    anchors = vectors[torch.from_numpy(draw_distinct(vectors, 5, 9))]
+    codes = assign(vectors, anchors, section.sinkhorn).codes
+    wanted = torch.stack([vectors[codes == k].mean(dim=0) for k in range(5)])
+    torch.testing.assert_close(first_codes(vectors, vectors, section, 9), wanted)
+
+
+def test_a_code_without_segments_keeps_its_anchor() -> None:
+    found = code_means(torch.tensor([[1.0], [3.0]]), torch.tensor([2, 2]), torch.tensor([[7.0], [8.0], [9.0]]))
+    assert found.tolist() == [[7.0], [8.0], [2.0]]
+
+
+def test_random_codes_have_the_size_of_the_data() -> None:
+    vectors = 5 * torch.randn(400, 16, generator=torch.Generator().manual_seed(0))
+    codes = first_codes(vectors, vectors, recipe.Codebook(size=256, initialiser="random"), 1)
+    assert float(codes.square().mean().sqrt()) == pytest.approx(5, rel=0.05)
+
+
+def test_anchors_are_never_two_of_a_kind() -> None:
+    vectors = torch.arange(4.0).repeat_interleave(10)[:, None]
+    drawn = draw_distinct(vectors, 4, 3)
+    assert sorted(vectors[torch.from_numpy(drawn)].flatten().tolist()) == [0, 1, 2, 3]
+    assert len(draw_distinct(vectors, 9, 3)) == 4
+
+
+@pytest.mark.parametrize(("rows", "kinds"), [(5, 5), (60, 4)])
+def test_too_few_segments_for_the_codes(small: recipe.Codebook, tmp_path: Path, rows: int, kinds: int) -> None:
+    data = np.eye(kinds, 8, dtype=np.float32)[np.arange(rows) % kinds]
+    with pytest.raises(CirfError, match=f"codebook.size is 6, but only {kinds} segments are distinct; .* to {kinds} or fewer"):
+        fit(data, 10, small, 1, tmp_path, SILENT)
+
+
+def test_a_loss_that_explodes_is_named(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+    data = segments[0].copy()
+    data[3] = 1e30
+    with pytest.raises(CirfError, match=r"loss is not finite in epoch 1; lower codebook.learning_rate"):
+        fit(data, 10, small, 1, tmp_path, SILENT)
+
+
+def test_no_epochs_at_all_still_give_codes(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+    section = small.model_copy(update={"autoencoder_epochs": 0, "vq_epochs": 0})
+    found = fit(segments[0], 10, section, 1, tmp_path, SILENT)
+    assert found.losses == {"autoencoder": [], "vq": []} and found.model.codes.detach().abs().sum() > 0

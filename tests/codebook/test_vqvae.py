@@ -1,0 +1,87 @@
+"""The loss of eq. 12 sends each gradient where the paper says, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cirf.codebook.vqvae import VQVAE, FeedForward, Gradient, project
+
+
+@pytest.fixture
+def model() -> VQVAE:
+    made = VQVAE(8, 12, 5, 4, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        made.codes.copy_(torch.randn(4, 5, generator=torch.Generator().manual_seed(1)))
+    return made
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(6, 8, generator=torch.Generator().manual_seed(2)), torch.tensor([0, 1, 1, 2, 0, 2])
+
+
+def _reached(model: VQVAE, loss: torch.Tensor) -> set[str]:
+    model.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    named = {name.split(".")[0]: parameter.grad for name, parameter in model.named_parameters()}
+    return {name for name, gradient in named.items() if gradient is not None and gradient.abs().sum() > 0}
+
+
+@pytest.mark.parametrize("gradient", ["straight_through", "decoder_only"])
+def test_each_term_moves_its_own_part(model: VQVAE, batch: tuple[torch.Tensor, torch.Tensor], gradient: Gradient) -> None:
+    assert _reached(model, model.losses(*batch, gradient).codebook) == {"codes"}
+    assert _reached(model, model.losses(*batch, gradient).commitment) == {"encoder"}
+    through = {"encoder"} if gradient == "straight_through" else set()
+    assert _reached(model, model.losses(*batch, gradient).reconstruction) == {"decoder"} | through
+    assert _reached(model, model.reconstruction(batch[0])) == {"encoder", "decoder"}
+
+
+def test_the_straight_through_gradient_is_the_decoders_at_the_code(
+    model: VQVAE, batch: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    vectors, assigned = batch
+    model.losses(vectors, assigned, "straight_through").reconstruction.backward()  # type: ignore[no-untyped-call]
+    q = model.codes[assigned].detach().requires_grad_()
+    loss = (model.decoder(q) - vectors).square().sum(dim=1).mean()
+    (at_code,) = torch.autograd.grad(loss, q)
+    x = model.encoder(vectors)
+    (wanted,) = torch.autograd.grad(x, model.encoder.second.weight, at_code)
+    torch.testing.assert_close(model.encoder.second.weight.grad, wanted)
+
+
+def test_the_terms_are_those_of_the_paper(model: VQVAE, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    vectors, assigned = batch
+    found = model.requires_grad_(False).losses(vectors, assigned, "straight_through")
+    reconstruction = gap = 0.0
+    for z, a in zip(vectors, assigned, strict=True):
+        reconstruction += ((model.decoder(model.codes[a]) - z) ** 2).sum().item() / 6
+        gap += ((model.encoder(z) - model.codes[a]) ** 2).sum().item() / 6
+    assert float(found.reconstruction) == pytest.approx(reconstruction, rel=1e-5)
+    assert float(found.codebook) == float(found.commitment) == pytest.approx(gap, rel=1e-5)
+    assert float(found.total(0.25)) == pytest.approx(reconstruction + 1.25 * gap, rel=1e-5)
+    plain = model.losses(vectors, assigned, "decoder_only").total(0.25)
+    assert float(plain) == pytest.approx(float(found.total(0.25)), rel=1e-5)
+
+
+def test_encoder_and_decoder_are_mirror_images_with_a_tanh_between() -> None:
+    model = VQVAE(8, 12, 5, 4, torch.Generator().manual_seed(0))
+    assert [tuple(p.shape) for p in model.encoder.parameters()] == [(12, 8), (12,), (5, 12), (5,)]
+    assert [tuple(p.shape) for p in model.decoder.parameters()] == [(12, 5), (12,), (8, 12), (8,)]
+    z = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+    first, second = model.encoder.first, model.encoder.second
+    wanted = torch.tanh(z @ first.weight.T + first.bias) @ second.weight.T + second.bias
+    torch.testing.assert_close(model.encoder(z), wanted)
+
+
+def test_first_weights_come_from_the_generator_alone() -> None:
+    state = torch.random.get_rng_state()
+    one, two = (FeedForward(4, 6, 3, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not torch.equal(one.first.weight, FeedForward(4, 6, 3, torch.Generator().manual_seed(8)).first.weight)
+
+
+def test_projecting_in_chunks_changes_nothing(model: VQVAE) -> None:
+    z = torch.randn(23, 8, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(project(model.encoder, z, chunk=5), model.encoder(z))

@@ -1,0 +1,237 @@
+import dataclasses
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import compare_rows, evaluate, hide, score, scores_from_rows, solved
+from cirf.evaluation.statistics import wilson
+from cirf.methods import get
+from cirf.progress import SILENT
+from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
+from cirf.records import Problem
+from cirf.tasks import get as get_task
+
+RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
+COT, DIRECT = get("cot", RECIPE), get("direct", RECIPE)
+FOURS = Evaluate(batch_size=4)
+TASKS = {"svamp": get_task("svamp"), "coin_flip": get_task("coin_flip")}
+
+
+@dataclass(frozen=True)
+class Written:
+    text: str
+    tokens: int
+    truncated: bool
+
+
+def problems(count: int) -> dict[str, list[Problem]]:
+    draw = random.Random(5)
+    sums = [
+        Problem(f"s{i}", "svamp", f"What is {i} + 1?" + " Think." * draw.randrange(4), str(i + 1), rationale=f"SECRET {i}")
+        for i in range(count)
+    ]
+    coins = [Problem(f"c{i}", "coin_flip", f"Heads up. {i} flips. Still heads up?", "no" if i % 2 else "yes") for i in range(3)]
+    return {"svamp": sums, "coin_flip": coins}
+
+
+class Engine:
+    """Answers sums, wrongly where the sum is divisible by five; can die at a given call."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self.calls: list[list[str]] = []
+        self.dies_at = dies_at
+
+    def __call__(self, prompts, cap, run):
+        if len(self.calls) == self.dies_at:
+            raise KeyboardInterrupt
+        self.calls.append(list(prompts))
+        return [self.answer(prompt, len(prompts), run, cap) for prompt in prompts]
+
+    @staticmethod
+    def answer(prompt, size, run, cap):
+        if "flips" in prompt:
+            return Written("I cannot say", 3, True)
+        value = int(prompt.split("What is ")[1].split(" ")[0]) + 1
+        return Written(
+            f"in a batch of {size}, run {run}, cap {cap}\n#### {value + 1 if value % 5 == 0 else value}", 10 + value, False
+        )
+
+
+def go(work: Path, engine, count=20, section=FOURS, method=COT):
+    return evaluate(method, TASKS, problems(count), engine, lambda text: f"<user>{text}<end>", section, work, SILENT)
+
+
+def files(work: Path) -> dict[str, bytes]:
+    return {path.relative_to(work).as_posix(): path.read_bytes() for path in sorted(work.rglob("*")) if path.is_file()}
+
+
+def test_rows_hold_all_that_the_scores_are_made_of(tmp_path):
+    scores = go(tmp_path, Engine())
+    rows = {name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in TASKS}
+    assert scores_from_rows(rows) == scores
+    assert [row["id"] for row in rows["svamp"]] == [f"s{i}" for i in range(20)]
+    first = rows["svamp"][0]
+    assert first["gold"] == "1" and first["parsed"] == "1" and first["correct"] and not first["unparsed"]
+    assert first["output"].startswith("in a batch of 4, run 0, cap 512")
+    told = json.loads((tmp_path / "scores.json").read_text())
+    assert told["method"] == "cot" and told["trained"] is False
+    assert told["tasks"]["svamp"]["accuracy"] == 0.8 and told["tasks"]["svamp"]["n"] == 20
+    assert told["tasks"]["svamp"]["interval"] == list(wilson(16, 20))
+    assert told["tasks"]["svamp"]["tokens"] == pytest.approx(10 + 10.5)
+    assert told["tasks"]["coin_flip"] == {
+        "accuracy": 0.0,
+        "n": 3,
+        "interval": list(wilson(0, 3)),
+        "tokens": 3.0,
+        "truncated": 1.0,
+        "unparsed": 1.0,
+    }
+    assert told["overall"]["accuracy"] == pytest.approx(16 / 23) and told["overall"]["n"] == 23
+    assert told["mean_of_tasks"] == pytest.approx(0.4)
+    assert sorted(files(tmp_path)) == ["coin_flip.jsonl", "scores.json", "svamp.jsonl"]
+
+
+def test_batches_hold_prompts_of_like_length(tmp_path):
+    engine = Engine()
+    go(tmp_path, engine, 30)
+    lengths = [len(prompt) for call in engine.calls if "What" in call[0] for prompt in call]
+    assert lengths == sorted(lengths)
+    assert [len(call) for call in engine.calls] == [4] * 7 + [2, 3]
+
+
+def test_the_answer_never_enters_a_prompt_or_the_parser(tmp_path):
+    seen = []
+
+    class Nosy:
+        name, summary, trained, functional = "nosy", "", False, False
+
+        def prompt(self, problem, task):
+            seen.append(problem)
+            return f"{task.render(problem)} {problem.answer} {problem.rationale}"
+
+        def read(self, output):
+            return "", output
+
+        def cap(self, task, section):
+            return 8
+
+    parsed_with = []
+    task = dataclasses.replace(TASKS["svamp"])
+
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(task, name)
+
+        def parse(self, text, problem):
+            parsed_with.append(problem)
+            return task.parse(text, problem)
+
+    test = {"svamp": [Problem(f"{i}", "svamp", f"What is {i} + 1?", str(700 + i), rationale=f"SECRET {i}") for i in range(5)]}
+    prompts = []
+
+    def generate(batch, cap, run):
+        prompts.extend(batch)
+        return [Written("7", 1, False)] * len(batch)
+
+    evaluate(Nosy(), {"svamp": Watched()}, test, generate, str, Evaluate(), tmp_path, SILENT)
+    assert len(seen) == len(parsed_with) == 5
+    assert all(problem.answer == "" and problem.rationale is None for problem in seen + parsed_with)
+    assert not any("70" in prompt or "SECRET" in prompt for prompt in prompts)
+
+
+@given(st.text(min_size=1), st.text(), st.none() | st.text())
+def test_hiding_takes_answer_and_rationale_and_nothing_else(question, answer, rationale):
+    problem = Problem("i", "t", question, answer, ("a", "b"), rationale)
+    assert hide(problem) == Problem("i", "t", question, "", ("a", "b"), None)
+
+
+@pytest.mark.parametrize("dies_at", range(6))
+def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(tmp_path, dies_at):
+    whole = Engine()
+    go(tmp_path / "whole", whole)
+    killed, again = Engine(dies_at), Engine()
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "part", killed)
+    go(tmp_path / "part", again)
+    assert files(tmp_path / "part") == files(tmp_path / "whole")
+    assert killed.calls + again.calls == whole.calls
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.35, 0.5, 0.77, 0.95])
+def test_a_log_torn_anywhere_is_mended(tmp_path, kept):
+    go(tmp_path / "whole", Engine())
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "part", Engine(4))
+    log = tmp_path / "part" / "scratch" / "svamp.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data[: int(len(data) * kept)])
+    go(tmp_path / "part", Engine())
+    assert files(tmp_path / "part") == files(tmp_path / "whole")
+
+
+def test_a_finished_evaluation_generates_nothing(tmp_path):
+    first = go(tmp_path, Engine())
+    before = files(tmp_path)
+    engine = Engine()
+    assert go(tmp_path, engine) == first
+    assert engine.calls == [] and files(tmp_path) == before
+
+
+def test_rows_of_other_questions_are_not_taken_for_ours(tmp_path):
+    go(tmp_path, Engine())
+    with pytest.raises(CirfError, match=r"svamp\.jsonl: holds rows of another evaluation .* remove the folder"):
+        go(tmp_path, Engine(), method=DIRECT)
+
+
+def test_several_runs_are_averaged_and_add_no_questions(tmp_path):
+    def noisy(prompts, cap, run):
+        return [Written("#### 1" if run == 0 else "#### 2", 4, False) for _ in prompts]
+
+    test = {"svamp": problems(4)["svamp"]}
+    section = Evaluate(temperature=0.7, runs=3, batch_size=3)
+    scores = evaluate(COT, TASKS, test, noisy, str, section, tmp_path, SILENT)
+    assert scores.overall.runs == (0.25, 0.25, 0.25)
+    assert scores.overall.n == 4 and scores.overall.interval == pytest.approx(wilson(1, 4))
+    rows = [json.loads(line) for line in (tmp_path / "svamp.jsonl").read_text().splitlines()]
+    assert [(row["run"], row["id"]) for row in rows] == [(run, f"s{i}") for run in range(3) for i in range(4)]
+    assert scores.overall.to_dict()["runs"] == [0.25, 0.25, 0.25]
+    assert solved({"svamp": rows})["svamp/s1"] == pytest.approx(2 / 3)
+
+
+def test_greedy_runs_once(tmp_path):
+    scores = go(tmp_path, Engine(), section=Evaluate(temperature=0.0, runs=3, batch_size=4))
+    assert len(scores.overall.runs) == 1 and "runs" not in scores.overall.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ({}, "no test problem"),
+        ({"svamp": []}, "no test problem"),
+        ({"svamp": problems(2)["svamp"] * 2}, "two test problems have the id 's0'"),
+        ({"a/b": problems(2)["svamp"]}, "name must be able to name a file"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, test, message):
+    with pytest.raises(CirfError, match=message):
+        evaluate(COT, {**TASKS, "a/b": TASKS["svamp"]}, test, Engine(), str, Evaluate(), tmp_path, SILENT)
+
+
+def test_scoring_nothing_is_an_error():
+    with pytest.raises(ValueError, match="nothing"):
+        score([])
+
+
+def test_methods_are_compared_on_shared_items():
+    def row(item, correct):
+        return {"id": item, "run": 0, "correct": correct}
+
+    found = compare_rows({"t": [row("a", True), row("b", True)]}, {"t": [row("b", False)], "u": [row("a", True)]})
+    assert found is not None and (found.n, found.wins, found.losses) == (1, 1, 0)
+    assert compare_rows({"t": [row("a", True)]}, {"u": [row("a", True)]}) is None

@@ -1,0 +1,107 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from cirf.evaluation.statistics import compare, describe_difference, mcnemar, mean, percentile, wilson
+
+COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(COUNTS)
+def test_wilson_is_scipys(case):
+    successes, n = case
+    oracle = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    ours = wilson(successes, n)
+    assert ours.low == pytest.approx(oracle.low, abs=1e-9)
+    assert ours.high == pytest.approx(oracle.high, abs=1e-9)
+    assert 0 <= ours.low <= successes / n <= ours.high <= 1
+
+
+def test_wilson_of_nothing_knows_nothing_and_refuses_nonsense():
+    assert wilson(0, 0) == (0.0, 1.0)
+    for successes, n in ((3, 2), (-1, 5)):
+        with pytest.raises(ValueError, match="successes"):
+            wilson(successes, n)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.floats(0, 100))
+def test_percentile_is_numpys_default(values, percent):
+    assert percentile(values, percent) == pytest.approx(float(np.percentile(values, percent)), rel=1e-9, abs=1e-6)
+
+
+def test_percentile_interpolates_between_ranks():
+    assert percentile([4.0, 1.0, 2.0], 50) == 2.0
+    assert percentile([1.0, 2.0], 95) == pytest.approx(1.95)
+    with pytest.raises(ValueError, match="outside"):
+        percentile([1.0], 101)
+    with pytest.raises(ValueError, match="nothing"):
+        percentile([], 50)
+
+
+def test_mean_does_not_depend_on_order():
+    values = [1e16, 1.0, -1e16]
+    assert mean(values) == mean(values[::-1]) == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="nothing"):
+        mean([])
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_mcnemar_is_the_exact_binomial_test(wins, losses):
+    oracle = stats.binomtest(wins, wins + losses, 0.5).pvalue if wins + losses else 1.0
+    assert mcnemar(wins, losses) == pytest.approx(oracle, rel=1e-9)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=50))
+def test_a_comparison_turned_round_is_its_mirror_image(pairs):
+    first = {str(i): float(a) for i, (a, _) in enumerate(pairs)}
+    second = {str(i): float(b) for i, (_, b) in enumerate(pairs)}
+    there, back = compare(first, second), compare(second, first)
+    assert there.difference == -back.difference
+    assert there.p == back.p
+    assert (there.wins, there.losses) == (back.losses, back.wins)
+    assert there.interval.low == pytest.approx(-back.interval.high)
+    assert there.difference == pytest.approx(mean(list(first.values())) - mean(list(second.values())))
+    assert there.test == "mcnemar"
+
+
+def test_a_known_paired_table():
+    first = {f"{i}": float(i < 30) for i in range(100)}
+    second = {f"{i}": float(20 <= i < 25) for i in range(100)}
+    found = compare(first, second)
+    assert (found.wins, found.losses, found.difference) == (25, 0, 0.25)
+    assert found.p == pytest.approx(2 * 0.5**25)
+    spread = 1.959964 * math.sqrt(26 - 25**2 / 102) / 102  # Agresti and Min: half an item in each cell
+    assert found.interval == pytest.approx((25 / 102 - spread, 25 / 102 + spread), abs=1e-6)
+
+
+def test_means_over_runs_are_compared_by_paired_differences():
+    first = {"a": 1.0, "b": 2 / 3, "c": 1 / 3, "d": 1.0}
+    second = {"a": 0.0, "b": 1 / 3, "c": 1 / 3, "d": 2 / 3}
+    found = compare(first, second)
+    gaps = np.array([1, 1 / 3, 0, 1 / 3])
+    z = gaps.mean() / (gaps.std(ddof=1) / 2)
+    assert found.test == "paired-z"
+    assert found.p == pytest.approx(2 * stats.norm.sf(z))
+
+
+def test_different_items_are_refused():
+    with pytest.raises(ValueError, match="different items"):
+        compare({"a": 1.0}, {"b": 1.0})
+    with pytest.raises(ValueError, match="nothing"):
+        compare({}, {})
+
+
+def test_noise_is_called_noise():
+    even = compare({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": 0.0, "b": 1.0, "c": 0.0})
+    text = describe_difference(even, "CIRF", "CoT")
+    assert "inside the noise" in text and "+33.3 points" in text and "n = 3" in text
+    clear = compare({str(i): 1.0 for i in range(20)}, {str(i): 0.0 for i in range(20)})
+    assert describe_difference(clear, "CIRF", "CoT").startswith("CIRF is 100.0 points above CoT")
+    assert "p < 0.001" in describe_difference(clear)
+    same = compare({"a": 1.0}, {"a": 1.0})
+    assert "exactly the same 1 items" in describe_difference(same)
+    assert even.to_dict()["significant"] is False and clear.to_dict()["significant"] is True

@@ -1,0 +1,73 @@
+"""Loading: the right number format, and one clear sentence for everything that can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.backbone import embedding_width, load_model, load_tokenizer, pick_device, prompt_text
+
+
+@pytest.fixture
+def saved(tiny: Any, tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    tiny.build_model().save_pretrained(folder)
+    tiny.build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_formats_follow_what_the_model_is_for(saved: Path) -> None:
+    section = recipe.Backbone(device="cpu")
+    formats = {None: torch.bfloat16, "lora": torch.bfloat16, "full": torch.float32}
+    for training, expected in formats.items():
+        model = load_model(saved, section, training=training)  # type: ignore[arg-type]
+        assert model.dtype is expected and not model.training
+    assert embedding_width(saved, section) == 32
+
+
+def test_the_tokenizer_comes_settled(saved: Path) -> None:
+    assert "long introduction" not in prompt_text(load_tokenizer(saved), "Hi?")
+    assert "long introduction" in prompt_text(load_tokenizer(saved, recipe.Backbone(empty_system=False)), "Hi?")
+
+
+@pytest.mark.parametrize(("key", "value"), [("hidden_size", 64), ("layers", 3), ("heads", 8)])
+def test_another_architecture_than_the_recipes_is_refused(saved: Path, key: str, value: int) -> None:
+    with pytest.raises(CirfError, match=rf"backbone.architecture.{key}: the recipe says {value}, but"):
+        load_model(saved, recipe.Backbone(device="cpu", architecture={key: value}))  # type: ignore[arg-type]
+    fitting = recipe.Architecture(hidden_size=32, layers=2, heads=4)
+    load_model(saved, recipe.Backbone(device="cpu", architecture=fitting))
+
+
+def test_wrong_places_are_one_sentence(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.json").write_text("{")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "no-such-kind"}')
+    (saved / "model.safetensors").rename(tmp_path / "weights.bin")
+    places = [tmp_path / "gone", tmp_path / "empty", tmp_path / "bad", tmp_path / "other", saved, "nobody/nothing-here", "not a / name!"]
+    for place in places:
+        with pytest.raises(CirfError) as caught:
+            load_model(place, recipe.Backbone(device="cpu"))
+        assert str(caught.value).startswith(str(place)) and "\n" not in str(caught.value)
+    with pytest.raises(CirfError, match="is a file"):
+        load_tokenizer(tmp_path / "weights.bin")
+    with pytest.raises(CirfError, match="no tokenizer could be loaded"):
+        load_tokenizer("nobody/nothing-here")
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == "cpu"
+    assert torch.device(pick_device("auto")).type in ("cpu", "cuda", "mps")
+    with pytest.raises(CirfError, match="'quantum' is not a device"):
+        pick_device("quantum")
+    if not torch.cuda.is_available():
+        with pytest.raises(CirfError, match="no cuda device"):
+            pick_device("cuda")

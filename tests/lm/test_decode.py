@@ -1,0 +1,90 @@
+"""Batched decoding gives what decoding alone gives, in order, with honest counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cirf.lm.decode import generate, generate_one
+from cirf.lm.prompt import encode, end_token, prompt_text
+
+
+def _prompts(tokenizer: Any) -> list[str]:
+    questions = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
+    return [prompt_text(tokenizer, question) for question in questions]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+def test_padded_batches_equal_single_prompts(tiny: Any, tokenizer: Any, kind: str) -> None:
+    model = tiny.build_model(kind, tied=False)
+    prompts = _prompts(tokenizer)
+    together = generate(model, tokenizer, prompts, 12, batch_size=5)
+    alone = [generate(model, tokenizer, [prompt], 12)[0] for prompt in prompts]
+    assert together == alone == generate(model, tokenizer, prompts, 12, batch_size=2)
+    assert len({output.ids for output in together}) > 1
+
+
+def test_greedy_is_the_argmax_without_a_cache_whatever_the_models_own_settings_say(tiny: Any, tokenizer: Any) -> None:
+    model = tiny.build_model()
+    own = model.generation_config
+    own.repetition_penalty, own.do_sample, own.temperature, own.top_k, own.no_repeat_ngram_size = 1.9, True, 0.3, 3, 2
+    prompt = _prompts(tokenizer)[1]
+    ids = encode(tokenizer, prompt)
+    for _ in range(10):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    assert list(generate(model, tokenizer, [prompt], 10)[0].ids) == ids[-10:]
+    assert model.generation_config is own
+
+
+def test_the_end_token_is_counted_cut_off_and_its_absence_told(tiny: Any, tokenizer: Any) -> None:
+    model = tiny.build_model()
+    prompt = _prompts(tokenizer)[0]
+    free = generate(model, tokenizer, [prompt], 6)[0]
+    assert free.truncated and free.tokens == 6
+    wanted = encode(tokenizer, "19") + [end_token(tokenizer)]
+    _force(model, wanted, len(encode(tokenizer, prompt)))
+    output = generate(model, tokenizer, [prompt], 6)[0]
+    assert (output.text, output.tokens, output.truncated, output.ids) == ("19", len(wanted), False, tuple(wanted))
+    assert not generate(model, tokenizer, [prompt], len(wanted))[0].truncated
+    assert generate(model, tokenizer, [prompt], len(wanted) - 1)[0].truncated
+
+
+def _force(model: Any, wanted: list[int], start: int) -> None:
+    """Make a model write ``wanted`` after a prompt of ``start`` tokens."""
+
+    def forward(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        past = kwargs["past_key_values"].get_seq_length()
+        place = past - start
+        output.logits[:, -1, :] = -1.0
+        output.logits[:, -1, wanted[min(place, len(wanted) - 1)]] = 1.0
+        return output
+
+    model.register_forward_hook(forward, with_kwargs=True)
+
+
+def test_sampling_follows_the_seed_and_leaves_global_randomness_alone(tiny: Any, tokenizer: Any) -> None:
+    model, prompts = tiny.build_model(tied=False), _prompts(tokenizer)
+    state = torch.random.get_rng_state()
+    first, again, other = (generate(model, tokenizer, prompts, 12, 1.0, 0.9, seed, 2) for seed in (3, 3, 4))
+    assert first == again != other
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_one_answer_is_timed_shown_and_the_same(tiny: Any, tokenizer: Any) -> None:
+    model, prompt = tiny.build_model(), _prompts(tokenizer)[2]
+    shown: list[str] = []
+    timed = generate_one(model, tokenizer, prompt, 9, on_text=shown.append)
+    output = generate(model, tokenizer, [prompt], 9)[0]
+    assert (timed.text, timed.tokens, timed.truncated) == (output.text, output.tokens, output.truncated)
+    assert len(shown) == 9 and shown[-1] == output.text
+    assert timed.first_token_seconds is not None and 0 < timed.first_token_seconds <= timed.seconds
+
+
+def test_progress_is_told(tiny: Any, tokenizer: Any) -> None:
+    counts: list[int] = []
+    generate(tiny.build_model(), tokenizer, _prompts(tokenizer), 2, batch_size=2, done=counts.append)
+    assert counts == [2, 2, 1]
+    assert generate(tiny.build_model(), tokenizer, [], 2) == []

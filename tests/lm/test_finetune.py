@@ -1,0 +1,280 @@
+"""Training: what is trained, what comes out, and that the saved model needs nothing of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.decode import generate
+from cirf.lm.finetune import Row, finetune, save_model
+from cirf.lm.prompt import end_token, prompt_text
+from cirf.lm.rows import TrainableRows
+from cirf.lm.vocabulary import extend, read_trace, token_names
+
+
+def _section(adaptation: str = "full", **keys: Any) -> recipe.Finetune:
+    base: dict[str, Any] = {
+        "adaptation": adaptation,
+        "lora": {"rank": 8, "alpha": 16},
+        "epochs": 1,
+        "batch_size": 4,
+        "accumulation": 1,
+        "learning_rate": 1e-2,
+        "warmup_steps": 2,
+        "weight_decay": 0.0,
+        "bf16": False,
+    }
+    return recipe.Finetune.model_validate(base | keys)
+
+
+def _rows(tokenizer: Any, count: int = 8) -> list[Row]:
+    return [
+        Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), f"<cirf><cirf_00{i % 8}>{i}<cirf_00{(i + 3) % 8}></cirf>{2 * i + 1}")
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "tied", "adaptation"), [("llama", True, "full"), ("llama", False, "lora")])
+def test_overfitted_on_eight_rows_it_answers_them_and_stops(
+    tiny: Any, tokenizer: Any, tmp_path: Path, kind: str, tied: bool, adaptation: str
+) -> None:
+    model = tiny.build_model(kind, tied, scale=12.0)
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    rows = _rows(tokenizer)
+    lora = {"lora": {"rank": 32, "alpha": 32}, "learning_rate": 1e-2, "epochs": 100} if adaptation == "lora" else {"epochs": 60}
+    section = _section(adaptation, warmup_steps=10, **lora)
+    trained, history, timings = finetune(model, tokenizer, rows, rows[:3], section, "cirf_full", ids, tmp_path, 0)
+    outputs = generate(trained, tokenizer, [row.prompt for row in rows], 20)
+    assert [output.text for output in outputs] == [row.target for row in rows]
+    assert all(output.ids[-1] == end_token(tokenizer) and not output.truncated for output in outputs)
+    assert read_trace(outputs[3].text, token_names(8)) == ("<cirf_003>3<cirf_006>", "7")
+    assert history.updates == 2 * section.epochs == len(history.losses) and history.losses[-1]["loss"] < 0.3
+    assert len(history.validation) == section.epochs and history.validation[-1]["loss"] < 0.3
+    assert [row.matrix for row in history.functional_rows] == (["input"] if tied else ["input", "output"])
+    assert json.loads(json.dumps(history.to_dict()))["dropped"] == 0 and timings["updates"] == history.updates
+
+
+def _trainables(tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, adaptation: str) -> list[str]:
+    from cirf.lm import trainer
+
+    model = tiny.build_model("llama", tied)
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+    frozen = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    seen: list[str] = []
+
+    class Spy(trainer.TargetTrainer):
+        def create_optimizer(self, model: Any = None) -> Any:
+            seen.extend(name for name, parameter in self.model.named_parameters() if parameter.requires_grad)
+            return super().create_optimizer(model)
+
+    monkeypatch.setattr("cirf.lm.finetune.TargetTrainer", Spy)
+    trained, _, _ = finetune(model, tokenizer, _rows(tokenizer), [], _section(adaptation), "cirf_full", ids, tmp_path, 0)
+    after = dict(trained.named_parameters())
+    assert set(after) == set(frozen)
+    if adaptation == "lora":
+        embeddings = trained.get_input_embeddings().weight
+        old = frozen["model.embed_tokens.weight"]
+        moved = (embeddings != old).any(dim=1).nonzero()[:, 0].tolist()
+        assert moved == ids
+        assert torch.equal(after["model.norm.weight"], frozen["model.norm.weight"])
+        assert not torch.equal(after["model.layers.0.mlp.up_proj.weight"], frozen["model.layers.0.mlp.up_proj.weight"])
+    return seen
+
+
+LINEAR = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_lora_trains_adapters_and_new_rows_and_nothing_else(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    names = _trainables(tiny, tokenizer, tmp_path, monkeypatch, tied, "lora")
+    start = "base_model.model."
+    adapters = [
+        f"{start}model.layers.{layer}.{name}.lora_{side}.default.weight" for layer in (0, 1) for name in LINEAR for side in "AB"
+    ]
+    rows = [f"{start}model.embed_tokens.cirf_rows"] + ([] if tied else [f"{start}lm_head.cirf_rows"])
+    assert sorted(names) == sorted(adapters + rows)
+
+
+def test_full_trains_everything(tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = _trainables(tiny, tokenizer, tmp_path, monkeypatch, False, "full")
+    assert sorted(names) == sorted(name for name, _ in tiny.build_model("llama", False).named_parameters())
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("llama", False), ("gpt2", True)])
+def test_the_merged_model_is_the_unmerged_one(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tied: bool
+) -> None:
+    model = tiny.build_model(kind, tied)
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    rows = _rows(tokenizer)
+    probe = torch.tensor([tokenizer(rows[3].prompt + rows[3].target, add_special_tokens=False).input_ids])
+    unmerged: list[Any] = []
+    merge = TrainableRows.merge
+
+    def look_first(self: Any) -> None:
+        unmerged.append(self)
+        merge(self)
+
+    from peft import LoraModel
+
+    unload = LoraModel.merge_and_unload
+
+    def before(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.model.eval()
+        with torch.no_grad():
+            unmerged.append(self.model(probe).logits)
+        unmerged.append(generate(self.model, tokenizer, [row.prompt for row in rows], 12))
+        return unload(self, *args, **kwargs)
+
+    monkeypatch.setattr(TrainableRows, "merge", look_first)
+    monkeypatch.setattr(LoraModel, "merge_and_unload", before)
+    plain, _, _ = finetune(model, tokenizer, rows, [], _section("lora", epochs=5), "cirf_full", ids, tmp_path, 0)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(probe).logits, unmerged[0], atol=1e-4, rtol=1e-4)
+    assert generate(plain, tokenizer, [row.prompt for row in rows], 12) == unmerged[1]
+    assert type(plain).__module__.startswith("transformers.") and not any("lora" in name for name, _ in plain.named_modules())
+
+
+@pytest.mark.parametrize("adaptation", ["full", "lora"])
+def test_the_saved_model_loads_plainly_and_answers_the_same(tiny: Any, tokenizer: Any, tmp_path: Path, adaptation: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = tiny.build_model("llama", False)
+    model.generation_config.repetition_penalty = 1.5
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    rows = _rows(tokenizer)
+    trained, _, _ = finetune(model, tokenizer, rows, [], _section(adaptation, epochs=12), "cirf_full", ids, tmp_path / "work", 0)
+    save_model(trained, tokenizer, tmp_path / "model", "bfloat16", "cirf")
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} <= {".json", ".safetensors", ".jinja"}
+    ours = generate(trained, tokenizer, [row.prompt for row in rows], 12)
+
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert theirs.dtype is torch.bfloat16
+    assert end_token(loaded) in theirs.generation_config.eos_token_id
+    for i, output in enumerate(ours):
+        messages = [{"role": "user", "content": f"What is {i} plus {i + 1}?"}]
+        inputs = loaded.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        made = theirs.generate(**inputs, max_new_tokens=12)[0, inputs["input_ids"].shape[1] :]
+        assert tuple(made.tolist()) == output.ids
+        if not output.truncated:
+            assert loaded.decode(made, skip_special_tokens=True) == output.text
+    assert loaded.parse_response("<cirf><cirf_001>4</cirf>4<|im_end|>", prefix="")["thinking"] == "<cirf_001>4"
+
+
+def test_accumulation_weighs_every_token_alike(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    results = []
+    for size, accumulation in ((8, 1), (2, 4), (1, 8)):
+        model = tiny.build_model()
+        section = _section(batch_size=size, accumulation=accumulation, epochs=2, group_by_length=False, clip=0.1)
+        ids = extend(model, tiny.build_tokenizer(), None, recipe.Vocabulary(), 8, 0)
+        tokenizer_now = tiny.build_tokenizer()
+        extend(tiny.build_model(), tokenizer_now, None, recipe.Vocabulary(), 8, 0)
+        rows = [*_rows(tokenizer_now, 15), Row(prompt_text(tokenizer_now, "Hi?"), "a long answer " * 8)]
+        _, history, _ = finetune(model, tokenizer_now, rows, [], section, "x", ids, tmp_path / str(size), 0)
+        results.append([(row["loss"], row["gradient_norm"]) for row in history.losses])
+    for other in results[1:]:
+        torch.testing.assert_close(torch.tensor(other), torch.tensor(results[0]), atol=1e-4, rtol=1e-4)
+
+
+def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    section = _section(epochs=10, warmup_steps=5, min_lr_ratio=0.1, learning_rate=1e-3)
+    _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path / "a", 0)
+    rates = [row["learning_rate"] for row in history.losses]
+    assert max(rates) == pytest.approx(1e-3) and rates[0] < 3e-4 and 1e-4 <= rates[-1] < 1.2e-4
+    assert not history.warmup_scaled_down and history.functional_rows == []
+    _, short, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], _section(warmup_steps=100), "x", [], tmp_path / "b", 0)
+    assert short.warmup_scaled_down and short.warmup_updates == 0
+
+
+def test_overrides_take_precedence_for_their_method(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    section = _section(overrides={"direct_sft": {"learning_rate": 3e-4, "epochs": 3}})
+    for method, rate, updates in (("direct_sft", 3e-4, 6), ("cirf_full", 1e-2, 2)):
+        _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, method, [], tmp_path / method, 0)
+        assert (history.learning_rate, history.updates) == (rate, updates)
+
+
+class _Break(Exception):
+    pass
+
+
+class _Breaking:
+    """A progress bar that ends the training after some updates."""
+
+    def __init__(self, after: int) -> None:
+        self.left, self.done = after, -1
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Any]:
+        self.done = done
+
+        def advance(count: int) -> None:
+            self.left -= count
+            if self.left == 0:
+                raise _Break
+
+        yield advance
+
+
+def test_an_interrupted_training_goes_on_from_its_checkpoint(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    section = _section("lora", epochs=6, save_every=4)
+    rows = _rows(tokenizer)
+    results = []
+    for name, stop in (("whole", 0), ("broken", 7)):
+        for after in [stop, 0] if stop else [0]:
+            model, own = tiny.build_model("gpt2"), tiny.build_tokenizer()
+            own.chat_template = tokenizer.chat_template
+            ids = extend(model, own, None, recipe.Vocabulary(), 8, 0)
+            bar = _Breaking(after)
+            try:
+                trained, history, _ = finetune(model, own, rows, rows[:2], section, "x", ids, tmp_path / name, 0, bar)
+            except _Break:
+                continue
+        assert bar.done == (4 if stop else 0)  # the bar, too, goes on where it was
+        results.append((history, trained.state_dict()))
+    assert results[0][0] == results[1][0]
+    for name, value in results[0][1].items():
+        assert torch.equal(value, results[1][1][name])
+    assert [folder.name for folder in (tmp_path / "broken" / "checkpoints").iterdir()] == ["checkpoint-12"]
+
+
+def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    rows = _rows(tokenizer)
+    cases: list[tuple[list[Row], dict[str, Any], str]] = [
+        ([], {}, "there is no row to train on"),
+        (rows, {"max_length": 5}, "longer than finetune.max_length"),
+        (rows, {"adaptation": "lora", "lora": {"targets": "nothing_like_it"}}, "finetune.lora.targets"),
+        (rows, {"learning_rate": 1e30, "epochs": 4, "warmup_steps": 0}, "lower finetune.learning_rate"),
+    ]
+    with pytest.raises(CirfError, match="its tokenizer, saved and loaded again, cuts text otherwise"):
+        finetune(tiny.build_model("qwen2"), tokenizer, rows, [], _section(), "x", [], tmp_path, 0)
+    for number, (given, keys, words) in enumerate(cases):
+        with pytest.raises(CirfError, match=words) as caught:
+            finetune(tiny.build_model(), tokenizer, given, [], _section(**keys), "x", [], tmp_path / str(number), 0)
+        assert "\n" not in str(caught.value)
+
+
+def test_bfloat16_and_checkpointed_activations_train_too(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    losses = []
+    for number, keys in enumerate(({}, {"bf16": True}, {"gradient_checkpointing": True})):
+        for adaptation in ("full", "lora"):
+            model = tiny.build_model("llama", False)
+            own = tiny.build_tokenizer()
+            ids = extend(model, own, None, recipe.Vocabulary(), 8, 0)
+            section = _section(adaptation, epochs=4, **keys)
+            work = tmp_path / f"{number}{adaptation}"
+            trained, history, _ = finetune(model, own, _rows(own), [], section, "x", ids, work, 0)
+            assert trained.dtype is torch.float32
+            losses.append(history.losses[-1]["loss"])
+    torch.testing.assert_close(torch.tensor(losses[2:4]), torch.tensor(losses[:2]), atol=0.15, rtol=0.05)
+    torch.testing.assert_close(torch.tensor(losses[4:]), torch.tensor(losses[:2]), atol=1e-4, rtol=1e-4)

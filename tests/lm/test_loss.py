@@ -1,0 +1,97 @@
+"""The loss on chosen positions is the loss on all of them, masked; and padding changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cirf import recipe
+from cirf.lm.batches import Feature, collate
+from cirf.lm.loss import target_loss
+from cirf.lm.rows import TrainableRows
+from cirf.lm.vocabulary import extend
+
+KINDS = [("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False), ("gpt2", True), ("gpt2", False), ("gemma2", True)]
+
+
+def _batch(seed: int = 0) -> tuple[list[Feature], dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(seed)
+    lengths = [(5, 9), (3, 20), (12, 13), (7, 11)]
+    features = [Feature(tuple(torch.randint(0, 400, (n,), generator=draw).tolist()), start) for start, n in lengths]
+    return features, collate(features, 0)
+
+
+def _full(model: Any, input_ids: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    logits = model(input_ids=input_ids, attention_mask=mask).logits[:, :-1].float()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+
+
+@pytest.mark.parametrize(("kind", "tied"), KINDS)
+def test_value_and_gradient_equal_those_of_full_logits_with_a_mask(tiny: Any, kind: str, tied: bool) -> None:
+    features, batch = _batch()
+    mask = torch.tensor([[1] * len(f.ids) + [0] * (20 - len(f.ids)) for f in features])
+    gradients, values = [], []
+    for ours in (True, False):
+        model = tiny.build_model(kind, tied)
+        loss = target_loss(model, **batch) if ours else _full(model, **batch, mask=mask)
+        loss.backward()
+        values.append(loss.detach())
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    torch.testing.assert_close(values[0], values[1], atol=1e-5, rtol=1e-5)
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], atol=1e-5, rtol=1e-4, msg=lambda text, at=name: f"{at}: {text}")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_batch_is_the_token_mean_of_its_rows(tiny: Any, kind: str) -> None:
+    model = tiny.build_model(kind)
+    features, batch = _batch()
+    alone = [target_loss(model, **collate([feature], 0), count=1) for feature in features]
+    count = sum(len(feature.ids) - feature.start for feature in features)
+    torch.testing.assert_close(target_loss(model, **batch), sum(alone) / count, atol=1e-5, rtol=1e-5)
+
+
+def test_only_the_target_positions_reach_the_head(tiny: Any) -> None:
+    model = tiny.build_model()
+    seen: list[int] = []
+    model.get_output_embeddings().register_forward_hook(lambda module, args, output: seen.append(output.shape[:-1].numel()))
+    features, batch = _batch()
+    target_loss(model, **batch)
+    assert seen == [sum(len(feature.ids) - feature.start for feature in features)]
+
+
+@pytest.mark.parametrize(("kind", "tied"), KINDS)
+def test_laid_over_rows_act_and_learn_as_rows_of_the_matrix(tiny: Any, kind: str, tied: bool) -> None:
+    results = []
+    for laid_over in (True, False):
+        model = tiny.build_model(kind, tied)
+        ids = extend(model, tiny.build_tokenizer(), None, recipe.Vocabulary(alpha="mean"), 8, 0)
+        _, batch = _batch()
+        batch["input_ids"][0, 1:5] = torch.tensor(ids[:4])
+        batch["input_ids"][1, 6:10] = batch["labels"][1, 6:10] = torch.tensor(ids[2:6])
+        if laid_over:
+            model.requires_grad_(False)
+            rows = TrainableRows(model, ids)
+            names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+            assert len(names) == (1 if tied else 2) and all(name.endswith("cirf_rows") for name in names)
+        loss = target_loss(model, **batch)
+        loss.backward()
+        inner, head = model.get_input_embeddings(), model.get_output_embeddings()
+        modules = [inner] if tied else [inner, head]
+        gradients = [module.cirf_rows.grad if laid_over else module.weight.grad[ids] for module in modules]
+        with torch.no_grad():
+            for module, gradient in zip(modules, gradients, strict=True):
+                (module.cirf_rows if laid_over else module.weight[ids]).sub_(0.5 * gradient)
+                if not laid_over:
+                    module.weight[ids] = module.weight[ids] - 0.5 * gradient
+        with torch.no_grad():
+            after = target_loss(model, **batch)
+            if laid_over:
+                rows.merge()
+                torch.testing.assert_close(target_loss(model, **batch), after, atol=1e-6, rtol=1e-6)
+                assert not [name for name, _ in [*model.named_parameters(), *model.named_buffers()] if "cirf" in name]
+        results.append((loss.detach(), after, *gradients))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)

@@ -1,0 +1,135 @@
+"""The prompt is the same for us and for anyone who uses the saved template, and nothing in a question can break out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirf import recipe
+from cirf.lm import vocabulary
+from cirf.lm.prompt import encode, end_token, prompt_text, response_template, sanitise, settle_template
+
+
+def test_default_system_message_gives_way_to_an_empty_one_and_thinking_is_off(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer()
+    assert "long introduction" in prompt_text(tokenizer, "Hi?")
+    settle_template(tokenizer)
+    expected = "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nHi?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    assert prompt_text(tokenizer, "Hi?") == expected
+
+
+def test_settling_twice_changes_nothing(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer()
+    settle_template(tokenizer)
+    once = tokenizer.chat_template
+    settle_template(tokenizer)
+    assert tokenizer.chat_template == once
+
+
+def test_a_users_own_system_message_is_kept(tokenizer: Any) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi?"}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi?")
+
+
+def test_the_key_switches_the_empty_system_message_off(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer()
+    settle_template(tokenizer, empty_system=False)
+    assert "long introduction" in prompt_text(tokenizer, "Hi?")
+
+
+def test_the_saved_template_alone_gives_the_prompt(tiny: Any, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    for name, template in (("chat", tiny.CHATML), ("inst", tiny.NO_SYSTEM), ("none", None)):
+        tokenizer = tiny.build_tokenizer(template)
+        settle_template(tokenizer)
+        tokenizer.save_pretrained(tmp_path / name)
+        loaded = AutoTokenizer.from_pretrained(tmp_path / name)
+        theirs = loaded.apply_chat_template([{"role": "user", "content": "Hi?"}], tokenize=False, add_generation_prompt=True)
+        assert theirs == prompt_text(tokenizer, "Hi?")
+
+
+def test_templates_that_refuse_a_system_role_are_left_alone(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer(tiny.NO_SYSTEM)
+    settle_template(tokenizer)
+    assert tokenizer.chat_template == tiny.NO_SYSTEM
+    assert prompt_text(tokenizer, "Hi?") == "[INST] Hi? [/INST]"
+
+
+def test_a_model_without_a_template_gets_the_plain_one(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer(None)
+    settle_template(tokenizer)
+    assert prompt_text(tokenizer, "What is 1+1?") == "Question: What is 1+1?\nAnswer: "
+
+
+def test_the_end_token_is_what_the_template_closes_the_turn_with(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer()
+    tokenizer.eos_token = "<|endoftext|>"
+    assert end_token(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    assert end_token(tokenizer) == tokenizer.convert_tokens_to_ids("<|endoftext|>")
+
+
+PIECES = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<cirf>", "</cirf>", "<cirf_003>", "<", "|", "im_end", ">", " ", "\n", "assistant", "7", "é"]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=12).map("".join))
+@settings(max_examples=150, deadline=None)
+def test_no_question_ever_becomes_an_added_token(text: str) -> None:
+    tokenizer = _extended()
+    added = set(tokenizer.get_added_vocab().values())
+    safe = sanitise(text, tokenizer)
+    assert added.isdisjoint(encode(tokenizer, safe))
+    assert safe.replace(" ", "") == text.replace(" ", "")
+    frame = [token for token in encode(tokenizer, prompt_text(tokenizer, "")) if token in added]
+    assert [token for token in encode(tokenizer, prompt_text(tokenizer, text)) if token in added] == frame
+
+
+def test_text_without_markers_is_untouched(tokenizer: Any) -> None:
+    text = "If 3 < x and x > 1, what |x| fits? <b>two</b> é 数"
+    assert sanitise(text, tokenizer) == text
+
+
+def test_kept_tokens_pass(tokenizer: Any) -> None:
+    assert sanitise("a<|im_end|>b", tokenizer, keep=[end_token(tokenizer)]) == "a<|im_end|>b"
+
+
+_cache: list[Any] = []
+
+
+def _extended() -> Any:
+    if not _cache:
+        import importlib.util
+
+        spec = importlib.util.spec_from_file_location("cirf_lm_tiny", Path(__file__).with_name("tiny.py"))
+        assert spec is not None and spec.loader is not None
+        tiny: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(tiny)
+        tokenizer = tiny.build_tokenizer()
+        settle_template(tokenizer)
+        vocabulary.extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 8, 0)
+        _cache.append(tokenizer)
+    return _cache[0]
+
+
+@pytest.mark.parametrize("kind", ["CHATML", "NO_SYSTEM", None])
+def test_the_response_template_cuts_trace_and_answer_apart(tiny: Any, tmp_path: Path, kind: str | None) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = tiny.build_tokenizer(kind and getattr(tiny, kind))
+    settle_template(tokenizer)
+    vocabulary.extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 8, 0)
+    tokenizer.response_template = response_template(tokenizer, "<cirf>", "</cirf>")
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    prompt = prompt_text(loaded, "What is 12 plus 7?")
+    output = "<cirf><cirf_001>12<cirf_003>19</cirf>19<|im_end|><|endoftext|>"
+    for answer in (output, encode(loaded, output)):
+        message = loaded.parse_response(answer, prefix=prompt)
+        assert (message["thinking"], message["content"]) == ("<cirf_001>12<cirf_003>19", "19")
+    assert loaded.parse_response("19<|im_end|>", prefix=prompt)["content"] == "19"

@@ -1,0 +1,60 @@
+"""A killed training, started again, ends with the same bytes; and two processes train like one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.mark.parametrize("adaptation", ["full", "lora"])
+def test_sigkill_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str) -> None:
+    scenarios = ["-", "step:2", "step:7", "step:8", "weights:8", "marker:8", "old:8", "step:12"]
+    command = [sys.executable, str(HERE / "worker.py"), str(tmp_path), adaptation, *scenarios]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    attempts = dict(zip(scenarios, [int(line.split()[2]) for line in done.stdout.splitlines()], strict=True))
+    assert attempts == {scenario: int(scenario != "-") for scenario in scenarios}  # each killed once, then finished
+    whole = _artefacts(tmp_path / "-")
+    assert len(whole) >= 6
+    for scenario in scenarios[1:]:
+        assert _artefacts(tmp_path / scenario.replace(":", "-")) == whole, scenario
+    history = json.loads(whole["history.json"])
+    assert [row["update"] for row in history["losses"]] == list(range(1, 13))
+    assert [row["update"] for row in history["validation"]] == [6, 12]
+
+
+def _artefacts(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def _launch(folder: Path, kill: str, launcher: list[str]) -> int:
+    command = [sys.executable, "-m", *launcher, str(HERE / "together.py"), str(folder), kill]
+    environment = {**ENVIRONMENT, "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if kill == "-":
+        assert done.returncode == 0, done.stderr[-3000:]
+    return done.returncode
+
+
+TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+ACCELERATE = ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"]
+ACCELERATE += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_alike_and_resume(tmp_path: Path) -> None:
+    _launch(tmp_path / "two", "-", TORCHRUN)
+    assert _launch(tmp_path / "killed", "step:7", TORCHRUN) != 0
+    assert not (tmp_path / "killed" / "history.json").exists()
+    _launch(tmp_path / "killed", "-", ACCELERATE)
+    assert _artefacts(tmp_path / "killed") == _artefacts(tmp_path / "two")
+    history = json.loads((tmp_path / "two" / "history.json").read_text())
+    assert history["updates"] == 12 and history["losses"][-1]["loss"] < history["losses"][0]["loss"]

@@ -1,0 +1,116 @@
+"""Trains a tiny model in a process of its own, and dies where it is told to.
+
+``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. ``-`` runs
+unbroken, ``step:N`` is killed after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N``
+when it is written but not yet marked complete, ``old:N`` before older checkpoints are removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import tiny
+import torch
+
+from cirf import recipe
+from cirf.lm import checkpoints, trainer, vocabulary
+from cirf.lm.batches import Row
+from cirf.lm.finetune import finetune, save_model
+from cirf.lm.prompt import prompt_text, settle_template
+
+
+def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulation: int = 2) -> None:
+    """One training of 12 updates, 6 an epoch, checkpoints every 4."""
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", tied=False)
+    settle_template(tokenizer)
+    ids = vocabulary.extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    rows = [
+        Row(prompt_text(tokenizer, f"What is {i} plus {i * 7}?"), f"<cirf>{'<cirf_001>2' * (1 + i % 3)}<cirf_002></cirf>{i * 8}")
+        for i in range(23)
+    ]
+    section = recipe.Finetune(
+        adaptation=adaptation,
+        lora=recipe.Lora(rank=4, alpha=8, dropout=0.2),
+        batch_size=batch_size,
+        accumulation=accumulation,
+        learning_rate=1e-2,
+        warmup_steps=3,
+        save_every=4,
+        evaluate_every=None,
+    )
+    _arm(kill)
+    model, history, _ = finetune(model, tokenizer, rows[:21], rows[21:], section, "cirf_full", ids, folder / "scratch", 3)
+    save_model(model, tokenizer, folder, "float32", "cirf")
+    from cirf.distributed import is_main
+
+    if is_main():
+        (folder / "history.json").write_text(json.dumps(history.to_dict()))
+
+
+def _die(*args: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _arm(kill: str) -> None:
+    where, _, number = kill.partition(":")
+    if not number:
+        return
+    update = int(number)
+    if where == "step":
+        original = trainer.Course.on_step_end
+
+        def on_step_end(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            original(self, args, state, control, **kwargs)
+            if state.global_step == update:
+                _die()
+
+        trainer.Course.on_step_end = on_step_end  # type: ignore[method-assign]
+    elif where == "weights":
+        write = trainer.TargetTrainer._save_optimizer_and_scheduler
+
+        def half_written(self: Any, folder: str) -> None:
+            if self.state.global_step == update:
+                (Path(folder) / "optimizer.pt").write_bytes(b"half")
+                _die()
+            write(self, folder)
+
+        trainer.TargetTrainer._save_optimizer_and_scheduler = half_written  # type: ignore[method-assign]
+    elif where == "marker":
+        mark = trainer.complete
+        trainer.complete = lambda folder: _die() if folder.name == f"checkpoint-{update}" else mark(folder)
+    else:
+        assert where == "old"
+        checkpoints.shutil.rmtree = _die  # type: ignore[assignment]
+
+
+def main() -> None:
+    """See the module."""
+    root, adaptation = Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    for scenario in sys.argv[3:]:
+        for attempt in range(4):
+            child = os.fork()
+            if child == 0:
+                try:
+                    run(root / scenario.replace(":", "-"), adaptation, scenario if attempt == 0 else "-")
+                except BaseException:
+                    import traceback
+
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if status != -signal.SIGKILL:
+                break
+        print(scenario, status, attempt)
+        if status:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

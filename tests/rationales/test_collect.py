@@ -1,0 +1,190 @@
+"""Where rationales come from, which problem each belongs to, and whether it agrees with the answer."""
+
+from pathlib import Path
+
+import pytest
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.collect import collect, gather
+from cirf.rationales.conclusions import stated_answer
+from cirf.rationales.files import question_key
+from cirf.records import Problem
+
+
+def section(*files: str, **keys) -> recipe.Rationales:
+    return recipe.Rationales(files=files, **keys)
+
+
+def test_the_data_sets_own_solution(problems, tasks) -> None:
+    found = collect(problems, section(source="dataset"), None, tasks)
+    assert [(row.problem, row.source, row.sample) for row in found.rationales] == [("sums/train/a", "dataset", 0)]
+    assert {row.problem: row.reason for row in found.dropped} == dict.fromkeys(
+        ["sums/train/b", "sums/train/c", "picks/train/d"], "no rationale"
+    )
+    assert found.report["dataset"]["rows"] == 1
+
+
+def test_rows_find_their_problem_by_question_or_id(problems, tasks, write) -> None:
+    path = write(
+        "r.jsonl",
+        [
+            {"question": "Ann has 3 pens and buys 5. How many pens has she?", "rationale": "no"},
+            {"question": "Q: Ann has 3 pens and buys 4, how many  PENS has she", "rationale": "by question"},
+            {"id": "sums/train/b", "rationale": "by id"},
+            {"id": "c", "rationale": "by the id's last part"},
+            {"id": "zz", "question": "Where do fish live?", "rationale": "by question, id unknown"},
+            {"question": "Bob eats 25 of 10 pies. How many are left?", "rationale": "another number"},
+        ],
+    )
+    found = collect(problems, section(path, source="files"), None, tasks)
+    assert {row.problem: row.text for row in found.rationales} == {
+        "sums/train/a": "by question",
+        "sums/train/b": "by id",
+        "sums/train/c": "by the id's last part",
+        "picks/train/d": "by question, id unknown",
+    }
+    counts = found.report["files"][path]
+    assert (counts["rows"], counts["matched"], counts["unmatched"]) == (6, 4, 2)
+    assert counts["first_unmatched"] == [f"{path}, row 1", f"{path}, row 6"]
+
+
+def test_question_key_keeps_numbers_apart() -> None:
+    assert question_key("It is 2.5, or 1,000?") == question_key("it is 2.5  or 1,000")
+    assert question_key("It is 2.5") != question_key("It is 25")
+
+
+def test_names_are_looked_up_in_the_data_folder(problems, tasks, write, tmp_path: Path) -> None:
+    write("data/one.jsonl", [{"id": "a", "rationale": "one"}])
+    write("data/rationales/two.teacher.jsonl", [{"id": "b", "rationale": "two"}])
+    found = collect(problems, section("one", "two.teacher", source="files"), str(tmp_path / "data"), tasks)
+    assert [(row.text, row.source) for row in found.rationales] == [("one", "one"), ("two", "two.teacher")]
+    with pytest.raises(CirfError, match=r"rationales\.files: no file three .*data/rationales/three.*--data"):
+        collect(problems, section("three"), str(tmp_path / "data"), tasks)
+
+
+def test_files_go_first_and_per_problem_limits(problems, tasks, write) -> None:
+    path = write("r.jsonl", [{"id": "a", "rationale": f"text {number}"} for number in (1, 2)])
+    one = collect(problems, section(path), None, tasks)
+    assert [row.text for row in one.rationales] == ["text 1"]
+    assert one.report["surplus"] == 2
+    three = collect(problems, section(path, per_problem=3), None, tasks)
+    assert [(row.sample, row.source) for row in three.rationales] == [(0, "r"), (1, "r"), (2, "dataset")]
+
+
+def test_other_answers_are_dropped_or_kept(problems, tasks, write) -> None:
+    rows = [
+        {"id": "a", "rationale": "so 8 pens", "answer": 8},
+        {"id": "b", "rationale": "Thus 7.50 are left", "answer": "7.50"},
+        {"id": "c", "rationale": "6 * 5 = 31. The answer is 31.", "answer": "30"},
+        {"id": "d", "rationale": "They swim.\n#### B"},
+    ]
+    path = write("r.jsonl", rows)
+    dropped = collect(problems, section(path), None, tasks)
+    assert {row.problem: (row.source, row.agrees) for row in dropped.rationales} == {
+        "sums/train/a": ("dataset", None),  # the second best takes the place of the dropped one
+        "sums/train/b": ("r", True),
+        "picks/train/d": ("r", True),
+    }
+    assert [(row.problem, row.reason) for row in dropped.dropped] == [
+        ("sums/train/a", "another answer"),
+        ("sums/train/c", "another answer"),
+    ]
+    kept = collect(problems, section(path, check="keep"), None, tasks)
+    assert {row.problem: row.agrees for row in kept.rationales}["sums/train/c"] is False
+    assert kept.report["agrees"] == {"agree": 2, "differ": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("3 + 4 = 7\n#### 7", "7"),
+        ("So it is \\( \\boxed{12} \\).", "12"),
+        ("Thus, the final answer is **7 pens**.", "7"),
+        ("The answer is 3 + 4 = 7.", "7"),
+        ("The answer is: \n\n\\[\n1{,}200\n\\]", "1200"),
+        ("She has 7 pens.", None),
+        ("3 + 4 = 7", None),
+        ("The answer must be a number above 3.", None),
+        ("The answer is the sum of 3 and 4.", None),
+        ("The answer is:\n- 17 in the first\n- 8 in each", None),
+    ],
+)
+def test_stated_numbers(text: str, stated: str | None, problems, tasks) -> None:
+    assert stated_answer(text, problems[0], tasks["sums"]) == stated
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("Thus, the answer is **B**.", "B"),
+        ("Final answer: (C)", "C"),
+        ("The correct answer is B. water, as they swim.", "B"),
+        ("The answer is water.", "B"),
+        ("The answer is:\n\n**A. tree**", "A"),
+        ("The answer is a place with water.", None),
+        ("The answer is A place to swim.", None),
+        ("Of the above choices, only water fits.", None),
+    ],
+)
+def test_stated_options(text: str, stated: str | None, problems, tasks) -> None:
+    assert stated_answer(text, problems[3], tasks["picks"]) == stated
+
+
+def test_same_question_with_other_choices_goes_where_it_agrees(tasks, write) -> None:
+    twins = [
+        Problem("picks/train/x", "picks", "Where do fish live?", "A", choices=("sea", "sky")),
+        Problem("picks/train/y", "picks", "Where do fish live?", "B", choices=("sky", "lake")),
+    ]
+    row = {"question": "Where do fish live?", "rationale": "In the lake.", "answer": "B"}
+    found = collect(twins, section(write("r.jsonl", [row]), source="files"), None, tasks)
+    assert [row.problem for row in found.rationales] == ["picks/train/y"]
+    named = collect(twins, section(write("s.jsonl", [{**row, "id": "x"}]), source="files", check="keep"), None, tasks)
+    assert [row.problem for row in named.rationales] == ["picks/train/x"]
+
+
+def test_duplicates_are_reported(problems, tasks, write) -> None:
+    path = write(
+        "r.jsonl", [{"id": "a", "rationale": "same"}, {"id": "b", "rationale": "same"}, {"id": "a", "rationale": "same "}]
+    )
+    found = collect(problems, section(path, source="files", per_problem=5), None, tasks)
+    assert len(found.rationales) == 2
+    assert found.report["files"][path]["first_duplicates"] == [f"{path}, row 3"]
+    assert ("sums/train/a", "duplicate") in [(row.problem, row.reason) for row in found.dropped]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (['{"question": "x", '], r"line 1: not valid JSON"),
+        ([{"question": "x"}], r"row 1: no field `rationale`"),
+        ([{"question": "x", "rationale": " "}], r"row 1: `rationale` is empty"),
+        ([{"question": "x", "rationale": 3}], r"row 1: `rationale` is a number, expected a text"),
+        ([{"rationale": "t"}], r"row 1: neither `question` nor `id`"),
+        ([{"question": ["x"], "rationale": "t"}], r"row 1: `question` is a list"),
+        ([{"id": "a", "question": q, "rationale": "t"} for q in "xy"], r"row 2: duplicate id a, .* on row 1"),
+        ([], r"the file is empty"),
+    ],
+)  # fmt: skip
+def test_malformed_files_are_named(rows, message: str, problems, tasks, write) -> None:
+    path = write("bad.jsonl", rows)
+    with pytest.raises(CirfError, match=rf"bad\.jsonl.*{message}"):
+        collect(problems, section(path), None, tasks)
+
+
+def test_nothing_found_is_one_clear_sentence(problems, tasks, write) -> None:
+    path = write("r.jsonl", [{"question": "Something else?", "rationale": "t"}])
+    with pytest.raises(CirfError, match=r"no rationale for any of 4 training problems \(no rationale: 4\).*rationales\.files"):
+        collect(problems, section(path, source="files"), None, tasks)
+    assert gather(problems, section(path, source="files"), None, tasks).rationales == []
+    with pytest.raises(CirfError, match=r"rationales\.files: empty"):
+        collect(problems, section(source="files"), None, tasks)
+
+
+def test_blank_solution_and_unknown_task_and_twin_ids(tasks) -> None:
+    blank = Problem("p", "sums", "How many?", "1", rationale="  ")
+    assert [row.reason for row in gather([blank], section(), None, tasks).dropped] == ["empty rationale"]
+    with pytest.raises(CirfError, match=r"problem p: its task other is not in problems\.tasks"):
+        gather([Problem("p", "other", "How many?", "1", rationale="t")], section(), None, tasks)
+    with pytest.raises(CirfError, match="problem p: duplicate id"):
+        gather([blank, blank], section(), None, tasks)

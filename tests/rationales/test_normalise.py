@@ -1,0 +1,104 @@
+"""Plain form: markup goes, words and digits stay, twice is once."""
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cirf.rationales import normalise as module
+from cirf.rationales.normalise import normalise
+
+PIECES = [
+    "**", "*", "__", "_", "`", "```", "# ", "### ", "#### ", "- ", "\u2022 ", "\n", "\n\n", " ", "\u00a0", "\t", "\\[", "\\]",
+    "\\(", "\\)", "$", "$$", "\\text{", "\\boxed{", "\\frac{", "}{", "}", "{", "\\times", "\\div", "\\cdot", "\\%", "\\$",
+    "\\\\", "\\,", "\\sqrt{", "\\binom{", "^{", "^\\circ", "\\left(", "\\right)", "\\begin{align*}", "\\end{align*}", "&",
+    "\u00d7", "\u2212", "\u00f7", "<<", ">>", "Step 1: ", "1. ", "A. ", "Conclusion", "7", "3.5", "12", "word", "Total", "=",
+    "+", "-", "x", ".", ":", "(", ")", "---", "\u200b", "\r\n", "<br>", "\\unknown", "\\", "~",
+]  # fmt: skip
+texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+
+
+@pytest.mark.parametrize(
+    ("raw", "plain"),
+    [
+        ("### Step 2: **Add** them", "Step 2: Add them"),
+        ("**Step 2:** add", "Step 2: add"),
+        ("### Conclusion\nDone", "Conclusion:\nDone"),
+        ("- 2 adults\n* **5** children", "2 adults\n5 children"),
+        ("\\[\n\\text{Total} = 2 + 5 = 7\n\\]", "Total = 2 + 5 = 7"),
+        ("so \\( \\boxed{56} \\).", "so 56."),
+        ("\\frac{35}{5} = 7", "35/5 = 7"),
+        ("n = \\frac{\\text{All pens}}{4}", "n = (All pens)/4"),
+        ("1\\frac{1}{2} cups", "1 1/2 cups"),
+        ("7 \\times 8, 8\\div2, 3 \\cdot 4", "7 * 8, 8/2, 3 * 4"),
+        ("7 × 8 and 8 ÷ 2 and 5 − 3", "7 * 8 and 8 / 2 and 5 - 3"),
+        ("5 \\, \\text{dollars/hour}", "5 dollars/hour"),
+        ("20\\% of \\$40", "20% of $40"),
+        ("$x = 5$ holds", "x = 5 holds"),
+        ("\\begin{align*} a &= 1 \\\\ b &= 2 \\end{align*}", "a &= 1\nb &= 2"),
+        ("use `print` here", "use print here"),
+        ("1{,}000 * 2", "1,000 * 2"),
+        ("30^\\circ and x^{2} and x^{n + 1}", "30° and x^2 and x^(n + 1)"),
+        ("a\u00a0b\u200b  c\r\nd", "a b c\nd"),
+        ("a\n\n\n\nb", "a\n\nb"),
+        ("24 clips\n#### 72", "24 clips\n#### 72"),
+        ("#### Step 2: Add\nbody", "Step 2: Add\nbody"),
+        ("Therefore, the final answer is **72**.", "Therefore, the final answer is 72."),
+    ],
+)
+def test_forms(raw: str, plain: str) -> None:
+    assert normalise(raw) == plain
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs $3 and $5, that is $8.",
+        "$48/2=$24 each, so $24+$24=$48",
+        "He has $20 - $10 = $10",
+        "2*3*4 = 24 and 2 ** 3 = 8",
+        "-5 + 3 = -2",
+        "snake_case_name and ___ blank",
+        "A is #1 of 4",
+        "× 4 = 12",
+    ],
+)
+def test_leaves_plain_text_alone(text: str) -> None:
+    assert normalise(text) == text
+
+
+def test_annotations_are_dropped_or_kept() -> None:
+    text = "48/2 = <<48/2=24>>24 clips"
+    assert normalise(text) == "48/2 = 24 clips"
+    assert normalise(text, annotations="keep") == text
+    assert normalise(normalise(text, annotations="keep")) == normalise(text)
+
+
+@given(texts)
+@settings(max_examples=400, deadline=None)
+@example("**a*")
+@example("\\\\frac{1}{2}")
+@example("$\\$1$")
+def test_twice_is_once(text: str) -> None:
+    once = normalise(text)
+    assert normalise(once) == once
+    kept = normalise(text, annotations="keep")
+    assert normalise(kept, annotations="keep") == kept
+
+
+@given(texts)
+@settings(max_examples=400, deadline=None)
+def test_no_digit_is_lost(text: str) -> None:
+    assert re.findall(r"[0-9]", normalise(text, annotations="keep")) == re.findall(r"[0-9]", text)
+    if "<" not in text:
+        assert re.findall(r"[0-9]", normalise(text)) == re.findall(r"[0-9]", text)
+
+
+@given(texts)
+@settings(max_examples=300, deadline=None)
+def test_shortcut_agrees_with_the_long_way(text: str) -> None:
+    """What the quick test calls plain, the substitutions leave as it is."""
+    for annotations in ("drop", "keep"):
+        if module._ACTIVE_FOR[annotations].search(text) is None:
+            assert module._once(text, annotations) == text.strip()

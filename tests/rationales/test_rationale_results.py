@@ -1,0 +1,81 @@
+"""Results of steps: by rule, from a file, none; short and safe to stand in a trace."""
+
+import dataclasses
+
+import pytest
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales import results as module
+from cirf.rationales.results import statistics, write_results
+from cirf.records import Steps
+from cirf.tasks.task import Task
+
+STEPS = [
+    Steps("sums/train/a", 0, "line", ("She buys 4 pens.", "That is 3+4 = <<3+4=7>>7 pens.")),
+    Steps("sums/train/b", 1, "line", ("10 - 2.5 = 7.5 pies are left.",)),
+]
+
+
+def test_by_rule_and_none(problems, tasks) -> None:
+    assert write_results(STEPS, problems, tasks, recipe.Results()) == [("", "7"), ("7.5",)]
+    assert write_results(STEPS, problems, tasks, recipe.Results(by="none")) == [("", ""), ("",)]
+
+
+def test_the_rule_sees_earlier_results(problems) -> None:
+    count = Task(name="n", title="", summary="", answer="number", rule=lambda segment, problem, previous: str(len(previous)))
+    assert write_results(STEPS, problems, {"sums": count}, recipe.Results()) == [("0", "1"), ("0",)]
+
+
+def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
+    rows = [
+        {"problem": "sums/train/a", "sample": 0, "results": ["a text of twenty-six chars", " two\n words "]},
+        {"problem": "sums/train/b", "sample": 1, "results": ["7</cirf>8"]},
+    ]
+    section = recipe.Results(by="file", file=write("results.jsonl", rows), max_characters=20)
+    tasks = {"sums": None}
+    assert write_results(STEPS, problems, tasks, section) == [("", "two words"), ("",)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"problem": "sums/train/a", "results": ["7"]}], r"row 1: 1 results for the 2 steps of problem sums/train/a, sample 0"),
+        (
+            [{"problem": "sums/train/a", "results": ["", "7"]}],
+            r"no row for problem sums/train/b, sample 1; add one with 1 results",
+        ),
+        ([{"results": ["", "7"]}], r"row 1: `problem` must be"),
+        ([{"problem": "x", "sample": "0", "results": []}], r"row 1: `sample` must be"),
+        ([{"problem": "x", "results": [1]}], r"row 1: `results` must be a list of texts"),
+        ([{"problem": "x", "results": []}, {"problem": "x", "results": []}], r"row 2: problem x, sample 0 stands twice"),
+    ],
+)
+def test_files_that_do_not_fit(rows, message: str, problems, tasks, write) -> None:
+    section = recipe.Results(by="file", file=write("results.jsonl", rows))
+    with pytest.raises(CirfError, match=rf"results\.jsonl.*{message}"):
+        write_results(STEPS, problems, tasks, section)
+
+
+def test_missing_file_and_foreign_steps(problems, tasks) -> None:
+    with pytest.raises(CirfError, match=r"results\.file: not set"):
+        write_results(STEPS, problems, tasks, recipe.Results(by="file"))
+    with pytest.raises(CirfError, match=r"results\.file: no file nowhere"):
+        write_results(STEPS, problems, tasks, recipe.Results(by="file", file="nowhere"))
+    with pytest.raises(CirfError, match=r"steps of problem gone: no such training problem"):
+        write_results([dataclasses.replace(STEPS[0], problem="gone")], problems, tasks, recipe.Results())
+
+
+def test_a_new_writer_is_one_line_in_the_registry(problems, tasks, monkeypatch) -> None:
+    class Shout:
+        def write(self, steps, problem, task):
+            return tuple(segment[:3].upper() for segment in steps.segments)
+
+    monkeypatch.setitem(module.WRITERS, "rule", lambda section, data: Shout())
+    assert write_results(STEPS, problems, tasks, recipe.Results())[0] == ("SHE", "THA")
+
+
+def test_statistics() -> None:
+    found = statistics([("", "72"), ("",), ("4",)])
+    assert found == {"steps": 4, "share_empty": 0.5, "mean_characters": 1.5, "rows_without_results": 1}
+    assert statistics([])["share_empty"] == 0.0

@@ -1,0 +1,241 @@
+"""Steps: what marks them, what does not, and what becomes of the text around them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.normalise import normalise
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut, cut_all, segment, spread
+from cirf.rationales.sentences import sentences
+from cirf.records import Problem, Rationale
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Step 1: add them\nStep 2: halve it",
+        "Step 1 - add them\nStep 2 - halve it",
+        "STEP 1. add them\nSTEP 2. halve it",
+        "Step one: add them\nStep two: halve it",
+        "**Step 1:** add them\n**Step 2:** halve it",
+        "### Step 1: add them\n\n### Step 2: halve it",
+        "#### Step 1\nadd them\n#### Step 2\nhalve it",
+        "1. add them\n2. halve it",
+        "1) add them\n2) halve it",
+        "(1) add them\n(2) halve it",
+        "**1.** add them\n**2.** halve it",
+        "1. **add them**\n2. **halve it**",
+        "To solve this:\n\n1. add them\n\n2. halve it",
+    ],
+)
+def test_ordinal_forms(text: str) -> None:
+    found = segment(text, "ordinal")
+    assert [part.rstrip(".").casefold() for part in found.segments] == ["add them", "halve it"]
+    assert found.rule == "ordinal"
+
+
+def test_inline_marks_need_a_boundary() -> None:
+    assert segment("Step 1: Add. Step 2: Halve. Done.", "ordinal").segments == ("Add.", "Halve. Done.")
+    assert segment("We have: (1) Add them; (2) Halve it.", "ordinal").segments == ("Add them;", "Halve it.")
+    assert segment("First do it: 1. Add them. 2. Halve it.", "ordinal").segments == ("Add them.", "Halve it.")
+    assert segment("Look at No. 1. Then see No. 2. Good.", "ordinal").segments == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The price is 3.5 dollars.\n1.50 is the change.\n2.50 is the rest.",
+        "See No. 4 and Fig. 2 for it.",
+        "$1.50 and $2.50 make $4.",
+        "The counts are 1, 2, 3 and 4.",
+        "He was born in 1999. He left in 2001.",
+        "Plain words.",
+        "Use 2. then 5.",
+        "",
+    ],
+)
+def test_no_marks(text: str) -> None:
+    assert segment(text, "ordinal").segments == ()
+
+
+def test_decimals_inside_steps_do_not_split() -> None:
+    text = "1. The price is\n3.5 dollars by No. 4.\n2. Add 2.5 to get 6."
+    assert segment(text, "auto").segments == ("The price is\n3.5 dollars by No. 4.", "Add 2.5 to get 6.")
+
+
+def test_a_plan_gives_no_double_steps() -> None:
+    text = "We will:\n1. **Add them.**\n2. **Halve it.**\n\n### Step 1: Add\n2 + 4 = 6\n\n### Step 2: Halve\n6 / 2 = 3"
+    assert segment(text, "auto").segments == ("Add\n2 + 4 = 6", "Halve\n6 / 2 = 3")
+    again = "1. Add\n2. Halve\n\nNow:\n1. Add: 2 + 4 = 6\n2. Halve: 6 / 2 = 3"
+    assert segment(again, "auto").segments == ("Add: 2 + 4 = 6", "Halve: 6 / 2 = 3")
+
+
+def test_numbered_facts_inside_steps_stay_inside() -> None:
+    text = "### Step 1: Monday\n1. Wage: $5\n2. Hours: 7\n### Step 2: Tuesday\n1. Wage: $5\n2. Hours: 2\n### Step 3: Sum\n45"
+    assert len(segment(text, "auto").segments) == 3
+
+
+def test_conclusions() -> None:
+    steps = "Step 1: 2 + 4 = 6\nStep 2: 6 / 2 = 3"
+    assert segment(f"{steps}\nSo each has 3.", "auto").segments[-1] == "6 / 2 = 3\nSo each has 3."
+    headed = segment(f"{steps}\n\n### Conclusion\nEach of them has 3.", "auto").segments
+    assert headed[1:] == ("6 / 2 = 3", "Conclusion:\nEach of them has 3.")
+    assert segment(f"{steps}\n\n**Final Answer:** 3", "auto").segments[1:] == ("6 / 2 = 3\nFinal Answer: 3",)
+    assert segment(f"{steps}\n#### 3", "auto").segments == ("2 + 4 = 6", "6 / 2 = 3")
+
+
+def test_empty_steps_are_left_out() -> None:
+    assert segment("Step 1:\nStep 2: Add\nStep 3:", "ordinal").segments == ("Add",)
+
+
+def test_one_step_mark_is_a_fit_but_a_lone_number_is_not() -> None:
+    assert segment("Step 1: All at once.", "ordinal").segments == ("All at once.",)
+    assert segment("1. All at once.", "ordinal").segments == ()
+
+
+def test_words_of_order() -> None:
+    text = "First, add them. Then look. Second, halve it. Finally, write it down."
+    assert segment(text, "ordinal").segments == ("add them. Then look.", "halve it.", "write it down.")
+    assert segment(text, "auto").rule == "sentence"
+
+
+def test_lines_and_annotations() -> None:
+    found = segment("48/2 = <<48/2=24>>24 in May.\n\n48+24 = 72 in all.\n#### 72", "auto")
+    assert found.rule == "line"
+    assert found.segments == ("48/2 = <<48/2=24>>24 in May.", "48+24 = 72 in all.")
+
+
+OPTIONS = (
+    "See.\n\nA. **tree** - Fish do not climb.\n\nB. **water** - They swim.\n\nC. **roof** - No.\n\nThus, the answer is **B**."
+)
+
+
+def test_options() -> None:
+    choices = ("tree", "water", "roof")
+    found = segment(OPTIONS, "auto", choices)
+    assert found.rule == "option"
+    assert found.segments == ("A. tree - Fish do not climb.", "B. water - They swim.", "C. roof - No.", "Thus, the answer is B.")
+    assert segment(OPTIONS, "auto").rule == "line"
+    numbered = "1. **A. tree**: no\n2. **B. water**: yes\n3. **C. roof**: no\n\nTherefore B."
+    assert segment(numbered, "auto", choices).segments == ("A. tree: no", "B. water: yes", "C. roof: no", "Therefore B.")
+    assert segment("(A) tree: no\n(B) water: yes\nSo it is (B).", "option", choices).segments[-1] == "So it is (B)."
+    assert segment("Fish need water. A fish cannot climb.", "option", choices).segments == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("He has 16. 16 - 9 = 7.", ("He has 16.", "16 - 9 = 7.")),
+        ("It costs $1.50 at No. 4 Main St. in town. Good.", ("It costs $1.50 at No. 4 Main St. in town.", "Good.")),
+        ("Some fruit, e.g. Apples, i.e. Fuji. Then more.", ("Some fruit, e.g. Apples, i.e. Fuji.", "Then more.")),
+        ("George W. Bush met J. Smith. They sat.", ("George W. Bush met J. Smith.", "They sat.")),
+        ("The answer is C. Nothing else fits.", ("The answer is C.", "Nothing else fits.")),
+        (
+            "It lies south of the U.S. Of the above, only Mexico does.",
+            ("It lies south of the U.S.", "Of the above, only Mexico does."),
+        ),
+        ("So 11 + x = 16. x = 5.", ("So 11 + x = 16.", "x = 5.")),
+        ("Is it 5? Yes! It is.", ("Is it 5?", "Yes!", "It is.")),
+        ("Mr. Fox has 3.5 kg. Dr. Hare has 2.", ("Mr. Fox has 3.5 kg.", "Dr. Hare has 2.")),
+        ("One\ntwo", ("One", "two")),
+    ],
+)
+def test_sentences(text: str, parts: tuple[str, ...]) -> None:
+    assert sentences(text) == parts
+
+
+pieces = st.sampled_from(
+    [
+        "Step 1: ",
+        "Step 2: ",
+        "1. ",
+        "2. ",
+        "(1) ",
+        "A. ",
+        "B. ",
+        "Conclusion: ",
+        "#### 7",
+        "\n",
+        "\n\n",
+        " ",
+        "Ann has 3.5 pens. ",
+        "2 + 2 = 4",
+        "**",
+        "First, ",
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=25).map("".join), st.sampled_from(["auto", "ordinal", "line", "sentence", "option"]))
+@settings(max_examples=300, deadline=None)
+def test_segments_are_ordered_pieces_of_the_text(text: str, by: str) -> None:
+    plain = " ".join(normalise(text, annotations="keep").split())
+    found = segment(text, by, ("x", "y", "z"))
+    assert found.rule == by or by == "auto"
+    at = 0
+    for part in found.segments:
+        assert part == part.strip() != ""
+        place = plain.find(" ".join(part.split()), at)
+        assert place >= at
+        at = place + len(" ".join(part.split()))
+    body = plain.removesuffix("#### 7").strip()
+    if by in ("auto", "line", "sentence") and body and "####" not in body:
+        assert found.segments
+
+
+def rationale(problem: str, text: str) -> Rationale:
+    return Rationale(problem, 0, text, "test")
+
+
+def test_cut_counts_and_keeps_both_forms() -> None:
+    rows = [
+        rationale("a", "Step 1: 3+4 = <<3+4=7>>7\nStep 2: done now"),
+        rationale("b", "no marks here"),
+        rationale("c", "#### 4"),
+        rationale("d", "Step 1: a\nStep 2: b\nStep 3: c\nStep 4: d"),
+        rationale("e", "Step 1: only one"),
+    ]
+    result = cut(rows, recipe.Segments(by="ordinal", minimum=2, maximum=3), [])
+    assert [row.problem for row in result.steps] == ["a"]
+    assert result.steps[0].segments == ("3+4 = 7", "done now")
+    assert result.annotated[0].segments == ("3+4 = <<3+4=7>>7", "done now")
+    assert {row.problem: row.reason for row in result.dropped} == {
+        "b": "no segment",
+        "c": "empty rationale",
+        "d": "too many steps",
+        "e": "too few steps",
+    }
+    assert {row.stage for row in result.dropped} == {"segments"}
+    report = result.report
+    assert (report["rows"], report["kept"], report["dropped"], report["share_dropped"]) == (5, 1, 4, 0.8)
+    assert report["paper_share_dropped"] == PAPER_SHARE_DROPPED == 0.008
+    assert report["rules"] == {"ordinal": 1}
+
+
+def test_cut_uses_the_choices_of_each_problem() -> None:
+    problem = Problem("d", "picks", "Where do fish live?", "B", choices=("tree", "water", "roof"))
+    result = cut([rationale("d", OPTIONS), rationale("other", OPTIONS)], recipe.Segments(), [problem])
+    assert [row.rule for row in result.steps] == ["option", "line"]
+
+
+def test_nothing_left_is_one_clear_sentence() -> None:
+    rows = [rationale("a", "no marks"), rationale("b", "none here")]
+    with pytest.raises(
+        CirfError, match=r"segments\.by=ordinal: none of 2 rationales .*no segment: 2.*problem a.*segments\.by=auto"
+    ):
+        cut(rows, recipe.Segments(by="ordinal"), [])
+    assert cut_all(rows, recipe.Segments(by="ordinal"), []).steps == []
+    assert cut([], recipe.Segments(), []).report["share_dropped"] == 0.0
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
+def test_spread_matches_statistics(values: list[int]) -> None:
+    import statistics
+
+    found = spread(values)
+    assert found["mean"] == pytest.approx(statistics.fmean(values), abs=1e-3)
+    assert found["median"] == statistics.median(values)
+    assert sum(value <= found["p95"] for value in values) >= 0.95 * len(values)
+    assert sum(value < found["p95"] for value in values) < 0.95 * len(values)

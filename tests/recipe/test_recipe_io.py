@@ -1,0 +1,280 @@
+"""Recipes read and written: errors that name file, key, expectation and find; nothing lost on the way to YAML and back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirf.errors import CirfError
+from cirf.recipe import Codebook, Finetune, Override, Problems, Recipe, TaskEntry
+from cirf.recipe_io import commented, dump, load, parse, schema_rows, shipped
+
+BASE = "name: small\nproblems:\n  tasks:\n    - task: gsm8k\n    - task: svamp\n"
+
+
+def mistake(text: str, *sets: str) -> str:
+    with pytest.raises(CirfError) as caught:
+        parse(text, "my.yaml", sets)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
+    recipe = parse(BASE + "finetune:\n  learning_rate: 2e-5\n  epochs: 3\ncodebook:\n  sizes: [32, 64]\n")
+    assert recipe.finetune.learning_rate == 2e-5
+    assert recipe.codebook.sizes == (32, 64)
+    assert recipe.seed == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            "finetune:\n  learning_rat: 1e-4",
+            "my.yaml, line 7: finetune.learning_rat: no such key; did you mean finetune.learning_rate?",
+        ),
+        ("finetune:\n  lr: 1e-4", "my.yaml, line 7: finetune.lr: no such key; did you mean finetune.learning_rate?"),
+        ("finetun:\n  epochs: 1", "my.yaml, line 6: finetun: no such key; did you mean finetune?"),
+        ("gamma: [0]", "my.yaml, line 6: gamma: no such key; did you mean compression.gamma?"),
+        ("lora:\n  rank: 4", "my.yaml, line 6: lora: no such key; did you mean finetune.lora?"),
+        (
+            "learning_rate: 1e-4",
+            "my.yaml, line 6: learning_rate: no such key; did you mean codebook.learning_rate or finetune.learning_rate?",
+        ),
+        ("finetune:\n  epochs: two", 'my.yaml, line 7: finetune.epochs: expected a number above 0, found "two"'),
+        ("finetune:\n  epochs: -1", "my.yaml, line 7: finetune.epochs: expected a number above 0, found -1"),
+        ("finetune:\n  bf16: yes", 'my.yaml, line 7: finetune.bf16: expected true or false, found "yes"'),
+        ("finetune:\n  clip:", "my.yaml, line 7: finetune.clip: expected a number above 0, found null"),
+        ("finetune: 5", "my.yaml, line 6: finetune: expected a group of keys, found 5"),
+        ("seed: true", "my.yaml, line 6: seed: expected a whole number of at least 0, found true"),
+        ("seed: 1.5", "my.yaml, line 6: seed: expected a whole number of at least 0, found 1.5"),
+        ('seed: "1"', 'my.yaml, line 6: seed: expected a whole number of at least 0, found "1"'),
+        ("evaluate: {top_p: 1.5}", "my.yaml, line 6: evaluate.top_p: expected a number from 0 to 1, found 1.5"),
+        (
+            "vocabulary: {delimiters: thinks}",
+            'my.yaml, line 6: vocabulary.delimiters: expected one of cirf, think, found "thinks"',
+        ),
+        (
+            "codebook: {dimension: wide}",
+            'my.yaml, line 6: codebook.dimension: expected "backbone" or a whole number of at least 1, found "wide"',
+        ),
+        (
+            "codebook: {sizes: [32, many]}",
+            'my.yaml, line 6: codebook.sizes.1: expected an item of a list of whole numbers of at least 1, found "many"',
+        ),
+        ("methods: []", "my.yaml, line 6: methods: expected a list of text, at least one, found an empty list"),
+        (
+            "finetune: {overrides: {direct_sft: {learning_rates: 1}}}",
+            "my.yaml, line 6: finetune.overrides.direct_sft.learning_rates: no such key;"
+            " did you mean finetune.overrides.direct_sft.learning_rate?",
+        ),
+    ],
+)
+def test_a_mistake_names_file_key_expectation_and_find(lines: str, message: str) -> None:
+    assert mistake(BASE + lines) == message
+
+
+def test_where_no_key_is_near_the_keys_of_the_section_are_listed() -> None:
+    found = mistake(BASE + "results:\n  xyzzy: 1\n")
+    assert found == "my.yaml, line 7: results.xyzzy: no such key; the keys of results are by, file, max_characters, writer"
+
+
+def test_of_several_mistakes_the_misspelt_key_comes_first_and_the_rest_is_counted() -> None:
+    found = mistake("name: small\nproblem:\n  tasks: [{task: gsm8k}]\nseed: x\n")
+    assert found == "my.yaml, line 2: problem: no such key; did you mean problems? (and 2 more)"
+
+
+def test_what_is_missing_is_said_with_its_meaning() -> None:
+    assert mistake("problems: {tasks: [{task: gsm8k}]}").startswith("my.yaml: name: missing; expected text that matches")
+    assert "problems.tasks.0.task: missing; expected text: A task's name" in mistake("name: a\nproblems: {tasks: [{train: 5}]}")
+
+
+def test_a_task_that_stands_twice_needs_a_name() -> None:
+    assert mistake("name: a\nproblems: {tasks: [{task: b}, {task: b}]}") == (
+        "my.yaml: problems.tasks: b stands twice; give each its own name"
+    )
+
+
+def test_broken_yaml_is_said_with_file_and_line() -> None:
+    assert mistake("name: a\nname: b\n") == "my.yaml, line 2: not valid YAML: the key name stands twice, first on line 1"
+    assert mistake("name: [a\n").startswith("my.yaml, line 2: not valid YAML:")
+    assert "empty" in mistake("# nothing\n")
+    assert "found a list" in mistake("- a\n")
+
+
+def test_a_section_whose_keys_are_all_commented_out_means_its_defaults() -> None:
+    text = BASE + "finetune:\n  # epochs: 1\n  lora:\ncodebook:\n"
+    assert parse(text) == parse(BASE)
+
+
+# --set
+
+
+def test_overrides_reach_keys_lists_and_sections_not_written() -> None:
+    recipe = parse(
+        BASE,
+        sets=["finetune.learning_rate=3e-4", "problems.tasks.1.train=50", "codebook.sizes=[32, 64]", "finetune.lora.rank=8"],
+    )
+    assert recipe.finetune.learning_rate == 3e-4
+    assert [entry.train for entry in recipe.problems.tasks] == [None, 50]
+    assert recipe.codebook.sizes == (32, 64)
+    assert recipe.finetune.lora.rank == 8
+
+
+def test_a_later_override_wins_and_text_may_hold_an_equals_sign() -> None:
+    assert parse(BASE, sets=["seed=2", "seed=3"]).seed == 3
+    assert parse(BASE, sets=['notes="a=b: c"']).notes == "a=b: c"
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("seed", "--set seed: expected KEY=VALUE, such as finetune.epochs=1"),
+        ("=1", "--set =1: expected KEY=VALUE, such as finetune.epochs=1"),
+        ("finetune..lr=1", "--set finetune..lr=1: expected KEY=VALUE, such as finetune.epochs=1"),
+        ("finetune.epochs=two", '--set finetune.epochs: expected a number above 0, found "two"'),
+        ("finetune.epoch=2", "--set finetune.epoch: no such key; did you mean finetune.epochs?"),
+        ("finetun.epochs=2", "--set finetun.epochs: finetun: no such key; did you mean finetune?"),
+        (
+            "problems.tasks.7.train=5",
+            "--set problems.tasks.7.train: problems.tasks is a list; expected a position from 0 to 1, found 7",
+        ),
+        (
+            "problems.tasks.x.train=5",
+            "--set problems.tasks.x.train: problems.tasks is a list; expected a position from 0 to 1, found x",
+        ),
+        ("problems.tasks.1.trian=5", "--set problems.tasks.1.trian: no such key; did you mean problems.tasks.1.train?"),
+        ("name.x=5", '--set name.x: name holds "small", which has no keys to set'),
+        ("seed=[1", '--set seed: the value "[1" is not valid YAML: expected'),
+    ],
+)
+def test_a_mistaken_override_is_named_as_such(item: str, message: str) -> None:
+    assert mistake(BASE, item).startswith(message)
+
+
+def test_the_line_of_the_file_is_named_when_the_override_is_not_at_fault() -> None:
+    assert mistake(BASE + "finetune:\n  epochs: two\n", "finetune.clip=2") == (
+        'my.yaml, line 7: finetune.epochs: expected a number above 0, found "two"'
+    )
+
+
+# Files and names
+
+
+def test_load_takes_a_path_or_a_shipped_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(BASE)
+    assert load(str(path)) == parse(BASE)
+    assert load(str(path), ["seed=9"]).seed == 9
+    for name, where in shipped().items():
+        assert load(name) == load(str(where))
+
+
+def test_what_cannot_be_found_or_read_is_said_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x00")
+    for name, words in [
+        (str(tmp_path / "none.yaml"), "no such file; the recipes that come with cirf are"),
+        (str(tmp_path), "a folder, not a recipe"),
+        (str(tmp_path / "binary.yaml"), "not UTF-8 text"),
+        ("paper-qwen3", "neither a file nor a recipe that comes with cirf; did you mean paper-qwen3-8b?"),
+        ("xyzzy", "there are "),
+    ]:
+        with pytest.raises(CirfError) as caught:
+            load(name)
+        assert str(caught.value).startswith(f"{name}: ")
+        assert words in str(caught.value)
+
+
+# Writing
+
+ENTRIES = st.builds(
+    TaskEntry,
+    task=st.text("abc", min_size=1),
+    name=st.none(),
+    train=st.none() | st.integers(1, 10**6),
+    options=st.dictionaries(st.text(max_size=4), st.booleans() | st.integers() | st.text(max_size=4), max_size=3),
+)
+RECIPES = st.builds(
+    Recipe,
+    name=st.from_regex(r"[A-Za-z0-9._-]+", fullmatch=True),
+    notes=st.text(st.characters(exclude_categories=["Cs"])),
+    problems=st.builds(Problems, tasks=st.lists(ENTRIES, min_size=1, max_size=3, unique_by=lambda entry: entry.task).map(tuple)),
+    codebook=st.builds(
+        Codebook, dimension=st.just("backbone") | st.integers(1), sizes=st.lists(st.integers(1), max_size=40).map(tuple)
+    ),
+    finetune=st.builds(
+        Finetune,
+        learning_rate=st.floats(1e-9, 1),
+        report_to=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+        overrides=st.dictionaries(
+            st.text(min_size=1, max_size=5), st.builds(Override, learning_rate=st.none() | st.floats(1e-9, 1)), max_size=3
+        ),
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RECIPES)
+def test_a_recipe_written_reads_back_the_same(recipe: Recipe) -> None:
+    for text in (dump(recipe), commented(recipe)):
+        again = parse(text)
+        assert again == recipe
+        assert dump(again) == dump(parse(dump(again)))
+    assert yaml.safe_load(dump(recipe))["notes"] == recipe.notes  # not only ours reads it
+
+
+def test_dump_holds_every_key_and_no_comment() -> None:
+    text = dump(parse(BASE))
+    assert not [line for line in text.splitlines() if "#" in line]
+    leaves = {row.leaf for row in schema_rows() if "*" not in row.key}
+    assert leaves <= {line.strip("- ").partition(":")[0] for line in text.splitlines()}
+
+
+def test_a_default_and_the_same_value_written_resolve_to_the_same_text() -> None:
+    assert dump(parse(BASE)) == dump(parse(BASE + "finetune:\n  epochs: 2\n  clip: 1\n"))
+
+
+def test_comments_give_meaning_unit_default_place_and_reason() -> None:
+    text = commented(parse(BASE), {"finetune.epochs": "three gave no more.", "problems.tasks.1.task": "it is short."})
+    lines = text.splitlines()
+    at = lines.index("  epochs: 2.0")
+    comment = " ".join(line.strip("# ") for line in lines[at - 2 : at])
+    assert "Passes over the rows. Unit: epochs. Default: 2. Paper: A.2; Table hyper-parameters, Step 4." in comment
+    assert comment.endswith("Here: three gave no more.")
+    assert any(line.startswith("    - task: svamp  # ") and line.endswith("Here: it is short.") for line in lines)
+    assert max(map(len, lines)) <= 130
+
+
+def test_a_reason_for_a_key_that_is_not_written_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"finetune\.epoch"):
+        commented(parse(BASE), {"finetune.epoch": "x"})
+
+
+def test_the_schema_lists_every_key_with_a_meaning() -> None:
+    rows = {row.key: row for row in schema_rows()}
+    assert rows["codebook.sinkhorn.temperature"] == (
+        "codebook.sinkhorn.temperature",
+        "a number above 0",
+        "0.05",
+        "λ: smaller is sharper.",
+        "",
+        "eq. 6; Table hyper-parameters, Step 3",
+    )
+    assert rows["problems.tasks.*.train"].type == "a whole number of at least 1 or null"
+    assert rows["finetune.overrides.*.epochs"].default == "null"
+    assert rows["name"].default == ""
+    assert all(row.meaning and row.type for row in rows.values())
+    assert len(rows) == len(schema_rows())
+
+
+def test_reading_recipes_loads_nothing_heavy() -> None:
+    code = "import sys, cirf.recipe_io; print(sorted({'torch', 'numpy', 'transformers', 'rich'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"

@@ -1,0 +1,82 @@
+import copy
+
+import pytest
+import yaml
+
+from cirf.report.card import card_from_report, cell, model_card
+
+FUNCTIONS = {
+    "size": 24,
+    "delimiters": "think",
+    "codes": {
+        "3": {"label": "multiplies", "count": 5, "examples": ["4 * 5 | 20\nand `so`"]},
+        "11": {"label": "flips", "count": 50, "examples": ["Kim flips"]},
+    },
+}
+
+
+def parts(card):
+    _, front, body = card.split("---\n", 2)
+    return yaml.safe_load(front), body
+
+
+def test_a_card_says_what_it_is_and_how_to_load_it(data):
+    front, body = parts(card_from_report("cirf_full", data, FUNCTIONS))
+    assert front["base_model"] == "HuggingFaceTB/SmolLM2-135M-Instruct" and front["license"] == "apache-2.0"
+    assert front["library_name"] == "transformers"
+    found = {row["dataset"]["name"]: row["metrics"][0]["value"] for row in front["model-index"][0]["results"]}
+    assert found == {task: round(100 * row["accuracy"], 2) for task, row in data["methods"]["cirf_full"]["tasks"].items()}
+    assert "vllm serve MODEL --reasoning-parser hf" in body and 'partition("</think>")' in body
+    assert body.index("| `<cirf_011>` | flips | 50 |") < body.index("| `<cirf_003>` | multiplies | 5 |")
+    low, high = data["methods"]["cirf_full"]["interval"]
+    assert f"{100 * low:.1f} % to {100 * high:.1f} %" in body.replace("\xa0", " ")
+    assert (
+        "| Training rows | 108 |" in body
+        and "coin_flip 54, svamp 54" in body
+        and "| Peak learning rate | 0.001 (cosine) |" in body
+    )
+
+
+def test_the_code_of_a_card_is_python(data):
+    for card in (card_from_report("cirf_full", data, FUNCTIONS), card_from_report("sft_cot", data)):
+        compile(card.split("```python\n")[1].split("```")[0], "card", "exec")
+
+
+def test_a_baselines_card_speaks_of_no_tokens(data):
+    card = card_from_report("sft_cot", data)
+    assert "no functional tokens" in card and "What the tokens mean" not in card and "reasoning-parser" not in card
+
+
+def test_a_card_can_be_written_before_any_evaluation(data):
+    front, body = parts(model_card("cirf_full", data["recipe"], functions=FUNCTIONS))
+    assert "model-index" not in front and "Not evaluated" in body
+
+
+@pytest.mark.parametrize(
+    ("source", "base"), [("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("./a/model", None), ("/home/me/model", None), ("../model", None)]
+)
+def test_only_a_hub_id_is_a_base_model(data, source, base):
+    recipe = copy.deepcopy(data["recipe"])
+    recipe["backbone"]["model"] = source
+    front, _ = parts(model_card("direct_sft", recipe))
+    assert front.get("base_model") == base and "license" not in front
+
+
+def test_an_override_of_the_method_is_what_counts(data):
+    recipe = copy.deepcopy(data["recipe"])
+    recipe["finetune"]["overrides"] = {"direct_sft": {"learning_rate": 3e-4, "epochs": None}}
+    assert "0.0003 (cosine)" in model_card("direct_sft", recipe) and "0.001 (cosine)" in model_card("cirf_full", recipe)
+
+
+def test_cells_stay_in_their_table():
+    assert cell("a | b\nc `d`") == r"a \| b c \`d\`"
+    assert len(cell("x" * 500)) == 110 and cell("x" * 500).endswith("…")
+
+
+def test_cards_depend_on_no_clock(data):
+    other = copy.deepcopy(data)
+    for row in other["methods"].values():
+        row["latency_mean_s"] = 99.0
+    for row in other["training"].values():
+        row["timings"] = {"seconds": 1.0}
+    assert card_from_report("cirf_full", other, FUNCTIONS) == card_from_report("cirf_full", data, FUNCTIONS)

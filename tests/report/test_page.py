@@ -1,0 +1,160 @@
+import copy
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from cirf.report.collect import collect
+from cirf.report.page import headline, hue, kind, number, percent, render, seconds, sentence, times, tokens
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order; gathers ids, links and text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.ids, self.links, self.sources, self.tags = [], [], [], [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found[key] for key in ("href", "xlink:href") if key in found]
+        self.sources += [found[key] for key in ("src", "srcset", "data", "action", "background") if key in found]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def html(data):
+    return render(data)
+
+
+def test_the_same_data_gives_the_same_bytes(data, html):
+    assert render(copy.deepcopy(data)) == html
+
+
+def test_nothing_is_fetched(html):
+    page = Page(html)
+    assert page.sources == [] and "script" not in page.tags
+    assert all(link.startswith(("#", "data:,")) for link in page.links)
+    assert "@import" not in html and "url(http" not in html
+    bare = re.sub(r'xmlns(:\w+)?="[^"]*"', "", html)
+    assert "http://" not in bare and "https://" not in bare and "<!DOCTYPE svg" not in html
+
+
+def test_ids_are_unique_and_links_lead_somewhere(html):
+    page = Page(html)
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert {link for link in re.findall(r"url\(#([^)]+)\)", html)} <= set(page.ids)
+
+
+def test_the_page_tells_the_numbers(data, html):
+    text = html.replace("\N{NO-BREAK SPACE}", " ")
+    for row in data["methods"].values():
+        assert f"<b>{100 * row['accuracy']:.1f} %</b>" in text
+    for row in data["codebook"]["codes"]:
+        if row["count"]:
+            assert row["examples"][0] in html
+    assert "no step found" in text and "another answer" in text
+    assert "99.2 % could be segmented" in text and "0.8 % dropped" in text
+    assert "inside the noise" in text
+    assert text.count('<article class="example">') == 12
+    assert "learning_rate: 0.001" in text and "a CPU" in text and "loss a target token" in text
+
+
+def test_marks_are_words_and_not_colour_alone(html):
+    assert re.search(r"✓</span> right", html) and re.search(r"✗</span> wrong", html) and "no answer read" in html
+
+
+def test_text_of_models_and_users_is_escaped(data):
+    evil = "<script>alert('x')</script><img src=//evil>"
+    bad = copy.deepcopy(data)
+    bad["name"] = bad["notes"] = evil
+    bad["examples"][0]["question"] = bad["examples"][0]["gold"] = evil
+    bad["examples"][0]["answers"]["cot"]["output"] = evil * 5
+    bad["codebook"]["codes"][0]["examples"] = [evil]
+    bad["codebook"]["codes"][0]["label"] = f'"{evil}'
+    bad["data"]["dropped"]["segments"] = {evil: 1}
+    bad["recipe"]["notes"] = evil
+    page = Page(render(bad))
+    assert "script" not in page.tags and "img" not in page.tags
+
+
+def test_an_unknown_method_is_shown_by_its_name(data):
+    more = copy.deepcopy(data)
+    more["methods"]["mine<&>"] = more["methods"]["cot"]
+    html = render(more)
+    Page(html)
+    assert "mine&lt;&amp;&gt;" in html
+
+
+def test_a_run_without_anything_still_makes_a_page(tmp_path):
+    html = render(collect(tmp_path, environment={}))
+    Page(html)
+    assert "Nothing is evaluated yet" in html
+
+
+def test_without_latency_nothing_is_called_faster(data):
+    slow = copy.deepcopy(data)
+    for row in slow["methods"].values():
+        row.update(dict.fromkeys(("latency_mean_s", "latency_p50_s", "latency_p95_s"), None))
+    for pair in slow["comparisons"].values():
+        pair["speedup"] = None
+    slow["latency"] = {}
+    html = render(slow)
+    Page(html)
+    assert "faster" not in html and "Accuracy against generated tokens" in html
+
+
+def test_headline_compares_with_chain_of_thought_and_says_noise(data):
+    told = headline(data)
+    assert told["them"] == "Chain-of-thought" and told["speed"] == "7.7× faster"
+    assert "inside the noise" in told["sentence"]
+    assert "38.8 points above" in sentence(data["comparisons"]["direct_sft"], "CIRF", "Direct")
+    alone = {**data, "comparisons": {}}
+    assert headline(alone) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(7.94, "7.9× faster"), (0.5, "2.0× slower"), (1.02, "no faster"), (412.3, "412× faster"), (None, None), (0, None)],
+)
+def test_ratios_in_words(ratio, text):
+    assert times(ratio, "faster", "slower") == text
+
+
+def test_numbers_in_words():
+    assert (seconds(0.0381), seconds(1.934), seconds(250), seconds(7500)) == ("38\xa0ms", "1.93\xa0s", "4 min 10 s", "2 h 5 min")
+    assert (percent(0.7825), percent(None), percent(1, 0)) == ("78.2\xa0%", "–", "100\xa0%")
+    assert (number(1404), number(0.00123), number(12.34), number(None), number(12345.6)) == (
+        "1,404",
+        "0.00123",
+        "12.3",
+        "–",
+        "12,346",
+    )
+    assert (tokens(14.82), tokens(132.04)) == ("14.8", "132")
+
+
+def test_neighbouring_codes_have_distant_hues():
+    assert all(min(abs(hue(i) - hue(i + 1)), 360 - abs(hue(i) - hue(i + 1))) > 90 for i in range(256))
+
+
+def test_answers_are_shown_by_what_they_are():
+    assert kind({"output": "<cirf><cirf_001>3</cirf>3", "codes": [[1, "3"]]}) == "codes"
+    assert kind({"output": "first\nsecond"}) == "prose" and kind({"output": "72\n"}) == "short"

@@ -1,0 +1,319 @@
+"""Reading answers: a golden list of awkward outputs, and what holds for any text."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.tasks.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
+from cirf.tasks.numerals import find_numbers, number_text, plain
+
+NUMBERS = [
+    ("72", "72"),
+    (" 72.\n", "72"),
+    ("72.0", "72"),
+    ("0.50", "0.5"),
+    (".5", "0.5"),
+    ("1/2", "0.5"),
+    ("1 1/2", "1.5"),
+    ("½", "0.5"),
+    ("2½ cups", "2.5"),
+    ("1/3", "1/3"),
+    ("2/6", "1/3"),
+    ("$1,234.50", "1234.5"),
+    ("1,234,567", "1234567"),
+    ("1{,}234", "1234"),
+    ("-3", "-3"),
+    ("−3", "-3"),
+    ("-$5", "-5"),
+    ("$-5", "-5"),
+    ("x = -4", "-4"),
+    ("50%", "50"),
+    ("€20", "20"),
+    ("12 apples", "12"),
+    ("5km", "5"),
+    ("5 million", "5000000"),
+    ("3 × 10^4", "30000"),
+    ("1e3", "1000"),
+    ("seven", "7"),
+    ("**72**", "72"),
+    (r"\frac{1}{2}", "0.5"),
+    (r"-\frac{3}{4}", "-0.75"),
+    (r"1\frac{1}{2}", "1.5"),
+    (r"\boxed{\frac{3}{8}}", "0.375"),
+    (r"\boxed{72}", "72"),
+    (r"\boxed{\text{72 dollars}}", "72"),
+    (r"The total is \(48 + 24 = 72\).", "72"),
+    ("#### 72", "72"),
+    ("#### $1,000 dollars", "1000"),
+    ("She has 5 apples and 3 pears.\n#### 8", "8"),
+    ("#### 7\nThe end of 9 steps", "7"),
+    ("The answer is 72. I used 3 steps.", "72"),
+    ("The answer is **72**.", "72"),
+    ("The answer is: 72 apples for 3 people", "72"),
+    ("Answer: 40 + 2 = 42", "42"),
+    ("answer: 3.5 hours", "3.5"),
+    ("The final answer is approximately 12.5", "12.5"),
+    ("The answer is that after 3 days he has 5", "5"),
+    ("The answer is 4. No wait, the answer is 6.", "6"),
+    ("The answer is 6. I hope the answer is clear.", "6"),
+    ("Final Answer:\n\n72", "72"),
+    ("#### Step 3: add\n4 + 4 = 8 apples in 2 days", "8"),
+    ("18 x 4 = 72 sacks in 4 weeks.", "72"),
+    ("So she can make **7 baggies** of 5 cookies.", "7"),
+    ("- 17 pictures", "17"),
+    ("5-3", "3"),
+    ("on the 5th day he had 9", "9"),
+    ("he had 9 on the 15th", "9"),
+    ("CO2 and cirf_016", None),
+    ("no idea", None),
+    ("", None),
+    ("#### I do not know", None),
+    ("1/0", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), NUMBERS)
+def test_numbers(text: str, expected: str | None) -> None:
+    assert parse_answer("number", text) == expected
+
+
+CHOICES = ("roof", "room", "floor", "apartment", "neighbor's house")
+FRUIT = ("apple", "a pear", "New York", "individual")
+OPTIONS = [
+    ("C", CHOICES, "C"),
+    ("c", CHOICES, "C"),
+    ("(C)", CHOICES, "C"),
+    ("(c)", CHOICES, "C"),
+    ("C.", CHOICES, "C"),
+    ("**C**", CHOICES, "C"),
+    ("C. floor", CHOICES, "C"),
+    ("C) floor", CHOICES, "C"),
+    ("C floor", CHOICES, "C"),
+    ("floor", CHOICES, "C"),
+    ("The floor.", CHOICES, "C"),
+    ("the neighbor's house", CHOICES, "E"),
+    ("C. because furniture stands there", CHOICES, "C"),
+    ("The answer is C", CHOICES, "C"),
+    ("The answer is (C).", CHOICES, "C"),
+    ("The answer is **C. floor**, since it is level.", CHOICES, "C"),
+    ("the answer is the floor", CHOICES, "C"),
+    ("Answer: C) floor", CHOICES, "C"),
+    ("#### C", CHOICES, "C"),
+    (r"\boxed{C}", CHOICES, "C"),
+    (r"\boxed{\text{C}}", CHOICES, "C"),
+    ("The answer is A because it fits.", CHOICES, "A"),
+    ("A is wrong and B is wrong, so I choose C.", CHOICES, "C"),
+    ("Option C is the best answer.", CHOICES, "C"),
+    ("(C) is the correct choice.", CHOICES, "C"),
+    ("A. roof - no.\nB. room - no.\n\nThus the answer is C.", CHOICES, "C"),
+    (
+        "To find the answer to the question, let's look:\n\nA. roof - no.\n\nThe best choice that fits is:\n\n**C. floor**",
+        CHOICES,
+        "C",
+    ),
+    ("Of the above, only floors carry furniture.", CHOICES, "C"),
+    ("It stands in the neighbor's house", CHOICES, "E"),
+    ("The answer is B. Later the answer is D.", CHOICES, "D"),
+    # no letter inside a word, and no article, is an option
+    ("apple", ("pear", "plum"), None),
+    ("A place to sleep", CHOICES, None),
+    ("A car needs fuel.", CHOICES, None),
+    ("I think so", tuple("xyzuvwabcd"), None),
+    ("The answer is a mystery", CHOICES, None),
+    ("The answer is A place where people sleep", CHOICES, None),
+    ("vitamin C", CHOICES, None),
+    ("because", CHOICES, None),
+    ("", CHOICES, None),
+    ("F", CHOICES, None),
+    ("(Z)", CHOICES, None),
+    ("The answer is not C.", CHOICES, None),
+    ("It is not the floor.", CHOICES, None),
+    ("It could be the roof or the floor.", CHOICES, None),
+    ("A. roof - while one can stand there", CHOICES, "A"),
+    ("First A. roof is looked at, then B. room", CHOICES, None),
+    ("A", FRUIT, "A"),
+    ("an apple", FRUIT, "A"),
+    ("pear", FRUIT, "B"),
+    ("new york", FRUIT, "C"),
+    ("pineapple", FRUIT, None),
+    ("New Yorkers", ("York", "Leeds"), None),
+]
+
+
+@pytest.mark.parametrize(("text", "choices", "expected"), OPTIONS)
+def test_options(text: str, choices: tuple[str, ...], expected: str | None) -> None:
+    assert parse_answer("option", text, choices) == expected
+
+
+def test_options_without_choices_are_letters() -> None:
+    assert parse_answer("option", "The answer is (Q).") == "Q"
+    assert parse_answer("option", "The answer is unclear.") is None
+
+
+YES_NO = [
+    ("yes", "yes"),
+    ("No", "no"),
+    ("no.", "no"),
+    ("no, the coin is tails up", "no"),
+    ("No the coin is not", "no"),
+    ("Yes, it is still heads up.", "yes"),
+    ("True", "yes"),
+    ("False.", "no"),
+    ("#### no", "no"),
+    ("The answer is **yes**.", "yes"),
+    ("the answer is no because it was flipped", "no"),
+    ("The answer is no longer known", None),
+    ("Therefore, the answer to whether the coin is still heads up is **no**.", "no"),
+    ("Final answer: **no** (the coin is not still heads up).", "no"),
+    ("There is no flip, so yes.", "yes"),
+    ("The coin is no longer heads up.", None),
+    ("No one flips it.", None),
+    ("Is it yes or no? We do not know", None),
+    ("There is no. 4 here", None),
+    ("That is not true.", None),
+    ("nothing yesterday", None),
+    ("Maybe yes. On reflection, no.", "no"),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), YES_NO)
+def test_yes_no(text: str, expected: str | None) -> None:
+    assert parse_answer("yesno", text) == expected
+
+
+TEXTS = [
+    ("Paris", "Paris"),
+    ("The answer is Paris.", "Paris"),
+    ("Thinking about France.\n#### Paris", "Paris"),
+    ("So we look.\nIt is Paris.", "It is Paris"),
+    (r"\boxed{\text{Paris}}", "Paris"),
+    ("**Paris**", "Paris"),
+    (" \n ", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS)
+def test_texts(text: str, expected: str | None) -> None:
+    assert parse_answer("text", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other", "same"),
+    [
+        ("number", "0.5", "1/2", True),
+        ("number", "72", "72.0000001", True),
+        ("number", "72", "72.01", False),
+        ("number", "1000000", "1000000.5", True),
+        ("number", "0.000001", "0.000002", True),
+        ("number", "1/3", "0.333", False),
+        ("number", "-3", "3", False),
+        ("number", "x", "3", False),
+        ("option", "A", "A", True),
+        ("option", "a", "A", False),
+        ("yesno", "yes", "no", False),
+        ("text", "New  York!", "new york", True),
+        ("text", "alpha, beta", "alpha beta", True),
+        ("text", "neighbor's", "neighbors", True),
+        ("text", "[ ]", "[ ]", True),
+        ("text", "[ ]", "( )", False),
+        ("text", "Paris", "Rome", False),
+    ],
+)
+def test_equality(kind: str, one: str, other: str, same: bool) -> None:
+    assert equal_answers(kind, one, other) is same  # type: ignore[arg-type]
+
+
+def test_last_anchor_comes_last() -> None:
+    assert [said for _, said in anchors(r"answer: 1 \boxed{2} here" + "\n#### 3")] == [r"1 \boxed{2} here", "2", "3"]
+
+
+def test_longer_option_hides_the_shorter_inside_it() -> None:
+    assert {index for _, _, index in mentions("in the neighbor's house", ("house", "neighbor's house"))} == {1}
+
+
+@given(
+    st.fractions(max_denominator=10**6),
+    st.sampled_from(["{}", "#### {}", "The answer is {}.", "**{}**", r"\boxed{{{}}}", "so it is {}"]),
+)
+def test_a_written_value_is_read_back(value: Fraction, frame: str) -> None:
+    text = number_text(value)
+    assert parse_answer("number", frame.format(text)) == text
+    assert number_value(text) == value
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_commas_currency_and_zeros_do_not_matter(value: int) -> None:
+    for written in (f"{value:,}", f"{value}.00", f"{value} dollars", f"{value}%", f"{'-' if value < 0 else ''}${abs(value):,}"):
+        assert parse_answer("number", written) == str(value)
+
+
+@given(st.text(max_size=300), st.sampled_from(["number", "option", "yesno", "text"]))
+def test_any_text_is_read_without_a_fault_and_to_a_canonical_answer(text: str, kind: str) -> None:
+    answer = parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
+    if answer is None:
+        return
+    assert equal_answers(kind, answer, answer)  # type: ignore[arg-type]
+    if kind == "number":
+        assert parse_answer("number", answer) == answer
+    elif kind == "option":
+        assert answer in "ABCDE"
+    elif kind == "yesno":
+        assert answer in ("yes", "no")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["cat", "bed", "fade", "decade", "abacus", "cab", "bead", "face", "ad", "ace"]), min_size=1, max_size=12
+    )
+)
+def test_words_full_of_option_letters_name_no_option(words: list[str]) -> None:
+    assert parse_answer("option", " ".join(words), CHOICES) is None
+
+
+@given(
+    st.sampled_from("ABCDE"),
+    st.sampled_from(["{}", "({})", "{}.", "**{}**", "#### {}", "The answer is {}.", "Answer: ({})", "I choose {}."]),
+)
+def test_a_letter_of_its_own_is_the_option(letter: str, frame: str) -> None:
+    assert parse_answer("option", frame.format(letter), CHOICES) == letter
+
+
+@given(st.text(max_size=100))
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    once = normalise_text(text)
+    assert normalise_text(once) == once
+
+
+@given(st.text(alphabet="0123456789.,/-$%e ×^{}\\frac thmilon", max_size=80))
+def test_numbers_stand_where_they_say(text: str) -> None:
+    text = plain(text)
+    for number in find_numbers(text):
+        assert 0 <= number.start < number.end <= len(text)
+        assert not text[number.start].isspace()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 20_000,
+        "1" + ",000" * 5_000,
+        "#### " * 4_000,
+        "answer to " * 2_000,
+        r"\boxed{" * 300,
+        "- " * 10_000,
+        "yes or no " * 2_000,
+        "1/" * 8_000,
+    ],
+    ids=["digits", "commas", "hashes", "anchors", "boxes", "bullets", "pairs", "slashes"],
+)
+def test_hostile_texts_do_not_stall(text: str) -> None:
+    started = time.process_time()
+    for kind in ("number", "option", "yesno", "text"):
+        parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
+    assert time.process_time() - started < 5

@@ -1,0 +1,140 @@
+"""A user's own file: what is accepted, what is inferred, and one clear line for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cirf.errors import CirfError
+from cirf.recipe import TaskEntry
+from cirf.tasks.jsonl import build_task, read_problems, read_test, read_train
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def entry(path: Path, **more: Any) -> TaskEntry:
+    return TaskEntry.model_validate({"task": "jsonl", "train_file": str(path), **more})
+
+
+SUM = {"question": "What is 3 + 4?", "answer": "7"}
+PICK = {"question": "Which is a fruit?", "choices": ["chair", "apple"], "answer": "B"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        (["7", "1,200", "-3.5"], "number"),
+        ([7, 3.5], "number"),
+        (["yes", "No"], "yesno"),
+        ([True, False], "yesno"),
+        (["7", "Paris"], "text"),
+        (["May 5"], "text"),
+    ],
+)
+def test_the_kind_is_inferred(tmp_path: Path, answers: list[Any], kind: str) -> None:
+    path = write(tmp_path / "d.jsonl", *({"question": f"q{i}", "answer": answer} for i, answer in enumerate(answers)))
+    assert build_task(entry(path), None).answer == kind
+
+
+def test_choices_make_options_and_letters_or_texts_are_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.jsonl", PICK, {**PICK, "answer": "chair"}, {**PICK, "answer": "(b)"})
+    task = build_task(entry(path, name="mine"), None)
+    assert (task.name, task.answer) == ("mine", "option")
+    assert [problem.answer for problem in read_problems(path, "option")] == ["B", "A", "B"]
+
+
+def test_answers_become_canonical(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "d.jsonl",
+        {"question": "a", "answer": "$1,200.00"},
+        {"question": "b", "answer": 0.5},
+        {"question": "c", "answer": "1/2"},
+    )
+    assert [problem.answer for problem in read_problems(path, "number")] == ["1200", "0.5", "0.5"]
+    path = write(tmp_path / "e.jsonl", {"question": "a", "answer": True}, {"question": "b", "answer": "NO"})
+    assert [problem.answer for problem in read_problems(path, "yesno")] == ["yes", "no"]
+
+
+def test_ids_rationales_and_blank_lines(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "d.jsonl",
+        {**SUM, "id": "a", "rationale": " 3 + 4 = 7 "},
+        "",
+        {**SUM, "id": 9, "extra": [1]},
+        {**SUM, "rationale": None},
+    )
+    problems = read_problems(path, "number")
+    assert [problem.id for problem in problems] == ["a", "9", "2"]
+    assert [problem.rationale for problem in problems] == ["3 + 4 = 7", None, None]
+
+
+def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
+    write(tmp_path / "train.jsonl", SUM)
+    write(tmp_path / "test.jsonl", {**SUM, "question": "other"})
+    both = TaskEntry.model_validate({"task": "jsonl", "train_file": "train.jsonl", "test_file": "test.jsonl"})
+    assert len(read_train(both, "number", str(tmp_path))) == 1
+    test = read_test(both, "number", str(tmp_path))
+    assert test is not None and test[0].question == "other"
+    assert read_test(TaskEntry.model_validate({"task": "jsonl", "train_file": "train.jsonl"}), "number", str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([SUM, "{not json"], "line 2: not valid JSON"),
+        ([SUM, "[1, 2]"], "line 2: expected a JSON object"),
+        (["", SUM, {"answer": "7"}], "line 3: the field question is missing"),
+        ([{"question": "q"}], "line 1: the field answer is missing"),
+        ([{"question": "  ", "answer": "7"}], "line 1: question is empty"),
+        ([{"question": "q", "answer": " "}], "line 1: answer is empty"),
+        ([{"question": 3, "answer": "7"}], "line 1: question is a number, expected a string"),
+        ([{"question": ["q"], "answer": "7"}], "line 1: question is a list, expected a string"),
+        ([{"question": "q", "answer": None}], "line 1: answer is null"),
+        ([{"question": "q", "answer": {"a": 1}}], "line 1: answer is an object"),
+        ([{**SUM, "rationale": ""}], "line 1: rationale is empty"),
+        ([{**SUM, "rationale": 5}], "line 1: rationale is a number, expected a string"),
+        ([{**SUM, "id": "x"}, SUM, {**SUM, "id": "x"}], "line 3: id 'x' stands already in line 1"),
+        ([{**SUM, "id": "1"}, SUM], "line 2: id '1' stands already in line 1"),
+        ([{**SUM, "id": [1]}], "line 1: id is a list"),
+        ([{**PICK, "answer": "pear"}], "line 1: answer 'pear' is not among the choices; write a letter from A to B"),
+        ([{**PICK, "answer": "C"}], "line 1: answer 'C' is not among the choices"),
+        ([{**PICK, "choices": "apple"}], "line 1: choices is a string, expected a list of strings"),
+        ([{**PICK, "choices": ["apple"]}], "line 1: choices holds 1 options"),
+        ([{**PICK, "choices": ["apple", " "]}], "line 1: choices holds an empty option"),
+        ([{**PICK, "choices": ["apple", "Apple"]}], "line 1: choices holds the same option twice"),
+        ([{**PICK, "choices": ["B", "A"], "answer": "A"}], "line 1: answer 'A' is one option's letter and another option's text"),
+        ([], "holds no rows"),
+    ],
+)
+def test_a_mistake_gets_one_line_with_file_and_row(tmp_path: Path, rows: list[Any], message: str) -> None:
+    path = write(tmp_path / "mine.jsonl", *rows)
+    with pytest.raises(CirfError) as caught:
+        read_problems(path, build_task(entry(path), None).answer)
+    said = str(caught.value)
+    assert message in said
+    assert str(path) in said
+    assert "\n" not in said
+
+
+def test_declared_kinds_are_held_to(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.jsonl", SUM, {"question": "q", "answer": "Paris"})
+    with pytest.raises(CirfError, match="line 2: answer 'Paris' is not a number"):
+        read_problems(path, build_task(entry(path, answer="number"), None).answer)
+    with pytest.raises(CirfError, match="line 1: answer '7' is neither yes nor no"):
+        read_problems(path, build_task(entry(path, answer="yesno"), None).answer)
+    with pytest.raises(CirfError, match="line 1: the field choices is missing"):
+        read_problems(path, build_task(entry(path, answer="option"), None).answer)
+    assert build_task(entry(path, answer="text"), None).answer == "text"
+
+
+def test_missing_file_and_missing_key(tmp_path: Path) -> None:
+    with pytest.raises(CirfError, match=r"nowhere\.jsonl: no such file"):
+        build_task(entry(tmp_path / "nowhere.jsonl"), None)
+    with pytest.raises(CirfError, match="needs train_file"):
+        build_task(TaskEntry.model_validate({"task": "jsonl"}), None)

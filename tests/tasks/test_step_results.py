@@ -1,0 +1,144 @@
+"""What a step produced: tables of steps in many styles, and what holds for any step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.records import Problem
+from cirf.tasks import get
+from cirf.tasks.steps import calculated, coin_state, concluded, option_discussed, strip_annotations
+
+SUM = Problem(id="p", task="t", question="How many?", answer="13")
+COIN = Problem(id="p", task="t", question="Is the coin still heads up?", answer="no")
+PICK = Problem(
+    id="p", task="t", question="Where?", answer="C", choices=("roof", "room", "floor", "apartment", "neighbor's house")
+)
+
+ARITHMETIC = [
+    ("Tom had 48/2 = <<48/2=24>>24 clips in May.", "24"),
+    ("It costs 12/60 = $<<12/60=0.2>>0.2 a minute.", "0.2"),
+    ("First 2+3 = <<2+3=5>>5, then 5*4 = <<5*4=20>>20.", "20"),
+    ("Step 1: She eats three, so 16 - 3 = 13 apples are left.", "13"),
+    ("Step 2: Subtracting 7 from 12 leaves 12 - 7 = 5.", "5"),
+    ("The cost is 5 × 8 = $40.", "40"),
+    (r"\[ \text{Total} = 5 \times 8 = \$40 \]", "40"),
+    (r"\text{Bags} = \frac{35}{5} = 7", "7"),
+    (r"The share is 1 - \frac{1}{4} = \frac{3}{4}", "0.75"),
+    ("a = b = 3 + 4 = 7", "7"),
+    ("3 x 400 = 1,200 pages", "1200"),
+    ("30 / 50 = 0.6 = 60%", "60%"),
+    ("The temperature is 5 - 8 = -3 degrees", "-3"),
+    ("2 * 3.50 = 7.00 dollars", "7"),
+    ("The rest is 32 - 28 = 4 million dollars.", "4 million"),
+    ("From 6:00 + 3 hours = 9:00 on", "9:00"),
+    ("Then 2x + x = 3x", "3x"),
+    ("11 * 31 is 341.", "341"),
+    ("4/10 = 0.4, which is 40%.", "40%"),
+    ("9/21 * 100 = 42.86, which rounds up to 43", "43"),
+    ("So 4 more birds came.", "4"),
+    ("Thus, the final answer is **18 dollars**.", "18"),
+    ("Taking 7 off leaves 5.", "5"),
+    ("#### 72", "72"),
+    # nothing was produced yet
+    ("First we need the price of one egg.", ""),
+    ("Price = rate × hours", ""),
+    (r"\text{Bags} = \frac{35}{5}", ""),
+    ("The total is found as 6 × 3", ""),
+    ("Revenue = 6 × 3", ""),
+    ("Kate has 2 red and 4 blue balloons.", ""),
+    ("So she earns 28 + 939 dollars every week.", ""),
+    ("T = 2(3K) + 20 = 6K + 20", ""),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("segment", "expected"), ARITHMETIC)
+def test_arithmetic(segment: str, expected: str) -> None:
+    assert calculated(segment, SUM, ()) == expected
+
+
+def test_a_conclusion_says_the_last_result_again() -> None:
+    text = "Conclusion:\nRobin has a total of 59 cakes after selling 22 and making 39 more."
+    assert calculated(text, SUM, ("20", "59")) == "59"
+    assert calculated("Final answer: 2 boxes hold the remaining 16 games.", SUM, ("16", "2")) == "2"
+
+
+COINS = [
+    ("The coin starts heads up.", "heads"),
+    ("Initial State: The coin is heads up.", "heads"),
+    ("2. **Rikko flips the coin**: it changes from heads up to tails up.", "tails"),
+    ("Flipping changes its state from tails up back to heads up.", "heads"),
+    ("Since the coin was heads up, it is now tails up.", "tails"),
+    ("It shows tails now; it was heads before.", "tails"),
+    ("A flip puts tails on top instead of heads.", "tails"),
+    ("At the end the coin is tails up.\nThus the answer to whether the coin is still heads up is no.", "tails"),
+    ("The coin is not heads up.", "tails"),
+    ("The coin is no longer tails up.", "heads"),
+    ("Is the coin still heads up? It is tails up.", "tails"),
+    ("Let's track the coin.", ""),
+    ("Anna turns her head.", ""),
+]
+
+
+@pytest.mark.parametrize(("segment", "expected"), COINS)
+def test_coin(segment: str, expected: str) -> None:
+    assert coin_state(segment, COIN, ()) == expected
+
+
+def test_coin_that_stays_as_it_was() -> None:
+    assert coin_state("Mia does nothing, so the state remains the same.", COIN, ("heads", "tails", "")) == "tails"
+    assert coin_state("Mia does nothing, so the state remains the same.", COIN, ()) == ""
+
+
+PICKS = [
+    ("A. **roof** - nobody keeps chairs there, unlike on the floor.", "A"),
+    ("**Room**: a space, not a surface like the floor.", "B"),
+    ("Floor (C): chairs stand on it.", "C"),
+    ("Option D - a flat with a floor.", "D"),
+    ("Of the above choices, only floors carry furniture.", "C"),
+    ("After all that, the most fitting answer is **C. floor**.", "C"),
+    ("The answer must be a flat thing.", ""),
+    ("Both the roof and the floor are flat.", ""),
+    ("A person needs a flat thing.", ""),
+]
+
+
+@pytest.mark.parametrize(("segment", "expected"), PICKS)
+def test_options(segment: str, expected: str) -> None:
+    assert option_discussed(segment, PICK, ()) == expected
+
+
+def test_yes_no_and_text_take_what_is_said_outright() -> None:
+    assert concluded("So the answer is yes.", Problem(id="p", task="t", question="?", answer="no"), ()) == "yes"
+    assert concluded("Then 3 + 4 = 7.", Problem(id="p", task="t", question="?", answer="Paris"), ()) == "7"
+    assert concluded("Paris lies in France.", Problem(id="p", task="t", question="?", answer="Paris"), ()) == ""
+
+
+def test_annotations_go() -> None:
+    assert strip_annotations("48/2 = <<48/2=24>>24 clips, $<<2*3=6>>6") == "48/2 = 24 clips, $6"
+
+
+@given(
+    st.text(max_size=200), st.lists(st.text(max_size=8), max_size=3), st.sampled_from(["gsm8k", "coin_flip", "commonsense_qa"])
+)
+def test_a_result_is_short_one_line_and_never_the_step(segment: str, previous: list[str], name: str) -> None:
+    task = get(name)
+    problem = {"gsm8k": SUM, "coin_flip": COIN, "commonsense_qa": PICK}[name]
+    result = task.result(segment, problem, tuple(previous))
+    assert len(result) <= 40
+    assert "\n" not in result
+    assert result == result.strip()
+    assert not result or result != segment.strip()
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.sampled_from(
+        ["{a} + {b} = {c}", "so {a}+{b}=${c:,}.", r"\({a} + {b} = {c}\) dollars", "a total of {a} + {b} = **{c}** eggs"]
+    ),
+)
+def test_any_worked_sum(a: int, b: int, frame: str) -> None:
+    assert calculated(frame.format(a=a, b=b, c=a + b), SUM, ()) == str(a + b)
