@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def world_size() -> int:
@@ -30,6 +32,14 @@ def barrier() -> None:
     """Wait for all processes."""
     if world_size() > 1:
         _state().wait_for_everyone()
+
+
+def settled(look: Callable[[], T]) -> T:
+    """What a look at the disk finds while no process writes, so that all find the same."""
+    barrier()
+    found = look()
+    barrier()
+    return found
 
 
 @contextmanager

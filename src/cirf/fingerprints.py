@@ -13,35 +13,43 @@ from cirf.store import hash_file, hash_json
 if TYPE_CHECKING:
     from cirf.recipe import Recipe
 
-_WHOLE = 16 * 2**20
-"""Files up to so many bytes are hashed whole; of larger ones (weights) the size, the head and the tail."""
+_BLOCK, _BLOCKS = 2**20, 128
+"""Weights of more bytes than this are not read whole but at so many places, evenly spread: training changes them all."""
 
 
 def file_hash(path: Path) -> str:
-    """Hash of a file's content; ``CirfError`` if it is not there."""
-    if not path.is_file():
-        raise CirfError(f"{path}: no such file")
-    state = path.stat()
-    return _hash(str(path), state.st_size, state.st_mtime_ns)
+    """Hash of a file's content; ``CirfError`` if it is not there or cannot be read."""
+    try:
+        state = path.stat()
+        return _hash(str(path), state.st_size, state.st_mtime_ns)
+    except FileNotFoundError:
+        raise CirfError(f"{path}: no such file") from None
+    except OSError as error:
+        raise CirfError(f"{path}: cannot be read ({error.strerror}); name a file that this user may read") from None
 
 
 @lru_cache
 def _hash(path: str, size: int, _changed: int) -> str:
-    if size <= _WHOLE:
+    if size <= _BLOCK * _BLOCKS or not path.endswith(".safetensors"):
         return hash_file(Path(path))
+    digest = hashlib.sha256(str(size).encode())
     with open(path, "rb") as file:
-        head = file.read(2**20)
-        file.seek(-(2**20), 2)
-        return hashlib.sha256(str(size).encode() + head + file.read()).hexdigest()
+        for block in range(_BLOCKS):
+            file.seek((size - _BLOCK) * block // (_BLOCKS - 1))
+            digest.update(file.read(_BLOCK))
+    return digest.hexdigest()
 
 
 def model_hash(model: str) -> str:
-    """What identifies a model: a bundled one's published hash, a folder's files, or a hub id as it is."""
-    from cirf.assets import published_hash
+    """What identifies a model: a bundled one's published hash, a folder's files, or a hub id as it is.
+
+    ``CirfError`` if it can be none of these.
+    """
+    from cirf.assets import published_hash, resolve
 
     if model.startswith("bundled:"):
         return published_hash(model)
-    folder = Path(model).expanduser()
+    folder = Path(resolve(model)).expanduser()
     if not folder.is_dir():
         return model
     kept = (".json", ".safetensors", ".model", ".jinja", ".txt", ".py")
@@ -58,7 +66,15 @@ def problem_files(recipe: Recipe) -> dict[str, str]:
 
 def rationale_files(recipe: Recipe) -> dict[str, str]:
     """Hashes of the rationale files."""
-    from cirf.rationales.collect import find_file
+    from cirf.rationales.files import find_file
 
     files = recipe.rationales.files if recipe.rationales.source != "dataset" else ()
-    return {f"file:{name}": file_hash(find_file(name, recipe.problems.data)) for name in files}
+    return {f"file:{name}": file_hash(find_file(name, recipe.problems.data, "rationales.files")) for name in files}
+
+
+def result_files(recipe: Recipe) -> dict[str, str]:
+    """Hash of the file that holds the results, where one does."""
+    from cirf.rationales.files import find_file
+
+    name = recipe.results.file if recipe.results.by == "file" else None
+    return {} if name is None else {"file": file_hash(find_file(name, recipe.problems.data, "results.file"))}

@@ -54,6 +54,7 @@ class TaskEntry(Section):
     test_file: str | None = key(None, "jsonl only: rows to test on; null: cut from train_file by the seed.")
     answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
+    rows: Positive | None = key(None, "Training rows to use of those whose rationale fits, drawn by the seed; null: all. The held-out rows shrink alike.", unit="rows")
     test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="A.2: 200 a task")
     options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
 

@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cirf.distributed import first_on_main, is_main, world_size
+from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
-from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files
+from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files, result_files
 from cirf.methods import get
 from cirf.recipe import Recipe
 from cirf.stages import codes, data, models, scores
 from cirf.stages.context import Context
-from cirf.store import Plan, write_atomic
+from cirf.store import Part, Plan, write_atomic
 
 Stage = Callable[..., Mapping[str, Any]]
 
@@ -33,20 +33,21 @@ def plans(context: Context) -> list[Plan]:
     rules = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
     size = recipe.codebook.size
 
-    def plan(name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | str], make: Stage, *more: Any, version: int = 1) -> Plan:
+    def plan(name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | Part | str], make: Stage, *more: Any, version: int = 1) -> Plan:
         return Plan(name, section, inputs, partial(make, context, *more), version)
 
     problems = plan("problems", recipe.problems.model_dump(exclude={"data"}) | seed | rules, problem_files(recipe), data.problems)
-    found = {"problems": problems} | rationale_files(recipe)
+    learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
+    found = {"problems": learnt} | rationale_files(recipe)
     rationales = plan("rationales", recipe.rationales.model_dump() | rules, found, data.rationales)
-    segments = plan("segments", recipe.segments.model_dump(), {"problems": problems, "rationales": rationales}, data.segments)
-    steps: dict[str, Plan | str] = {"problems": problems, "segments": segments}
-    results = plan("results", recipe.results.model_dump() | rules, steps, data.results)
+    segments = plan("segments", recipe.segments.model_dump() | _draw_keys(recipe), {"problems": learnt, "rationales": rationales}, data.segments)
+    steps: dict[str, Plan | Part | str] = {"problems": learnt, "segments": segments}
+    results = plan("results", recipe.results.model_dump() | rules, steps | result_files(recipe), data.results)
     embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
     vectors = steps | {"embeddings": embeddings}
     sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
     books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k) for k in sizes}
-    traces = plan("traces", {}, {"problems": problems, "results": results, "codebook": books[size]}, data.traces)
+    traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
 
     methods = [get(name, recipe) for name in recipe.methods]
     stages = [problems]
@@ -55,12 +56,12 @@ def plans(context: Context) -> list[Plan]:
     if any(method.functional for method in methods) or recipe.codebook.sizes:
         stages += [results, embeddings, *books.values(), traces]
     for method in methods:
-        functional: dict[str, Plan | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
+        functional: dict[str, Plan | Part | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
         answering: Plan | str = model_hash(recipe.backbone.model)
         if method.trained:
             answering = plan(f"models/{method.name}", _training_keys(recipe, method), steps | functional, models.finetune, method.name)
             stages.append(answering)
-        asked = {"problems": problems, "model": answering}
+        asked = {"problems": tested, "model": answering}
         accuracy, latency = _evaluation_keys(recipe, method)
         stages.append(plan(f"evaluation/{method.name}", accuracy | rules, asked, scores.evaluate, method.name))
         if recipe.evaluate.latency_items:
@@ -81,7 +82,7 @@ def execute(context: Context, until: str | None = None, say: Callable[[str], Non
     if is_main():
         save_recipe(context)
     for stage in stages:
-        if context.folder.is_done(stage):
+        if settled(lambda stage=stage: context.folder.is_done(stage)):  # type: ignore[misc]
             say(f"{stage.name}: finished before")
         else:
             if is_main():
@@ -106,6 +107,11 @@ def save_recipe(context: Context) -> None:
     from cirf.recipe_io import dump
 
     write_atomic(context.folder.root / "recipe.yaml", dump(context.recipe))
+
+
+def _draw_keys(recipe: Recipe) -> dict[str, Any]:
+    rows = {entry.name or entry.task: entry.rows for entry in recipe.problems.tasks}
+    return {"rows": rows, "seed": recipe.seed, "validation": recipe.problems.validation} if any(rows.values()) else {}
 
 
 def _embedding_keys(recipe: Recipe) -> dict[str, Any]:

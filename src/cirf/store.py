@@ -33,6 +33,7 @@ from cirf.errors import CirfError
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
+_SCRATCH = "scratch"
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -102,25 +103,40 @@ def write_rows(path: Path, rows: Any) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; ``CirfError`` names the first line that is not one."""
+    """The objects of a JSONL file; ``CirfError`` names the first line that is not one, or says why there is no reading it.
+
+    Blank lines, a byte order mark and Windows line ends are let pass.
+    """
     rows = []
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise CirfError(f"{path}, line {number}: not valid JSON ({error.msg}); mend or remove the line") from None
-                if not isinstance(row, dict):
-                    raise CirfError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
-                rows.append(row)
+                if line.strip():
+                    rows.append(_row(line, f"{path}, line {number}"))
     except FileNotFoundError:
         raise CirfError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
+    except OSError as error:
+        raise CirfError(f"{path}: cannot be read ({error.strerror}); name a JSONL file that this user may read") from None
     return rows
+
+
+def _row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        if "\\u" in line:  # half of a surrogate pair can be read but never be written
+            json.dumps(row, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise CirfError(f"{where}: not valid JSON ({error.msg}); mend or remove the line") from None
+    except UnicodeEncodeError:
+        raise CirfError(f"{where}: an escape such as \\ud800 that is no character; mend or remove the line") from None
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else "a number of thousands of digits"
+        raise CirfError(f"{where}: cannot be read ({why}); mend or remove the line") from None
+    if not isinstance(row, dict):
+        raise CirfError(f"{where}: expected a JSON object, found {type(row).__name__}")
+    return row
 
 
 @dataclass(frozen=True)
@@ -129,9 +145,17 @@ class Plan:
 
     name: str
     section: Mapping[str, Any]
-    inputs: Mapping[str, Plan | str]
+    inputs: Mapping[str, Plan | Part | str]
     make: Callable[[Path], Mapping[str, Any] | None] = field(compare=False)
     version: int = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a stage, the files whose names begin with one of ``names``: a change in the others does not count."""
+
+    plan: Plan
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -167,12 +191,12 @@ class RunFolder:
             raise CirfError(f"{path}: damaged; remove the folder {path.parent} to make the stage again") from None
         return loaded
 
-    def content(self, name: str) -> str:
-        """Hash of what a finished stage holds."""
+    def content(self, name: str, part: tuple[str, ...] = ("",)) -> str:
+        """Hash of what a finished stage holds, or of those of its files whose names begin with one of ``part``."""
         manifest = self.manifest(name)
         if manifest is None:
             raise CirfError(f"{self.folder(name)}: the stage is not finished; run `cirf run` first")
-        return hash_json(manifest["files"])
+        return hash_json({file: digest for file, digest in manifest["files"].items() if file.startswith(part)})
 
     def key(self, plan: Plan) -> str | None:
         """The key of a stage, or ``None`` while an input is not finished or is itself out of date."""
@@ -180,10 +204,11 @@ class RunFolder:
         for label, source in plan.inputs.items():
             if isinstance(source, str):
                 inputs[label] = source
-            elif self.is_done(source):
-                inputs[label] = self.content(source.name)
-            else:
+                continue
+            part = source if isinstance(source, Part) else Part(source, ("",))
+            if not self.is_done(part.plan):
                 return None
+            inputs[label] = self.content(part.plan.name, part.names)
         return hash_json({"stage": plan.name, "version": plan.version, "section": plan.section, "inputs": inputs})
 
     def is_done(self, plan: Plan) -> bool:
@@ -204,59 +229,68 @@ class RunFolder:
 
     def run(self, plan: Plan) -> Path:
         """The stage's folder, made now unless it is there already. Its inputs must be finished."""
-        key = self.key(plan)
-        if key is None:
-            raise CirfError(f"stage {plan.name}: an input is not finished")
-        final = self.folder(plan.name)
-        manifest = self.manifest(plan.name)
-        if manifest is not None and manifest["key"] == key:
-            return final
-        work = self._work / f"{_flat(plan.name)}-{key[:16]}"
-        for other in self._work.glob(f"{_flat(plan.name)}-*"):
-            if other != work:  # progress towards a key no one asks for any more
-                shutil.rmtree(other)
-        if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
-            work.mkdir(parents=True, exist_ok=True)
-            started = time.perf_counter()
-            summary = dict(plan.make(work) or {})
-            self._seal(plan, key, work, summary, time.perf_counter() - started)
-        self._place(work, final)
-        return final
+        key, work = self._ask(plan)
+        if not self.is_done(plan):
+            self._tidy(plan, work)
+            if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
+                started = time.perf_counter()
+                summary = dict(plan.make(work) or {})
+                self._seal(plan, key, work, summary, time.perf_counter() - started)
+            self._place(work, self.folder(plan.name))
+        return self.folder(plan.name)
 
     def run_together(self, plan: Plan) -> Path:
         """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it."""
-        from cirf.distributed import barrier, is_main
+        from cirf.distributed import barrier, is_main, settled
 
+        key, work = self._ask(plan)
+        whole = settled(lambda: (work / _MANIFEST).exists())
+        if is_main():
+            self._tidy(plan, work)
+        barrier()
+        if not whole:
+            started = time.perf_counter()
+            summary = dict(plan.make(work) or {})
+            barrier()  # no one writes there any more
+            if is_main():
+                self._seal(plan, key, work, summary, time.perf_counter() - started)
+        if is_main():
+            self._place(work, self.folder(plan.name))
+        return self.folder(plan.name)
+
+    def _ask(self, plan: Plan) -> tuple[str, Path]:
         key = self.key(plan)
         if key is None:
             raise CirfError(f"stage {plan.name}: an input is not finished")
-        work = self._work / f"{_flat(plan.name)}-{key[:16]}"
-        barrier()  # all have read the same state before anyone writes
-        if is_main():
-            return self.run(plan)
-        if not (work / _MANIFEST).exists():
-            work.mkdir(parents=True, exist_ok=True)
-            plan.make(work)
-        return self.folder(plan.name)
+        return key, self._work / f"{_flat(plan.name)}-{key[:16]}"
+
+    def _tidy(self, plan: Plan, work: Path) -> None:
+        """Make the folder to work in; remove progress towards other keys, and what a kill left of files being written."""
+        for other in self._work.glob(f"{_flat(plan.name)}-*"):
+            if other != work:
+                shutil.rmtree(other)
+        work.mkdir(parents=True, exist_ok=True)
+        for name in [name for name in _files(work) if Path(name).name.startswith(".")]:
+            (work / name).unlink()
 
     def _seal(self, plan: Plan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
-        scratch = work / "scratch"
-        if scratch.exists():
-            shutil.rmtree(scratch)
         timings = _read_timings(work)
         timings["seconds"] = round(seconds + timings.get("seconds", 0.0), 3)
         write_atomic(work / _TIMINGS, to_json(timings))
-        files = {name: hash_file(work / name) for name in sorted(_files(work)) if Path(name).name not in (_TIMINGS, _MANIFEST)}
+        names = sorted(name for name in _files(work) if Path(name).name not in (_TIMINGS, _MANIFEST) and Path(name).parts[0] != _SCRATCH)
+        files = {name: hash_file(work / name) for name in names}
         write_atomic(work / _MANIFEST, to_json({"stage": plan.name, "key": key, "summary": summary, "section": plan.section, "files": files}))
 
     def _place(self, work: Path, final: Path) -> None:
+        if (work / _SCRATCH).exists():  # only now that the stage is sealed: half a checkpoint is worse than none
+            shutil.rmtree(work / _SCRATCH)
         final.parent.mkdir(parents=True, exist_ok=True)
+        old = self._work / f"{_flat(final.relative_to(self.root).as_posix())}.old"
+        shutil.rmtree(old, ignore_errors=True)
         if final.exists():
-            old = self._work / f"{_flat(final.name)}.old"
-            shutil.rmtree(old, ignore_errors=True)
             os.replace(final, old)  # a rename, so that a kill leaves no half-removed stage in place
-            shutil.rmtree(old)
         os.replace(work, final)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _flat(name: str) -> str:

@@ -52,8 +52,8 @@ def test_wrong_places_are_one_sentence(saved: Path, tmp_path: Path, monkeypatch:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"model_type": "no-such-kind"}')
     (saved / "model.safetensors").rename(tmp_path / "weights.bin")
-    places = [tmp_path / "gone", tmp_path / "empty", tmp_path / "bad", tmp_path / "other", saved, "nobody/nothing-here", "not a / name!"]
-    for place in places:
+    places = [tmp_path / name for name in ("gone", "empty", "bad", "other")]
+    for place in [*places, saved, "nobody/nothing-here", "not a / name!"]:
         with pytest.raises(CirfError) as caught:
             load_model(place, recipe.Backbone(device="cpu"))
         assert str(caught.value).startswith(str(place)) and "\n" not in str(caught.value)

@@ -44,7 +44,7 @@ def test_the_end_token_is_counted_cut_off_and_its_absence_told(tiny: Any, tokeni
     prompt = _prompts(tokenizer)[0]
     free = generate(model, tokenizer, [prompt], 6)[0]
     assert free.truncated and free.tokens == 6
-    wanted = encode(tokenizer, "19") + [end_token(tokenizer)]
+    wanted = [*encode(tokenizer, "19"), end_token(tokenizer)]
     _force(model, wanted, len(encode(tokenizer, prompt)))
     output = generate(model, tokenizer, [prompt], 6)[0]
     assert (output.text, output.tokens, output.truncated, output.ids) == ("19", len(wanted), False, tuple(wanted))

@@ -36,10 +36,8 @@ def _section(adaptation: str = "full", **keys: Any) -> recipe.Finetune:
 
 
 def _rows(tokenizer: Any, count: int = 8) -> list[Row]:
-    return [
-        Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), f"<cirf><cirf_00{i % 8}>{i}<cirf_00{(i + 3) % 8}></cirf>{2 * i + 1}")
-        for i in range(count)
-    ]
+    targets = [f"<cirf><cirf_00{i % 8}>{i}<cirf_00{(i + 3) % 8}></cirf>{2 * i + 1}" for i in range(count)]
+    return [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), target) for i, target in enumerate(targets)]
 
 
 @pytest.mark.parametrize(("kind", "tied", "adaptation"), [("llama", True, "full"), ("llama", False, "lora")])
@@ -62,7 +60,9 @@ def test_overfitted_on_eight_rows_it_answers_them_and_stops(
     assert json.loads(json.dumps(history.to_dict()))["dropped"] == 0 and timings["updates"] == history.updates
 
 
-def _trainables(tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, adaptation: str) -> list[str]:
+def _trainables(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, adaptation: str
+) -> list[str]:
     from cirf.lm import trainer
 
     model = tiny.build_model("llama", tied)
@@ -89,7 +89,7 @@ def _trainables(tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.M
     return seen
 
 
-LINEAR = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+LINEAR = [f"self_attn.{side}_proj" for side in "qkvo"] + [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -193,7 +193,8 @@ def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenize
     rates = [row["learning_rate"] for row in history.losses]
     assert max(rates) == pytest.approx(1e-3) and rates[0] < 3e-4 and 1e-4 <= rates[-1] < 1.2e-4
     assert not history.warmup_scaled_down and history.functional_rows == []
-    _, short, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], _section(warmup_steps=100), "x", [], tmp_path / "b", 0)
+    long = _section(warmup_steps=100)
+    _, short, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], long, "x", [], tmp_path / "b", 0)
     assert short.warmup_scaled_down and short.warmup_updates == 0
 
 
@@ -261,6 +262,20 @@ def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) ->
     for number, (given, keys, words) in enumerate(cases):
         with pytest.raises(CirfError, match=words) as caught:
             finetune(tiny.build_model(), tokenizer, given, [], _section(**keys), "x", [], tmp_path / str(number), 0)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (20_000, 140_000):  # too little for the weights; enough for them, too little for the optimiser's state
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(CirfError, match=r"cannot write there, .* make room and run the same command again") as caught:
+                finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], _section(), "x", [], tmp_path / str(limit), 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert "\n" not in str(caught.value)
 
 

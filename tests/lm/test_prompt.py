@@ -75,7 +75,8 @@ def test_the_end_token_is_what_the_template_closes_the_turn_with(tiny: Any) -> N
     assert end_token(tokenizer) == tokenizer.convert_tokens_to_ids("<|endoftext|>")
 
 
-PIECES = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<cirf>", "</cirf>", "<cirf_003>", "<", "|", "im_end", ">", " ", "\n", "assistant", "7", "é"]
+PIECES = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<cirf>", "</cirf>", "<cirf_003>"]
+PIECES += ["<", "|", "im_end", ">", " ", "\n", "assistant", "7", "é"]
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=12).map("".join))

@@ -114,5 +114,5 @@ def test_think_delimiters_are_reused_where_the_model_knows_them(tiny: Any) -> No
 
 def test_codes_of_another_width_or_number_are_refused(tiny: Any) -> None:
     for shape in ((8, 16), (7, 32)):
-        with pytest.raises(CirfError, match="codebook: .* rebuild"):
+        with pytest.raises(CirfError, match=r"codebook: .* rebuild"):
             extend(tiny.build_model(), tiny.build_tokenizer(), np.ones(shape), recipe.Vocabulary(), 8, 0)

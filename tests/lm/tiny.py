@@ -82,6 +82,3 @@ def build_model(kind: str = "llama", tied: bool = True, rows: int = 448, seed: i
             if parameter.dim() > 1:
                 parameter.mul_(scale)
     return model.eval()
-
-
-KINDS = [("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False), ("gpt2", True), ("gpt2", False), ("gemma2", True)]

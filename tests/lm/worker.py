@@ -2,13 +2,14 @@
 
 ``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. ``-`` runs
 unbroken, ``step:N`` is killed after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N``
-when it is written but not yet marked complete, ``old:N`` before older checkpoints are removed.
+when it is written but not yet marked complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ import tiny
 import torch
 
 from cirf import recipe
-from cirf.lm import checkpoints, trainer, vocabulary
+from cirf.lm import trainer, vocabulary
 from cirf.lm.batches import Row
 from cirf.lm.finetune import finetune, save_model
 from cirf.lm.prompt import prompt_text, settle_template
@@ -85,7 +86,14 @@ def _arm(kill: str) -> None:
         trainer.complete = lambda folder: _die() if folder.name == f"checkpoint-{update}" else mark(folder)
     else:
         assert where == "old"
-        checkpoints.shutil.rmtree = _die  # type: ignore[assignment]
+        remove = shutil.rmtree
+
+        def rmtree(path: Any, *args: Any, **kwargs: Any) -> None:
+            if Path(path).name == f"checkpoint-{update}":
+                _die()
+            remove(path, *args, **kwargs)
+
+        shutil.rmtree = rmtree  # type: ignore[assignment]
 
 
 def main() -> None:

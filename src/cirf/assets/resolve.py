@@ -46,7 +46,7 @@ def resolve(model: str, progress: Progress = SILENT) -> Path | str:
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)
     folder = Path(model).expanduser()
-    if folder.exists() or model.startswith((".", "/", "~")):
+    if model and (folder.exists() or model[0] in "./~"):
         _check_folder(model, folder)
         return folder if model.startswith("~") else model
     if not _HUB_ID.fullmatch(model):

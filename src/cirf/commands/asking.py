@@ -46,7 +46,7 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     if functions:
         names = token_names(functions["size"], functions["delimiters"])
         trace, answer = read_trace(output.text, names)
-        for code, result in parse_trace(trace, names):
+        for code, result in parse_trace(trace):
             label = functions["codes"].get(str(code), {}).get("label", "") if code is not None else ""
             steps.append({"token": None if code is None else names.codes[code], "label": label, "result": result})
     if as_json:
@@ -82,12 +82,12 @@ def _encode(folder: Path, text: str, as_json: bool) -> None:
     from cirf.codebook.embedding import embed_once
     from cirf.lm.backbone import pick_device
     from cirf.progress import SILENT
-    from cirf.rationales.normalise import normalise
     from cirf.rationales.segmentation import segment
+    from cirf.tasks.steps import strip_annotations
 
     recipe = open_run(folder)
     book = Codebook.load(folder / f"codebook-{recipe.codebook.size}")
-    segments = segment(normalise(text), recipe.segments.by).segments
+    segments = [strip_annotations(piece) for piece in segment(text, recipe.segments.by).segments]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
     model = resolve(recipe.embeddings.model, SILENT)

@@ -30,11 +30,11 @@ __all__ = [
 _ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cirf env`)"
 
 
-def locate(model: str, progress: Progress = SILENT) -> str:
-    """Where a recipe's model is: a folder for ``bundled:`` names (fetched if need be), a folder or hub id as given."""
+def locate(model: str | Path, progress: Progress = SILENT) -> str:
+    """Where a model is: a folder for ``bundled:`` names (fetched if need be), else the folder or hub id as given."""
     from cirf.assets import resolve
 
-    return str(resolve(model, progress))
+    return str(resolve(model, progress)) if isinstance(model, str) and model.startswith("bundled:") else str(model)
 
 
 def pick_device(wanted: str) -> str:
@@ -60,7 +60,7 @@ def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -
     """
     from transformers import AutoTokenizer
 
-    section = section or recipe.Backbone()
+    section, source = section or recipe.Backbone(), locate(source)
     with _explained(source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(str(source), **_where(source, section))
     settle_template(tokenizer, section.empty_system)
@@ -71,6 +71,7 @@ def load_config(source: str | Path, section: recipe.Backbone) -> Any:
     """The configuration of a model. ``CirfError`` if there is none."""
     from transformers import AutoConfig
 
+    source = locate(source)
     with _explained(source, "model"):
         return AutoConfig.from_pretrained(str(source), **_where(source, section))
 
@@ -104,6 +105,7 @@ def load_model(
 
     if section.threads is not None:
         torch.set_num_threads(section.threads)
+    source = locate(source)
     config = load_config(source, section)
     check_architecture(config, section.architecture, source)
     attention = {} if section.attention == "auto" else {"attn_implementation": section.attention}

