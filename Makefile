@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test lint format wheel clean
+.PHONY: help env quickstart test lint format recipes wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make test         the default suite (under 5 minutes); more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
 	@echo "make wheel        build the wheel and check that it installs"
+	@echo "make recipes      bring the comments of recipes/*.yaml up to date with the schema"
 	@echo "make env          the environment alone: $(VENV)"
 
 env: $(STAMP)
@@ -47,6 +48,10 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# After a change of the schema's texts in recipe.py.
+recipes: $(STAMP)
+	$(BIN)/python -m cirf.recipe_text recipes/*.yaml
 
 # The wheel is unpacked beside the environment and imported from there, before the source tree.
 wheel: $(STAMP)

@@ -1,11 +1,14 @@
-"""What all tests share: the bundled models, for the tests marked ``real``."""
+"""What all tests share: the bundled models, for the tests marked ``real``, and everything for a whole run in miniature."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tinyrun
 
 from cirf.assets import resolve
 from cirf.errors import CirfError
@@ -22,3 +25,39 @@ def bundled() -> Callable[[str], Path]:
             pytest.skip(str(error))
 
     return folder
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A tiny language model, a tiny embedding model, 40 training rows and 8 test rows, and recipes of them."""
+
+    backbone: Path
+    embedder: Path
+    train: Path
+    test: Path
+
+    def recipe(self, path: Path, **keys: Any) -> Path:
+        """A recipe file; ``keys`` as in ``tinyrun.recipe``, or ``train`` and ``test`` for other files of rows."""
+        train, test = keys.pop("train", self.train), keys.pop("test", self.test)
+        return tinyrun.write_recipe(path, tinyrun.recipe(self.backbone, self.embedder, train, test, **keys))
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """See ``Workshop``; nothing in it may be changed."""
+    folder = tmp_path_factory.mktemp("workshop")
+    return Workshop(
+        tinyrun.write_backbone(folder / "backbone"),
+        tinyrun.write_embedder(folder / "embedder"),
+        tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(40)),
+        tinyrun.write_jsonl(folder / "test.jsonl", tinyrun.sums(8, seed=9, steps=2)),
+    )
+
+
+@pytest.fixture(scope="session")
+def finished(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three methods, as ``run``, with its ``recipe.yaml`` beside it; copy it to change it."""
+    folder = tmp_path_factory.mktemp("finished")
+    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml"), "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"

@@ -176,9 +176,11 @@ def main() -> None:
     except CirfError as error:
         _fail(str(error))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            _fail(_full(error.filename))
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
             raise
-        _fail(_full(error.filename))
+        _fail(f"{error.filename or 'a file'}: cannot be used ({error.strerror}); name a place that this user may read and write")
     except Exception as error:
         # safetensors and torch.save say that the disk is full in words of their own
         if not any(sign in str(error) for sign in ("No space left", "os error 28", "PytorchStreamWriter failed", "file write failed")):

@@ -30,7 +30,7 @@ def plans(context: Context) -> list[Plan]:
     """Every stage the recipe asks for, in the order in which they run."""
     recipe = context.recipe
     seed = {"seed": recipe.seed}
-    rules = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
+    rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
     size = recipe.codebook.size
 
     def plan(name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | Part | str], make: Stage, *more: Any, version: int = 1) -> Plan:
@@ -57,7 +57,7 @@ def plans(context: Context) -> list[Plan]:
         stages += [results, embeddings, *books.values(), traces]
     for method in methods:
         functional: dict[str, Plan | Part | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
-        answering: Plan | str = model_hash(recipe.backbone.model)
+        answering: Plan | str = f"{model_hash(recipe.backbone.model)} {recipe.backbone.revision or ''}".rstrip()
         if method.trained:
             answering = plan(f"models/{method.name}", _training_keys(recipe, method), steps | functional, models.finetune, method.name)
             stages.append(answering)
@@ -81,25 +81,30 @@ def execute(context: Context, until: str | None = None, say: Callable[[str], Non
         raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
     if is_main():
         save_recipe(context)
+        context.folder.sweep()
+    else:
+        say = _nothing
     for stage in stages:
-        if settled(lambda stage=stage: context.folder.is_done(stage)):  # type: ignore[misc]
+        if settled(partial(context.folder.is_done, stage)):
             say(f"{stage.name}: finished before")
         else:
-            if is_main():
-                say(f"{stage.name} ...")
+            say(f"{stage.name} ...")
             together = stage.name.startswith("models/") and world_size() > 1
             if together:
                 context.folder.run_together(stage)
             else:
                 with first_on_main():
                     context.folder.run(stage)
-            if is_main():
-                standing = context.folder.standing(stage)
-                say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
+            standing = settled(partial(context.folder.standing, stage))
+            say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
         if stage.name == until:
             break
     models.release(context)
     return context.folder.root
+
+
+def _nothing(line: str) -> None:
+    """Said by the processes beside the main one."""
 
 
 def save_recipe(context: Context) -> None:
@@ -134,7 +139,7 @@ def _training_keys(recipe: Recipe, method: Any) -> dict[str, Any]:
     section = recipe.finetune.model_dump(exclude={"overrides", "save_every", "report_to"})
     override = recipe.finetune.overrides.get(method.name)
     keys = {"finetune": section, "override": override.model_dump() if override else None, "seed": recipe.seed}
-    keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model"}) | {"content": model_hash(recipe.backbone.model)}
+    keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model", "architecture"}) | {"content": model_hash(recipe.backbone.model)}
     if method.functional:
         keys["vocabulary"] = recipe.vocabulary.model_dump()
     return keys

@@ -46,6 +46,9 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
@@ -272,6 +275,11 @@ class RunFolder:
         work.mkdir(parents=True, exist_ok=True)
         for name in [name for name in _files(work) if Path(name).name.startswith(".")]:
             (work / name).unlink()
+
+    def sweep(self) -> None:
+        """Remove what a kill left of stages that had given way to new ones."""
+        for old in self._work.glob("*.old"):
+            shutil.rmtree(old)
 
     def _seal(self, plan: Plan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
         timings = _read_timings(work)

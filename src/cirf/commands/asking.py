@@ -86,7 +86,10 @@ def _encode(folder: Path, text: str, as_json: bool) -> None:
     from cirf.tasks.steps import strip_annotations
 
     recipe = open_run(folder)
-    book = Codebook.load(folder / f"codebook-{recipe.codebook.size}")
+    where = folder / f"codebook-{recipe.codebook.size}"
+    if not where.is_dir():
+        raise CirfError(f"{where}: the codebook is not there yet; run `cirf run` first")
+    book = Codebook.load(where)
     segments = [strip_annotations(piece) for piece in segment(text, recipe.segments.by).segments]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")

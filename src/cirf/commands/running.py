@@ -67,6 +67,8 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
+    from cirf.commands.asking import functions_of
+    from cirf.report.card import card_from_report
     from cirf.report.collect import collect
     from cirf.report.page import render
     from cirf.store import to_json, write_atomic
@@ -75,6 +77,10 @@ def write_report(folder: Path, as_json: bool) -> None:
     data = collect(folder)
     write_atomic(folder / "report.json", to_json(data))
     write_atomic(folder / "report.html", render(data))
+    for method in data["methods"]:
+        model = folder / "models" / method
+        if (model / "config.json").is_file():
+            write_atomic(model / "README.md", card_from_report(method, data, functions_of(model) or None))
     if as_json:
         sys.stdout.write(to_json(data))
         return

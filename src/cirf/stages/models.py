@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.assets import resolve
+from cirf.distributed import is_main
 from cirf.errors import CirfError
 from cirf.methods import get
 from cirf.stages.context import Context
@@ -50,11 +51,12 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
         model, tokenizer, train_rows, validation_rows, recipe.finetune, name, new_ids, work / "scratch", recipe.seed, context.progress
     )
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
-    write_atomic(work / "history.json", to_json(history.to_dict()))
-    write_atomic(work / "timings.json", to_json(timings))
-    write_rows(work / "sft.jsonl", [{"prompt": row.prompt, "completion": row.target} for row in train_rows])
-    if method.functional:
-        write_atomic(work / "functions.json", to_json(_functions(context, training)))
+    if is_main():
+        write_atomic(work / "history.json", to_json(history.to_dict()))
+        write_atomic(work / "timings.json", to_json(timings))
+        write_rows(work / "sft.jsonl", [{"prompt": row.prompt, "completion": row.target} for row in train_rows])
+        if method.functional:
+            write_atomic(work / "functions.json", to_json(_functions(context, training)))
     del model, trained
     gc.collect()
     return {"rows": len(train_rows)}

@@ -64,15 +64,16 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
 
     item = _source(seed, (options["min_animals"], options["max_animals"], options["max_count"]))[index]
     draw = Random(f"leg_counting/{seed}/{index}")
+    multiply, add = draw.choice(MULTIPLY), draw.choice(ADD)  # a writer keeps to one wording
     groups, steps, total = [], [], 0
     for number, (animal, count) in enumerate(item["metadata"]["animals"].items()):
         legs = ANIMALS[animal]
         group = f"{count} {animal if count == 1 else _PLURALS.get(animal, animal + 's')}"
         groups.append(group)
         product = count * legs
-        steps.append(draw.choice(MULTIPLY).format(animals=group, animal=animal, legs=legs, count=count, product=product))
+        steps.append(multiply.format(animals=group, animal=animal, legs=legs, count=count, product=product))
         if number:
-            steps.append(draw.choice(ADD).format(total=total, product=product, new=total + product))
+            steps.append(add.format(total=total, product=product, new=total + product))
         total += product
     if str(total) != item["answer"]:
         raise AssertionError(f"leg_counting: {groups} have {total} legs, but the generator says {item['answer']}")

@@ -25,11 +25,13 @@ _LIST = (
 NAMES = tuple(_LIST.split())
 """Common first names; most are a single token."""
 
+# Wordings of the three functions; a rationale keeps to one of each, as a writer does.
 START = (
     "The coin starts heads up.",
     "At the start the coin lies with heads facing up.",
     "We begin with a coin that shows heads.",
     "Before anyone acts, the coin is heads up.",
+    "Heads is up at first.",
 )
 FLIP = (
     "{name} flips the coin, so it turns from {old} to {new}.",
@@ -51,12 +53,13 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
     """Problem ``index`` of the stream: everyone flips with probability one half."""
     draw = Random(f"made_coin_flip/{seed}/{index}")
     people = draw.sample(NAMES, draw.randint(options["min_people"], options["max_people"]))
-    sentences, steps, state = ["A coin is heads up."], [draw.choice(START)], "heads"
+    start, flip, keep = (draw.choice(wordings) for wordings in (START, FLIP, KEEP))
+    sentences, steps, state = ["A coin is heads up."], [start], "heads"
     for name in people:
         flips = draw.random() < 0.5
         new = state if not flips else "tails" if state == "heads" else "heads"
         sentences.append(f"{name} flips the coin." if flips else f"{name} does not flip the coin.")
-        steps.append(draw.choice(FLIP if flips else KEEP).format(name=name, old=state, new=new))
+        steps.append((flip if flips else keep).format(name=name, old=state, new=new))
         state = new
     question = " ".join((*sentences, "Is the coin still heads up?"))
     rationale = "\n".join(f"Step {number}: {step}" for number, step in enumerate(steps, 1))

@@ -1,0 +1,331 @@
+"""The command line: every mistake is one clear line and exit code 2, every ``--json`` one document, finished work stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from conftest import Workshop
+from tinyrun import cirf
+
+from cirf import methods, tasks
+from cirf.recipe_io import shipped
+
+
+def lines(rows: list[Any]) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+# Rows
+
+
+def third(**fields: Any) -> Callable[[list[Any]], None]:
+    """Changes the third row; a field of ``...`` is taken out."""
+
+    def change(rows: list[Any]) -> None:
+        rows[2] = {key: value for key, value in (rows[2] | fields).items() if value is not ...}
+
+    return change
+
+
+def same_id(rows: list[Any]) -> None:
+    rows[1]["id"] = rows[2]["id"] = "one"
+
+
+def broken(rows: list[Any]) -> None:
+    rows[2] = json.dumps(rows[2])[:-9]
+
+
+def huge(rows: list[Any]) -> None:
+    rows[2] = json.dumps(rows[2] | {"answer": 0}).replace(": 0", ": " + "7" * 5000)
+
+
+ROWS: dict[str, tuple[Callable[[list[Any]], None], str]] = {
+    "malformed": (broken, "not valid JSON"),
+    "no question": (third(question=...), "question"),
+    "no answer": (third(answer=...), "answer"),
+    "empty question": (third(question="  "), "question is empty"),
+    "empty rationale": (third(rationale=""), "rationale is empty"),
+    "a rationale that is no text": (third(rationale=["a", "b"]), "rationale is a list"),
+    "duplicate id": (same_id, "id 'one' stands already in line 2"),
+    "a number of 5,000 digits": (huge, "a number of thousands of digits"),
+    "an answer that is no number": (third(answer=None), "answer is null"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_bad_row_is_named_with_file_line_and_field_by_run_and_check(workshop: Workshop, tmp_path: Path, name: str) -> None:
+    change, says = ROWS[name]
+    rows: list[Any] = list(tinyrun.sums(12))
+    change(rows)
+    train = tmp_path / "mine.jsonl"
+    train.write_text(lines(rows))
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train)
+    for said in (cirf("run", recipe, "--out", tmp_path / "run"), cirf("check", train), cirf("check", recipe)):
+        assert f"{train}, line 3: " in said.error() and says in said.error()
+        assert said.out == ""
+    assert not tinyrun.stages(tmp_path / "run")
+
+
+def test_files_that_hold_no_rows_are_named(workshop: Workshop, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    for train, says in ((empty, "holds no rows"), (tmp_path, "Is a directory"), (tmp_path / "none.jsonl", "no such file")):
+        said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--out", tmp_path / "run")
+        assert f"{train}: " in said.error() and says in said.error()
+        said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", test=train), "--out", tmp_path / "run")
+        assert f"{train}: " in said.error() and says in said.error()
+
+
+def test_windows_files_and_extra_fields_are_fine(workshop: Workshop, tmp_path: Path) -> None:
+    rows = [row | {"id": place, "note": {"deep": [1]}} for place, row in enumerate(tinyrun.sums(12))]
+    train = tmp_path / "train.jsonl"
+    train.write_bytes(("\ufeff" + "\r\n\r\n".join(map(json.dumps, rows))).encode())
+    said = cirf("check", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["total"]["usable"] == 12
+
+
+# Recipes, models, names
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"codebook__sise": 3}, "codebook.sise: no such key"),
+    "wrong type": ({"finetune__epochs": "many"}, "finetune.epochs: expected"),
+    "backbone, absolute": ({"backbone__model": "/no/such/model"}, "/no/such/model: no such folder"),
+    "backbone, relative": ({"backbone__model": "./no/model"}, "./no/model: no such folder"),
+    "backbone, no name": ({"backbone__model": "no such model!"}, "no such model!: neither a folder"),
+    "backbone, bundled": ({"backbone__model": "bundled:smollm3"}, "smollm3"),
+    "backbone, a folder without one": ({"backbone__model": "/usr"}, "/usr: the folder holds no config.json"),
+    "embedder": ({"embeddings__model": "/no/such/model"}, "/no/such/model: no such folder"),
+    "method": ({"methods": ["cirf_ful"]}, "no method 'cirf_ful'; the nearest is 'cirf_full'"),
+    "task": ({"problems__tasks": [{"task": "gsm8"}]}, "no task 'gsm8'; the nearest is 'gsm8k'"),
+    "task option": (
+        {"problems__tasks": [{"task": "chain_sum", "options": {"colour": 1}, "train": 4, "test": 2}]},
+        "colour",
+    ),
+    "results file": ({"results__by": "file", "results__file": "none.jsonl"}, "results.file: no file none.jsonl"),
+    "rationale file": ({"rationales__files": ["none.jsonl"]}, "rationales.files: no file none.jsonl"),
+    "reused codebook": ({"codebook__reuse": "/no/book"}, "/no/book"),
+    "width": ({"codebook__dimension": 33}, "codebook.dimension: 33, but the embeddings"),
+    "architecture": ({"backbone__architecture": {"layers": 9}}, "backbone.architecture.layers: the recipe says 9"),
+    "device": ({"backbone__device": "abacus"}, "backbone.device: 'abacus' is not a device"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_recipe_is_one_line(workshop: Workshop, tmp_path: Path, name: str) -> None:
+    keys, says = MISTAKES[name]
+    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
+    assert says in said.error() and len(said.error()) < 500
+    assert said.out == ""
+
+
+def test_a_wrong_model_is_told_before_any_work(workshop: Workshop, tmp_path: Path) -> None:
+    for keys in ({"backbone__model": "/no/such/model"}, {"embeddings__model": "./none"}):
+        cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
+        assert not (tmp_path / "run").exists()
+
+
+def test_places_that_are_not_what_is_asked_for(workshop: Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml")
+    assert "no such folder" in cirf("run", recipe, "--data", tmp_path / "none", "--out", tmp_path / "run").error()
+    published = workshop.recipe(tmp_path / "gsm8k.yaml", problems__tasks=[{"task": "gsm8k"}])
+    assert "gsm8k/train.jsonl: no such file" in cirf("run", published, "--data", tmp_path, "--out", tmp_path / "run").error()
+    assert "no such stage" in cirf("run", recipe, "--until", "finetune", "--out", tmp_path / "run").error()
+    for command in ("status", "report"):
+        assert "not a run's folder" in cirf(command, tmp_path / "none").error()
+    for arguments in (["ask", tmp_path, "What?"], ["codes", tmp_path]):
+        assert "neither a model's folder" in cirf(*arguments).error()
+    assert "not a run's folder" in cirf("codes", tmp_path / "none", "Step 1: a").error()
+    assert "codebook-4: the codebook is not there yet" in cirf("codes", tmp_path, "Step 1: a").error()
+    assert "no such file" in cirf("check", tmp_path / "none.jsonl").error()
+    assert "none.yaml" in cirf("run", tmp_path / "none.yaml").error()
+    assert "there is no shipped recipe 'none'" in cirf("recipes", "none").error()
+    assert "expected KEY=VALUE" in cirf("run", recipe, "--set", "seed").error()
+
+
+def test_a_run_folder_where_nothing_can_be_written(workshop: Workshop, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "file")
+    assert f"{tmp_path / 'file'}: cannot be used" in said.error()
+
+
+# Data that lead nowhere: said by the stage that finds out, with all before it kept
+
+
+NOWHERE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no segment fits": ({"segments__minimum": 20}, "segments", "segments"),
+    "more codes than segments": ({"codebook__size": 5000}, "codebook", "codebook-5000"),
+    "every row too long": ({"finetune__max_length": 5}, "finetune.max_length", "models/cirf_full"),
+    "a rate that explodes": ({"finetune__learning_rate": 1e30, "finetune__clip": 1e30}, "lower finetune.learning_rate", "models/cirf_full"),
+    "layers that are not there": (
+        {"finetune__adaptation": "lora", "finetune__lora": {"targets": "wings"}},
+        "finetune.lora.targets",
+        "models/cirf_full",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_a_stage_that_cannot_go_on_keeps_what_is_finished(workshop: Workshop, tmp_path: Path, name: str) -> None:
+    keys, says, stage = NOWHERE[name]
+    run = tmp_path / "run"
+    common: dict[str, Any] = {"methods": ["cirf_full"], "evaluate__latency_items": 0}
+    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **common | keys), "--out", run)
+    assert says in said.error()
+    before = tinyrun.stages(run)
+    order = ["problems", "rationales", "segments", "results", "embeddings", stage if "book" in stage else "codebook-4", "traces"]
+    assert set(before) == set(order[: order.index(stage)] if stage in order else order)
+    mended = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **common), "--out", run)
+    assert mended.code == 0, mended.err
+    after = tinyrun.stages(run)
+    kept = {stage for stage in before if after.get(stage) == before[stage]}
+    assert kept == set(before) - ({"segments"} if stage == "segments" else set())
+
+
+def test_rationales_that_all_end_elsewhere(workshop: Workshop, tmp_path: Path) -> None:
+    rows = [row | {"answer": "999"} for row in tinyrun.sums(12)]
+    train = tinyrun.write_jsonl(tmp_path / "train.jsonl", [row | {"rationale": row["rationale"] + "\n#### 1"} for row in rows])
+    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--out", tmp_path / "run")
+    assert "no rationale" in said.error() and "another answer" in said.error()
+    assert set(tinyrun.stages(tmp_path / "run")) == {"problems"}
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: Workshop, tmp_path: Path, small_disk: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0)
+    run = small_disk / "run"
+    full = tinyrun.command("run", recipe, "--out", run)
+    assert "make room" in full.error() or "disk is full" in full.error()
+    before = tinyrun.stages(run)
+    assert {"problems", "embeddings", "codebook-4"} <= set(before) and "models/cirf_full" not in before
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    again = tinyrun.command("run", recipe, "--out", run)
+    assert again.code == 0, again.err
+    assert tinyrun.remade(before, tinyrun.stages(run)) == {"models/cirf_full", "evaluation/cirf_full"}
+
+
+@pytest.mark.parametrize("limit", [1000, 4000, 9000, 60_000])
+def test_a_file_that_may_not_grow_is_one_line_wherever_it_happens(workshop: Workshop, tmp_path: Path, limit: int) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        said = cirf("run", recipe, "--out", tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "make room" in said.error() or "disk is full" in said.error()
+
+
+# What lists and reports
+
+
+def one_document(*arguments: str | Path) -> Any:
+    said = cirf(*arguments, "--json")
+    assert said.code == 0, said.err
+    assert said.out.endswith("\n") and not said.out.startswith("\n")
+    return json.loads(said.out)
+
+
+def test_lists_are_one_json_document() -> None:
+    assert [row["name"] for row in one_document("methods")] == list(methods.names())
+    assert [row["name"] for row in one_document("tasks")] == list(tasks.names())
+    assert [row["name"] for row in one_document("recipes")] == list(shipped())
+    keys = [row["key"] for row in one_document("recipes", "--schema")]
+    assert "codebook.sinkhorn.temperature" in keys and len(keys) == len(set(keys)) > 80
+    for name in shipped():
+        assert one_document("recipes", name)["name"] == name
+    assert {"cirf", "python", "packages", "bundled models"} <= set(one_document("env"))
+
+
+def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    assert {row["state"] for row in one_document("status", run)} == {"done"}
+    assert set(one_document("report", run)["methods"]) == {"cirf_full", "direct_sft", "cot"}
+    told = one_document("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", run)
+    assert set(told["methods"]) == {"cirf_full", "direct_sft", "cot"}
+    assert told == json.loads((run / "report.json").read_text())
+    codes = one_document("codes", run)
+    assert 1 <= len(codes) <= 4 and sum(row["count"] for row in codes) == 36 * 3
+    written = one_document("codes", run, "Step 1: There are 2 + 3 = 5 coins.\nStep 2: There are 5 + 1 = 6 coins.")
+    assert [row["segment"] for row in written] == ["There are 2 + 3 = 5 coins.", "There are 5 + 1 = 6 coins."]
+    assert {row["code"] for row in written} <= set(range(4))
+    for model in (run, run / "models" / "cirf_full", run / "models" / "direct_sft"):
+        answer = one_document("ask", model, "Box 1 gets 2 and 3 coins. How many coins are in it?")
+        assert {"answer", "steps", "output", "tokens", "seconds", "truncated"} <= set(answer)
+    checked = one_document("check", workshop.train)
+    assert checked["total"]["usable"] == 32 and checked["total"]["share_segmentable"] == 1.0
+    assert one_document("check", workshop.recipe(tmp_path / "recipe.yaml"))["total"]["usable"] == 40
+
+
+def test_the_same_for_people(finished: Path, workshop: Workshop) -> None:
+    wanted: dict[tuple[str | Path, ...], list[str]] = {
+        ("status", finished): ["models/cirf_full", "a rerun would do nothing"],
+        ("methods",): ["cirf_full", "sft_cot"],
+        ("tasks",): ["gsm8k", "made_coin_flip"],
+        ("recipes",): list(shipped()),
+        ("recipes", "--schema"): ["codebook.size"],
+        ("env",): ["python", "torch"],
+        ("codes", finished): ["<cirf_00"],
+        ("codes", finished, "Step 1: 2 + 3 = 5 coins."): ["2 + 3 = 5 coins."],
+        ("ask", finished, "How many?", "--choice", "one", "--choice", "two"): ["tokens"],
+        ("check", workshop.train): ["jsonl", "speed-up"],
+    }
+    for arguments, parts in wanted.items():
+        said = cirf(*arguments)
+        assert said.code == 0, said.err
+        assert all(part in said.out for part in parts), said.out
+
+
+def test_a_shipped_recipe_is_printed_as_it_lies(tmp_path: Path) -> None:
+    for name, path in shipped().items():
+        assert cirf("recipes", name).out == path.read_text(encoding="utf-8")
+
+
+def test_codes_of_a_model_without_any(finished: Path) -> None:
+    assert "no functional tokens" in cirf("codes", finished / "models" / "direct_sft").error()
+
+
+# Real processes
+
+
+def test_in_a_process_of_its_own_standard_output_is_json_and_progress_is_apart(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    said = tinyrun.command("run", run / "recipe.yaml", "--out", run, "--json")
+    assert said.code == 0, said.err
+    assert set(json.loads(said.out)["methods"]) == {"cirf_full", "direct_sft", "cot"}
+    assert said.err.count("finished before") == 15 and "Traceback" not in said.err
+    quiet = tinyrun.command("status", run, "--json")
+    assert quiet.code == 0 and quiet.err == "" and json.loads(quiet.out)
+
+
+def test_in_a_process_of_its_own_a_mistake_ends_with_2_and_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "a"\n')
+    for arguments in (["check", tmp_path / "mine.jsonl"], ["run", "quikstart"], ["status", tmp_path]):
+        said = tinyrun.command(*arguments)
+        assert said.error() and said.out == "" and said.err.count("\n") == 1
+    assert tinyrun.command("--version").out.strip()[0].isdigit()
+    assert tinyrun.command("run", "quickstart", "--limit", "0").code == 2

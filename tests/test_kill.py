@@ -1,0 +1,246 @@
+"""SIGKILL inside every long stage, then the same command: the same bytes as an unbroken run, and nothing done twice.
+
+Real processes, killed from outside at moments drawn from a seed. A ledger watches the run's folder all the while: a piece
+of finished work (a stage, a chunk of embeddings, a phase of the codebook, a checkpoint, an answered batch) that appears a
+second time was done a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from conftest import Workshop
+from safetensors import SafetensorError, safe_open
+
+KEYS: dict[str, Any] = {
+    "methods": ["cirf_full"],
+    "embeddings__batch_size": 2,
+    "codebook__hidden": 64,
+    "codebook__autoencoder_epochs": 3,
+    "codebook__vq_epochs": 30,
+    "finetune__batch_size": 4,
+    "finetune__epochs": 0.4,
+    "finetune__save_every": 3,
+    "finetune__evaluate_every": 6,
+    "evaluate__latency_items": 1,
+}
+LONG = ("embeddings", "codebook-4", "models/cirf_full", "evaluation/cirf_full")
+
+
+@pytest.fixture(scope="module")
+def recipe(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stages of a second or so: 1,200 segments (three chunks), 36 updates, 12 batches of questions."""
+    folder = tmp_path_factory.mktemp("kill")
+    rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(400))
+    asked = tinyrun.write_jsonl(folder / "test.jsonl", tinyrun.sums(48, seed=9, steps=2))
+    return workshop.recipe(folder / "recipe.yaml", train=rows, test=asked, **KEYS)
+
+
+@pytest.fixture(scope="module")
+def unbroken(recipe: Path) -> dict[str, bytes]:
+    """The artefacts of a run that no one killed."""
+    said = tinyrun.command("run", recipe, "--out", recipe.parent / "unbroken")
+    assert said.code == 0, said.err
+    found = tinyrun.artefacts(recipe.parent / "unbroken")
+    assert len(found) > 30
+    return found
+
+
+class Ledger:
+    """What was finished when, over all the lives of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: dict[str, list[tuple[int, int]]] = {}
+        self.phases: list[tuple[int, int]] = []
+        self.answered: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Take down every piece of finished work that is new, or there again."""
+        for pattern in ("**/stage.json", ".work/*/scratch/**/chunk-*.safetensors", ".work/*/scratch/checkpoints/*/complete"):
+            for path in self.folder.glob(pattern):
+                self.note(path)
+        for path in self.folder.glob(".work/codebook-*/scratch/vqvae.safetensors"):
+            self.note_phase(path)
+        for path in self.folder.glob(".work/evaluation*/scratch/*.jsonl"):
+            try:
+                self.answered[path.name] = max(self.answered.get(path.name, 0), path.read_bytes().count(b"\n"))
+            except FileNotFoundError:
+                continue
+
+    def note(self, path: Path) -> None:
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            return
+        name = path.relative_to(self.folder).as_posix()
+        if ".work" in path.parts and path.name == "stage.json":
+            return  # on its way to its place
+        times = self.seen.setdefault(name, [])
+        if (state.st_ino, state.st_mtime_ns) not in times:
+            times.append((state.st_ino, state.st_mtime_ns))
+
+    def note_phase(self, path: Path) -> None:
+        """Epochs in a saved state of the codebook."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                facts = json.loads(file.metadata()["fit"])
+        except (FileNotFoundError, SafetensorError):
+            return
+        epochs = (len(facts["losses"]["autoencoder"]), len(facts["losses"]["vq"]))
+        if not self.phases or self.phases[-1] != epochs:
+            self.phases.append(epochs)
+
+    def twice(self) -> dict[str, list[tuple[int, int]]]:
+        """What was finished more than once."""
+        return {name: times for name, times in self.seen.items() if len(times) > 1}
+
+
+@contextmanager
+def started(recipe: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "cirf", "run", str(recipe), "--out", str(folder)]
+    log = open(folder.parent / "log", "a")  # noqa: SIM115 (a pipe that no one reads would fill up)
+    with log, subprocess.Popen(command, env=tinyrun.ENVIRONMENT, stdout=log, stderr=log, text=True) as process:
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def live(recipe: Path, folder: Path, ledger: Ledger, doom: Callable[[], bool] | None, delay: float) -> int:
+    """One life of a run: killed ``delay`` seconds after ``doom`` first holds, or let be; how it ended."""
+    end = None
+    with started(recipe, folder) as process:
+        while process.poll() is None:
+            ledger.look()
+            if doom is not None and end is None and doom():
+                end = time.monotonic() + delay
+            if end is not None and time.monotonic() >= end:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        code = process.wait(timeout=60)
+    ledger.look()
+    return code
+
+
+def begun(folder: Path, stage: str) -> Path | None:
+    """The folder that a stage is being made in."""
+    return next(iter(folder.glob(f".work/{stage.replace('/', '--')}-*")), None)
+
+
+def progress(folder: Path, stage: str) -> bool:
+    """Whether a stage has finished some of its work, and not all."""
+    work = begun(folder, stage)
+    pattern = {"embeddings": "**/chunk-*", "codebook-4": "**/vqvae.*", "models/cirf_full": "**/complete", "evaluation/cirf_full": "**/*.jsonl"}
+    return work is not None and any(work.glob(f"scratch/{pattern[stage]}"))
+
+
+def check(folder: Path, ledger: Ledger, unbroken: dict[str, bytes]) -> None:
+    """The run ended like the unbroken one, and did nothing twice."""
+    found = tinyrun.artefacts(folder)
+    assert found.keys() == unbroken.keys()
+    assert [name for name in unbroken if found[name] != unbroken[name]] == []
+    assert ledger.twice() == {}
+    assert ledger.phases == sorted(set(ledger.phases))  # no epoch count comes again
+    rows = 48  # a batch that was being written down when the kill came may be written again
+    assert all(rows <= count <= rows + 4 for count in ledger.answered.values())
+
+
+def test_a_run_killed_inside_each_long_stage_ends_like_an_unbroken_one(recipe: Path, tmp_path: Path, unbroken: dict[str, bytes]) -> None:
+    folder, ledger, draw = tmp_path / "run", Ledger(tmp_path / "run"), random.Random(20)
+    for stage in LONG:
+        code = live(recipe, folder, ledger, lambda stage=stage: progress(folder, stage), draw.uniform(0, 0.15))  # type: ignore[misc]
+        assert code == -signal.SIGKILL, (tmp_path / "log").read_text()
+        assert begun(folder, stage) is not None and not (folder / stage).exists(), (tmp_path / "log").read_text()
+    assert live(recipe, folder, ledger, None, 0) == 0, (tmp_path / "log").read_text()
+    check(folder, ledger, unbroken)
+    chunks = [name for name in ledger.seen if "chunk-" in name]
+    assert len(chunks) == 3
+    said = (tmp_path / "log").read_text()
+    assert said.count("problems ...") == 1 and said.count("problems: finished before") == len(LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_killed_again_and_again_ends_like_an_unbroken_one(
+    recipe: Path, tmp_path: Path, unbroken: dict[str, bytes], seed: int
+) -> None:
+    folder, ledger, draw = tmp_path / "run", Ledger(tmp_path / "run"), random.Random(seed)
+    kills = 0
+    while True:
+        stages = len(tinyrun.stages(folder)) if folder.exists() else 0
+        code = live(recipe, folder, ledger, awake(folder), draw.uniform(0, 6))
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, (tmp_path / "log").read_text()
+        assert len(tinyrun.stages(folder)) >= stages
+        kills += 1
+        assert kills < 60
+    assert kills >= 3
+    check(folder, ledger, unbroken)
+
+
+def awake(folder: Path) -> Callable[[], bool]:
+    """Whether a life that begins now is past its imports: the first thing that it writes is the recipe."""
+    recipe = folder / "recipe.yaml"
+    before = recipe.stat().st_mtime_ns if recipe.exists() else None
+    return lambda: recipe.exists() and recipe.stat().st_mtime_ns != before
+
+
+# Two processes
+
+
+def launch(recipe: Path, folder: Path, ledger: Ledger | None = None, doom: Callable[[], bool] | None = None) -> tuple[int, str]:
+    """A run under ``accelerate launch`` with two processes on the CPU; all of it killed when ``doom`` holds."""
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    command += ["-m", "cirf", "run", str(recipe), "--out", str(folder)]
+    with open(folder.parent / "log", "w+") as log:
+        with subprocess.Popen(command, env=tinyrun.ENVIRONMENT, stdout=log, stderr=log, start_new_session=True) as process:
+            until = time.monotonic() + 200
+            while process.poll() is None:
+                if ledger is not None:
+                    ledger.look()
+                if time.monotonic() > until or (doom is not None and doom()):
+                    os.killpg(process.pid, signal.SIGKILL)
+                    break
+                time.sleep(0.002)
+            code = process.wait(timeout=60)
+        log.seek(0)
+        return code, log.read()
+
+
+@pytest.mark.slow
+def test_two_processes_train_and_go_on_after_a_kill(workshop: Workshop, tmp_path: Path) -> None:
+    rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(120))
+    keys = {"methods": ["cirf_full", "cot"], "finetune__batch_size": 2, "finetune__save_every": 3, "evaluate__latency_items": 1}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, **keys)
+    code, said = launch(recipe, tmp_path / "whole")
+    assert code == 0, said
+    assert said.count("models/cirf_full ...") == 1 and "Traceback" not in said
+    whole = tinyrun.artefacts(tmp_path / "whole")
+    history = json.loads(whole["models/cirf_full/history.json"])
+    assert history["updates"] == 27 and history["losses"][-1]["loss"] < history["losses"][0]["loss"]
+
+    folder = tmp_path / "run"
+    ledger = Ledger(folder)
+    code, said = launch(recipe, folder, ledger, lambda: len(list(folder.glob(".work/models*/scratch/checkpoints/*/complete"))) > 0)
+    assert code == -signal.SIGKILL and not (folder / "models").exists(), said
+    code, said = launch(recipe, folder, ledger)
+    assert code == 0, said
+    assert tinyrun.artefacts(folder) == whole
+    assert ledger.twice() == {}
+    code, said = launch(recipe, folder)
+    assert code == 0 and said.count("finished before") == len(tinyrun.stages(folder)), said

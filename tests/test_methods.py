@@ -1,0 +1,128 @@
+"""The methods: what they ask, what they teach, how they read; and that no prompt ever knows the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cirf import methods, tasks
+from cirf.errors import CirfError
+from cirf.recipe import Evaluate, Recipe
+from cirf.records import Example, Problem, Trace
+from cirf.tasks.task import Task
+
+
+def recipe(**vocabulary: str) -> Recipe:
+    return Recipe.model_validate(
+        {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "codebook": {"size": 8}, "vocabulary": vocabulary}
+    )
+
+
+def answers(task: Task, choices: tuple[str, ...] | None) -> st.SearchStrategy[str]:
+    if task.answer == "number":
+        return st.integers(-9999, 9999).map(str)
+    if task.answer == "yesno":
+        return st.sampled_from(["yes", "no"])
+    return st.sampled_from([chr(65 + place) for place in range(len(choices or "ABCD"))])
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=40)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Task, Problem, Problem]:
+    """A task and a problem of its kind, and the same problem with another answer and rationale."""
+    task = tasks.get(draw(st.sampled_from(tasks.names())))
+    choices = tuple(draw(st.lists(words, min_size=2, max_size=5, unique=True))) if task.answer == "option" else None
+    one, other = draw(answers(task, choices)), draw(answers(task, choices))
+    assume(one != other)
+    problem = Problem(draw(words), task.name, draw(words), one, choices, draw(st.none() | words))
+    return task, problem, dataclasses.replace(problem, answer=other, rationale=draw(st.none() | words))
+
+
+@pytest.mark.parametrize("name", methods.names())
+@given(case=cases())
+def test_a_prompt_does_not_depend_on_answer_or_rationale(name: str, case: tuple[Task, Problem, Problem]) -> None:
+    task, problem, other = case
+    method = methods.get(name, recipe())
+    asked = method.prompt(problem, task)
+    assert asked == method.prompt(other, task)
+    assert problem.question in asked and all(choice in asked for choice in problem.choices or ())
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_registered_task_renders_its_real_problems_without_the_answer(name: str) -> None:
+    method = methods.get(name, recipe())
+    for task in map(tasks.get, tasks.names()):
+        if task.make is None:
+            continue
+        options = {key: option.default for key, option in task.options.items()}
+        made = [task.make(3, index, options) for index in range(20)]
+        for problem in filter(None, made):
+            changed = dataclasses.replace(problem, answer="nothing", rationale="nothing")
+            assert method.prompt(problem, task) == method.prompt(changed, task)
+
+
+def example(answer: str = "72", segments: tuple[str, ...] = ("48/2 = 24 in May.", "48+24 = 72 in all.")) -> Example:
+    problem = Problem("p", "gsm8k", "How many clips?", answer)
+    return Example(problem, segments, Trace("p", 0, (1, 6), ("24", "72"), answer))
+
+
+def test_targets_are_the_papers_forms() -> None:
+    wanted = {
+        "cirf_full": "<cirf><cirf_001>24<cirf_006>72</cirf>72",
+        "direct_sft": "72",
+        "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
+    }
+    trained = [name for name in methods.names() if methods.get(name, recipe()).trained]
+    assert {name: methods.get(name, recipe()).target(example()) for name in trained} == wanted
+    thinking = methods.get("cirf_full", recipe(delimiters="think")).target(example())
+    assert thinking == "<think><cirf_001>24<cirf_006>72</think>72"
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if methods.get(name, recipe()).trained])
+@pytest.mark.parametrize("answer", ["72", "-3.5", "1/2"])
+def test_what_a_method_teaches_it_reads_back(name: str, answer: str) -> None:
+    method, task, taught = methods.get(name, recipe()), tasks.get("gsm8k"), example(answer)
+    trace, said = method.read(method.target(taught))
+    parsed = task.parse(said, taught.problem)
+    assert parsed is not None and task.equal(parsed, taught.problem)
+    assert ("24" in trace) == (name != "direct_sft")
+
+
+def test_a_trace_that_is_cut_off_has_no_answer() -> None:
+    method = methods.get("cirf_full", recipe())
+    assert method.read("<cirf><cirf_001>24<cirf_006>7") == ("<cirf_001>24<cirf_006>7", "")
+    assert method.read("72") == ("", "72")
+
+
+def test_prose_is_read_after_its_last_mark() -> None:
+    method, task, problem = methods.get("cot", recipe()), tasks.get("gsm8k"), example().problem
+    trace, said = method.read("First 24.\n#### 24\nNo, wait.\n#### 72")
+    assert trace == "First 24.\n#### 24\nNo, wait." and task.parse(said, problem) == "72"
+    assert method.read("It is 72.") == ("It is 72.", "It is 72.")
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_is_either_trained_or_refuses_to_teach(name: str) -> None:
+    method = methods.get(name, recipe())
+    assert method.name == name and method.summary
+    assert method.trained or not method.functional
+    if not method.trained:
+        with pytest.raises(TypeError):
+            method.target(example())
+
+
+def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
+    section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
+    caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
+    prose = {"cot": 300, "sft_cot": 300}
+    assert caps == {"cirf_full": 50 + task.cap, "direct": task.cap, "direct_sft": task.cap} | prose
+
+
+def test_an_unknown_method_names_the_nearest() -> None:
+    with pytest.raises(CirfError, match=r"no method 'cirf-full'; the nearest is 'cirf_full'"):
+        methods.get("cirf-full", recipe())

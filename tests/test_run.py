@@ -1,0 +1,223 @@
+"""A whole run in miniature: a changed key makes again what depends on it and nothing else, and ``status`` knows before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from conftest import Workshop
+
+from cirf.store import read_rows
+
+ALL = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"} | {
+    f"{stage}/{method}"
+    for stage in ("models", "evaluation", "latency")
+    for method in ("cirf_full", "direct_sft", "cot")
+    if (stage, method) != ("models", "cot")
+}
+
+
+def of(method: str) -> set[str]:
+    """The stages of one trained method."""
+    return {f"{stage}/{method}" for stage in ("models", "evaluation", "latency")}
+
+
+def asking(*stages: str) -> set[str]:
+    """Those stages of every method."""
+    return {f"{stage}/{method}" for stage in stages for method in ("cirf_full", "direct_sft", "cot")}
+
+
+TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"} | of("cirf_full") | of("direct_sft")
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """A finished run to change."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def states(folder: Path) -> dict[str, str]:
+    said = tinyrun.cirf("status", folder, "--json")
+    assert said.code == 0, said.err
+    return {row["stage"]: row["state"] for row in json.loads(said.out)}
+
+
+def rerun(folder: Path, recipe: Path, *more: str) -> set[str]:
+    """Run again and tell what was made, after a look whether ``--dry-run`` had told the same."""
+    said = tinyrun.cirf("run", recipe, "--out", folder, "--dry-run", "--json", *more)
+    assert said.code == 0, said.err
+    foretold = {row["stage"]: row["state"] for row in json.loads(said.out)["stages"]}
+    before = tinyrun.stages(folder)
+    said = tinyrun.cirf("run", recipe, "--out", folder, *more)
+    assert said.code == 0, said.err
+    made = tinyrun.remade(before, tinyrun.stages(folder))
+    not_done = {stage for stage, state in foretold.items() if state != "done"}
+    assert made <= not_done  # what is called done is never touched
+    assert bool(made) == bool(not_done)
+    assert set(states(folder).values()) == {"done"}
+    announced = {line.removesuffix(" ...") for line in said.err.splitlines() if line.endswith(" ...")}
+    assert announced == made
+    return made
+
+
+def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> None:
+    assert set(tinyrun.stages(finished)) == ALL
+    assert states(finished) == dict.fromkeys(ALL, "done")
+    assert list(states(finished))[:3] == ["problems", "rationales", "segments"]
+    assert (finished / "report.html").stat().st_size > 10_000
+    report = json.loads((finished / "report.json").read_text())
+    fields = {"accuracy", "n", "interval", "tokens", "latency_mean_s", "latency_p50_s", "latency_p95_s", "truncated", "unparsed"}
+    assert list(report["methods"]) == ["cirf_full", "direct_sft", "cot"]
+    for row in report["methods"].values():
+        assert fields <= row.keys() and row["n"] == 8
+    assert not list(finished.glob(".work/*"))
+
+
+def test_running_again_makes_nothing(copy: Path, workshop: Workshop, tmp_path: Path) -> None:
+    before = tinyrun.artefacts(copy)
+    assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml")) == set()
+    assert tinyrun.artefacts(copy) == before
+
+
+def test_a_moved_run_stands_and_its_own_recipe_runs_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = copy.rename(tmp_path / "elsewhere")
+    monkeypatch.chdir(moved)
+    assert states(Path(".")) == dict.fromkeys(ALL, "done")
+    assert rerun(moved, moved / "recipe.yaml") == set()
+
+
+BOOK = {"traces"} | of("cirf_full")
+CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "codebook.size": ({"codebook__size": 5}, {"codebook-5"} | BOOK),
+    "codebook.sizes": ({"codebook__sizes": [4, 3]}, {"codebook-3"}),
+    "vocabulary.alpha": ({"vocabulary__alpha": 0.5}, of("cirf_full")),
+    "evaluate.latency_items": ({"evaluate__latency_items": 3}, asking("latency")),
+    "evaluate.batch_size": ({"evaluate__batch_size": 8}, asking("evaluation")),
+    "evaluate.text_cap": ({"evaluate__text_cap": 9}, asking("evaluation", "latency")),
+    "one method's rate": ({"finetune__overrides": {"direct_sft": {"learning_rate": 0.02}}}, of("direct_sft")),
+    "finetune.save_every, notes": ({"finetune__save_every": 3, "notes": "new"}, set()),
+    "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency/direct"}),
+    "fewer methods": ({"methods": ["cot"]}, set()),
+    "segments.maximum, which drops no row": ({"segments__maximum": 31}, {"segments"}),
+    "results.max_characters, which empties none": ({"results__max_characters": 39}, {"results"}),
+    "test rows": ({"problems__test": 6}, {"problems"} | asking("evaluation", "latency")),
+    "kind of answers": ({"problems__answer": "text"}, {"problems", "rationales", "results"} | asking("evaluation", "latency")),
+    "results.by": ({"results__by": "none"}, {"results"} | BOOK),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_key_makes_again_just_what_depends_on_it(copy: Path, workshop: Workshop, tmp_path: Path, name: str) -> None:
+    keys, expected = dict(CHANGES[name][0]), CHANGES[name][1]
+    sets = [f"--set=problems.tasks.0.{key}={keys.pop(f'problems__{key}')}" for key in ("test", "answer") if f"problems__{key}" in keys]
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+    assert rerun(copy, recipe, *sets) == expected
+
+
+def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
+    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    change(rows)
+    return tinyrun.write_jsonl(path, rows)
+
+
+def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: Workshop, tmp_path: Path) -> None:
+    train = shutil.copy(workshop.train, tmp_path / "train.jsonl")
+    test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train, test=test)
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run").code == 0
+    first = tinyrun.artefacts(tmp_path / "run")
+
+    train.write_text(train.read_text())  # touched, not changed
+    assert rerun(tmp_path / "run", recipe) == set()
+
+    same_size = train.stat().st_size
+    changed(train, train, lambda rows: rows[5].update(question=rows[5]["question"].replace("How many", "how many")))
+    assert train.stat().st_size == same_size
+    assert rerun(tmp_path / "run", recipe) == TRAINING
+    changed(test, test, lambda rows: rows[0].update(question=f"{rows[0]['question']} Tell me."))
+    assert rerun(tmp_path / "run", recipe) == {"problems"} | asking("evaluation", "latency")
+
+    shutil.copy(workshop.train, train)
+    shutil.copy(workshop.test, test)
+    rerun(tmp_path / "run", recipe)
+    assert tinyrun.artefacts(tmp_path / "run") == first  # the same bytes by another way
+
+
+def test_rationale_files_and_result_files_count_with_their_content(workshop: Workshop, tmp_path: Path) -> None:
+    rows = tinyrun.sums(16)
+    bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
+    told = tinyrun.write_jsonl(tmp_path / "told.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows])
+    keys = {"train": bare, "methods": ["cirf_full"], "rationales__files": [str(told)], "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+    run = tmp_path / "run"
+    assert tinyrun.cirf("run", recipe, "--out", run).code == 0
+    assert rerun(run, recipe) == set()
+    said = [
+        {"problem": row["problem"], "sample": row["sample"], "results": [f"{number}" for number in range(len(row["segments"]))]}
+        for row in read_rows(run / "segments" / "segments.jsonl")
+    ]
+    results = tinyrun.write_jsonl(tmp_path / "results.jsonl", said)
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, results__by="file", results__file=str(results))
+    after_results = {"results", "traces", "models/cirf_full", "evaluation/cirf_full"}
+    assert rerun(run, recipe) == after_results
+    changed(results, results, lambda rows: rows[0].update(results=["9"] * len(rows[0]["results"])))
+    assert rerun(run, recipe) == after_results
+    changed(told, told, lambda rows: rows[0].update(rationale=rows[0]["rationale"].replace("There are", "We have")))
+    assert {"rationales", "segments", "embeddings", "models/cirf_full"} <= rerun(run, recipe)
+
+
+def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(
+    copy: Path, workshop: Workshop, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(workshop.backbone, tmp_path / "moved")
+    assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(moved))) == set()
+    other = tinyrun.write_backbone(tmp_path / "other", seed=7)
+    made = rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(other)))
+    assert made == {"codebook-4"} | of("cirf_full") | of("direct_sft") | {"evaluation/cot", "latency/cot"}
+
+
+def test_until_stops_and_a_later_run_goes_on(workshop: Workshop, tmp_path: Path) -> None:
+    recipe, run = workshop.recipe(tmp_path / "recipe.yaml"), tmp_path / "run"
+    assert tinyrun.cirf("run", recipe, "--out", run, "--until", "segments").code == 0
+    assert set(tinyrun.stages(run)) == {"problems", "rationales", "segments"}
+    assert not (run / "report.html").exists()
+    found = states(run)
+    assert set(found) == ALL
+    assert {stage for stage, state in found.items() if state == "done"} == set(tinyrun.stages(run))
+    assert set(found.values()) == {"done", "open"}
+    said = tinyrun.cirf("run", recipe, "--out", run, "--until", "segment")
+    assert "--until segment: there is no such stage" in said.error()
+
+
+def test_a_dry_run_writes_nothing(workshop: Workshop, tmp_path: Path) -> None:
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert not (tmp_path / "run").exists()
+    assert {row["state"] for row in told["stages"]} == {"open"}
+    assert told["problems"] == {"train": 36, "validation": 4, "test": {"sums": 8}}
+    assert set(told["methods"]) == {"cirf_full", "direct_sft"}
+    assert told["methods"]["cirf_full"]["rows"] == 36 and told["methods"]["cirf_full"]["updates"] == 5
+
+
+def test_limit_takes_so_many_rows_of_each(workshop: Workshop, tmp_path: Path) -> None:
+    said = tinyrun.cirf(
+        "run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--until", "problems", "--limit", "5"
+    )
+    assert said.code == 0, said.err
+    counts = {name: len(read_rows(tmp_path / "run" / "problems" / name)) for name in ("train.jsonl", "validation.jsonl", "test/sums.jsonl")}
+    assert counts == {"train.jsonl": 4, "validation.jsonl": 1, "test/sums.jsonl": 5}
+
+
+def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+    from cirf.recipe_io import load
+
+    assert load(str(finished / "recipe.yaml")) == load(str(workshop.recipe(tmp_path / "recipe.yaml")))
+    saved = read_rows(finished / "models" / "direct_sft" / "sft.jsonl")
+    assert len(saved) == 36 and all(set(row) == {"prompt", "completion"} for row in saved)
