@@ -186,8 +186,10 @@ def main() -> None:
         if not any(sign in str(error) for sign in ("No space left", "os error 28", "PytorchStreamWriter failed", "file write failed")):
             raise
         _fail(_full(None))
-    except KeyboardInterrupt:
-        _fail("stopped; run the same command to go on")
+    except SystemExit as stop:
+        if stop.code == 130:  # Ctrl-C
+            typer.echo("cirf: stopped; run the same command to go on", err=True)
+        raise
 
 
 def _full(where: str | None) -> str:

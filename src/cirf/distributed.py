@@ -22,10 +22,13 @@ def is_main() -> bool:
 
 
 def _state() -> Any:
+    import torch
     from accelerate import PartialState
 
-    # The others wait while the main process embeds or evaluates, which may take hours.
-    return PartialState(timeout=timedelta(days=2))
+    # Without `cpu` processes on a machine that has no accelerator would each be alone. The long time: the others wait
+    # while the main process embeds or evaluates.
+    cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes") or not torch.accelerator.is_available()
+    return PartialState(cpu=cpu, timeout=timedelta(days=2))
 
 
 def barrier() -> None:

@@ -49,12 +49,12 @@ class Backbone(Section):
 
 class TaskEntry(Section):
     task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own.")
-    name: str | None = key(None, "The name in tables; null: the task's own. Needed when one task stands twice.")
+    name: str | None = key(None, "The name in tables; null: the task's own. Needed when one task stands twice.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
     train_file: str | None = key(None, "jsonl only: rows with question, answer and optionally rationale, choices, id.")
     test_file: str | None = key(None, "jsonl only: rows to test on; null: cut from train_file by the seed.")
     answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
-    rows: Positive | None = key(None, "Training rows to use of those whose rationale fits, drawn by the seed; null: all. The held-out rows shrink alike.", unit="rows")
+    rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink alike.", unit="problems")
     test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="A.2: 200 a task")
     options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
 
@@ -164,7 +164,7 @@ class Finetune(Section):
     epochs: float = key(2, "Passes over the rows.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4", gt=0)
     batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
     accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
-    optimizer: Literal["adamw"] = key("adamw", "The optimiser.", paper="Table hyper-parameters, Step 4")
+    optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     beta1: Fraction = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
@@ -198,7 +198,7 @@ class Evaluate(Section):
 class Compression(Section):
     """Thresholds of result pruning (3.4). Kept in the recipe because the paper's table names them."""
 
-    gamma: tuple[float, ...] = key((), "Largest rise of the answer's loss that removing a result may cost; empty: no pruning.", paper="3.4; Table hyper-parameters")
+    gamma: tuple[float, ...] = key((), "Largest rise of the answer's loss that removing a result may cost; recorded: no method of this version prunes.", paper="3.4; Table hyper-parameters")
 
 
 class Recipe(Section):

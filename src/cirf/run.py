@@ -21,7 +21,7 @@ from cirf.methods import get
 from cirf.recipe import Recipe
 from cirf.stages import codes, data, models, scores
 from cirf.stages.context import Context
-from cirf.store import Part, Plan, write_atomic
+from cirf.store import Part, Plan, to_json, write_atomic
 
 Stage = Callable[..., Mapping[str, Any]]
 
@@ -81,6 +81,7 @@ def execute(context: Context, until: str | None = None, say: Callable[[str], Non
         raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
     if is_main():
         save_recipe(context)
+        _save_environment(context)
         context.folder.sweep()
     else:
         say = _nothing
@@ -114,6 +115,15 @@ def save_recipe(context: Context) -> None:
     write_atomic(context.folder.root / "recipe.yaml", dump(context.recipe))
 
 
+def _save_environment(context: Context) -> None:
+    """Write what the run was begun on, for its report."""
+    from cirf.environment import describe
+
+    path = context.folder.root / "environment.json"
+    if not path.exists():
+        write_atomic(path, to_json(describe()))
+
+
 def _draw_keys(recipe: Recipe) -> dict[str, Any]:
     rows = {entry.name or entry.task: entry.rows for entry in recipe.problems.tasks}
     return {"rows": rows, "seed": recipe.seed, "validation": recipe.problems.validation} if any(rows.values()) else {}
@@ -128,10 +138,10 @@ def _codebook_keys(recipe: Recipe, size: int) -> dict[str, Any]:
     keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
     if recipe.codebook.reuse:
         keys["reuse"] = file_hash(Path(recipe.codebook.reuse) / "codebook.safetensors")
-    return keys | {"width": _width(recipe)}
+    return keys | {"width": _width_key(recipe)}
 
 
-def _width(recipe: Recipe) -> str:
+def _width_key(recipe: Recipe) -> str:
     return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
 
 
@@ -146,9 +156,9 @@ def _training_keys(recipe: Recipe, method: Any) -> dict[str, Any]:
 
 
 def _evaluation_keys(recipe: Recipe, method: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    section = recipe.evaluate.model_dump()
-    timing = {key: section.pop(key) for key in ("latency_items", "latency_warmup")}
-    backbone = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"})
-    accuracy = {"evaluate": section, "backbone": backbone, "seed": recipe.seed}
-    once = {key: section[key] for key in ("temperature", "top_p", "text_cap", "trace_cap")}
-    return accuracy, {"evaluate": once | timing, "backbone": backbone, "seed": recipe.seed}
+    sampling = {"temperature", "top_p"} if recipe.evaluate.temperature > 0 else {"temperature"}
+    once = recipe.evaluate.model_dump(include=sampling | set(method.caps))
+    backbone = {"backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}), "seed": recipe.seed}
+    many = recipe.evaluate.model_dump(include={"batch_size"} | ({"runs"} if recipe.evaluate.temperature > 0 else set()))
+    timing = recipe.evaluate.model_dump(include={"latency_items", "latency_warmup"})
+    return {"evaluate": once | many} | backbone, {"evaluate": once | timing} | backbone

@@ -243,10 +243,13 @@ class RunFolder:
         return self.folder(plan.name)
 
     def run_together(self, plan: Plan) -> Path:
-        """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it."""
-        from cirf.distributed import barrier, is_main, settled
+        """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it.
 
-        key, work = self._ask(plan)
+        What another number of processes has begun is begun anew, for it goes through the rows otherwise.
+        """
+        from cirf.distributed import barrier, is_main, settled, world_size
+
+        key, work = self._ask(plan, f"x{world_size()}")
         whole = settled(lambda: (work / _MANIFEST).exists())
         if is_main():
             self._tidy(plan, work)
@@ -261,11 +264,11 @@ class RunFolder:
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
 
-    def _ask(self, plan: Plan) -> tuple[str, Path]:
+    def _ask(self, plan: Plan, how: str = "") -> tuple[str, Path]:
         key = self.key(plan)
         if key is None:
             raise CirfError(f"stage {plan.name}: an input is not finished")
-        return key, self._work / f"{_flat(plan.name)}-{key[:16]}"
+        return key, self._work / f"{_flat(plan.name)}-{key[:16]}{how}"
 
     def _tidy(self, plan: Plan, work: Path) -> None:
         """Make the folder to work in; remove progress towards other keys, and what a kill left of files being written."""

@@ -85,3 +85,12 @@ def test_first_weights_come_from_the_generator_alone() -> None:
 def test_projecting_in_chunks_changes_nothing(model: VQVAE) -> None:
     z = torch.randn(23, 8, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(project(model.encoder, z, chunk=5), model.encoder(z))
+
+
+def test_centred_steps_stay_centred_in_the_codes_space() -> None:
+    """An encoder that adds an offset to every step would make all codes, and so all functional tokens, point one way."""
+    steps = torch.randn(400, 16, generator=torch.Generator().manual_seed(0)) * 0.2
+    steps -= steps.mean(dim=0)
+    encoded = project(VQVAE(16, 64, 12, 4, torch.Generator().manual_seed(1)).encoder, steps)
+    bias_share = encoded.mean(dim=0).norm() / encoded.norm(dim=1).mean()
+    assert bias_share < 0.1

@@ -28,6 +28,7 @@ def estimate(context: Context) -> dict[str, Any]:
     from cirf.rationales.segmentation import cut
     from cirf.records import Example, Trace
     from cirf.run import plans
+    from cirf.stages.data import drawn
     from cirf.tasks.load import load_problems
 
     recipe = context.recipe
@@ -39,8 +40,10 @@ def estimate(context: Context) -> dict[str, Any]:
         return made
     collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks)
     pieces = cut(collected.rationales, recipe.segments, problems.train)
-    steps = pieces.steps
-    results = write_results(pieces.annotated, problems.train, context.tasks, recipe.results, recipe.problems.data)
+    used = drawn(recipe, problems.train, [], {row.problem for row in pieces.steps})
+    steps = [row for row in pieces.steps if row.problem in used]
+    annotated = [row for row in pieces.annotated if row.problem in used]
+    results = write_results(annotated, problems.train, context.tasks, recipe.results, recipe.problems.data)
     by_id = {problem.id: problem for problem in problems.train}
     from cirf.assets import resolve
 

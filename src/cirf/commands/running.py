@@ -23,16 +23,50 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
     from cirf.stages.context import Context
     from cirf.store import RunFolder
 
-    recipe = limited(with_data(load(name, sets), data), limit)
-    for method in recipe.methods:
+    recipe = absolute(limited(with_data(load(name, sets), data), limit))
+    for method in (*recipe.methods, *recipe.finetune.overrides):
         get(method, recipe)  # a name that is no method's is said before any work
-    context = Context(recipe, RunFolder(out or Path("runs") / recipe.name), for_terminal(quiet))
+    _check_trackers(recipe)
+    folder = out or Path("runs") / (recipe.name if limit is None else f"{recipe.name}-limit-{limit}")
+    context = Context(recipe, RunFolder(folder), for_terminal(quiet))
     _ = context.tasks  # likewise a task's
     if recipe.backbone.threads:
         import torch
 
         torch.set_num_threads(recipe.backbone.threads)
     return context
+
+
+def _check_trackers(recipe: Recipe) -> None:
+    if not recipe.finetune.report_to:
+        return
+    from transformers.integrations import get_available_reporting_integrations
+
+    there = get_available_reporting_integrations()
+    for name in recipe.finetune.report_to:
+        if name not in there:
+            raise CirfError(f"finetune.report_to: no tracker {name!r} is installed (installed: {', '.join(there) or 'none'})")
+
+
+def absolute(recipe: Recipe) -> Recipe:
+    """The recipe with the paths that exist made absolute, so that a run can be looked at from any folder."""
+
+    def full(name: str | None) -> str | None:
+        return str(Path(name).resolve()) if name and Path(name).exists() else name
+
+    tasks = tuple(
+        entry.model_copy(update={"train_file": full(entry.train_file), "test_file": full(entry.test_file)}) for entry in recipe.problems.tasks
+    )
+    files = tuple(full(name) for name in recipe.rationales.files)
+    changes = {
+        "problems": recipe.problems.model_copy(update={"tasks": tasks, "data": full(recipe.problems.data)}),
+        "rationales": recipe.rationales.model_copy(update={"files": files}),
+        "results": recipe.results.model_copy(update={"file": full(recipe.results.file)}),
+        "codebook": recipe.codebook.model_copy(update={"reuse": full(recipe.codebook.reuse)}),
+        "backbone": recipe.backbone.model_copy(update={"model": full(recipe.backbone.model)}),
+        "embeddings": recipe.embeddings.model_copy(update={"model": full(recipe.embeddings.model)}),
+    }
+    return recipe.model_copy(update=changes)
 
 
 def with_data(recipe: Recipe, data: Path | None) -> Recipe:
@@ -45,14 +79,15 @@ def with_data(recipe: Recipe, data: Path | None) -> Recipe:
 
 
 def limited(recipe: Recipe, limit: int | None) -> Recipe:
-    """The recipe with at most ``limit`` training and test problems a task."""
+    """The recipe with at most ``limit`` training and test problems a task, and no more codes than that."""
     if limit is None:
         return recipe
     tasks = tuple(
         entry.model_copy(update={"train": min(entry.train or limit, limit), "test": min(entry.test or limit, limit)})
         for entry in recipe.problems.tasks
     )
-    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks})})
+    book = recipe.codebook.model_copy(update={"size": min(recipe.codebook.size, limit), "sizes": ()})
+    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks}), "codebook": book})
 
 
 def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
@@ -63,6 +98,8 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
     execute(context, until, say)
     if until is None and is_main():
         write_report(context.folder.root, as_json)
+    elif as_json and is_main():
+        status(context.folder.root, as_json)
 
 
 def write_report(folder: Path, as_json: bool) -> None:

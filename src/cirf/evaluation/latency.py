@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.errors import CirfError
@@ -15,6 +16,7 @@ from cirf.evaluation.statistics import mean, percentile
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
 from cirf.records import Problem
+from cirf.store import RowLog
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method
@@ -44,12 +46,14 @@ def measure(
     *,
     engine: str,
     device: str,
+    work: Path | None = None,
 ) -> dict[str, Any]:
     """Time a method at batch 1.
 
     ``section.latency_items`` problems a task (or all, if fewer) are drawn by ``seed``, the same for every method;
     ``section.latency_warmup`` problems of the first task run before and count nowhere. ``engine`` and ``device`` name
-    what generated. Returns ``{"engine", "device", "batch_size", "warmup", "overall": {...}, "tasks": {name: {...}},
+    what generated. With ``work`` each timed row is kept in ``work/scratch`` at once, and a killed measurement goes on
+    behind the last one. Returns ``{"engine", "device", "batch_size", "warmup", "overall": {...}, "tasks": {name: {...}},
     "rows": [...]}`` with ``n, mean_s, p50_s, p95_s, tokens, first_token_s`` (seconds; percentiles as in
     `statistics.percentile`; ``first_token_s`` null where unknown). Without items to time ``overall`` is ``{"n": 0}``.
     """
@@ -60,19 +64,24 @@ def measure(
         prompt = render_prompt(method.prompt(hide(problem), tasks[name]))
         return generate_one(prompt, method.cap(tasks[name], section))
 
-    rows: list[dict[str, Any]] = []
+    log = None if work is None else RowLog(work / "scratch" / "latency.jsonl")
+    rows = [] if log is None else log.rows()
+    known = {(row["task"], row["id"]) for row in rows}
+    missing = {name: [problem for problem in items if (name, problem.id) not in known] for name, items in drawn.items()}
     total = sum(len(items) for items in drawn.values())
-    with progress.task(f"{method.name}: latency", total, "problems") as advance:
-        for name, items in list(drawn.items())[:1]:
+    with progress.task(f"{method.name}: latency", total, "problems", len(rows)) as advance:
+        for name, items in list(drawn.items())[:1] if any(missing.values()) else ():
             for turn in range(section.latency_warmup):
                 ask(name, items[-1 - turn % len(items)])
-        for name, items in drawn.items():
+        for name, items in missing.items():
             for problem in items:
                 timed = ask(name, problem)
                 if timed.seconds <= 0:
                     raise CirfError(f"{method.name}, {name}, {problem.id}: the engine reports {timed.seconds} s for an answer")
                 times = {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
                 rows.append({"task": name, "id": problem.id, **times})
+                if log is not None:
+                    log.append(rows[-1])
                 advance(1)
     return {
         "engine": engine,

@@ -21,6 +21,7 @@ class CirfFull:
     summary = "functional tokens with the result of every step, then the answer (CIRF Full)"
     trained = True
     functional = True
+    caps: tuple[str, ...] = ("trace_cap",)
 
     def __init__(self, recipe: Recipe) -> None:
         """Take the token names from the recipe."""

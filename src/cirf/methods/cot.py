@@ -21,6 +21,7 @@ class Cot:
     summary = "the untrained backbone's own chain-of-thought"
     trained = False
     functional = False
+    caps: tuple[str, ...] = ("text_cap",)
 
     def __init__(self, recipe: Recipe) -> None:
         """Nothing is set."""

@@ -18,6 +18,7 @@ class Direct:
     summary = "the untrained backbone, asked for the answer alone"
     trained = False
     functional = False
+    caps: tuple[str, ...] = ()
 
     def __init__(self, recipe: Recipe) -> None:
         """Nothing is set."""

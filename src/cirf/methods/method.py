@@ -25,6 +25,8 @@ class Method(Protocol):
     summary: str
     trained: bool
     functional: bool
+    caps: tuple[str, ...]
+    """The keys of the recipe's `evaluate` that its cap reads."""
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The user turn. It may read the question and the options, never the answer or the rationale."""

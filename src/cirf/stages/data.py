@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
 from cirf.methods import get
-from cirf.records import Trace
+from cirf.recipe import Recipe
+from cirf.records import Problem, Trace
 from cirf.stages.context import Context
 from cirf.store import to_json, write_atomic, write_rows
 
@@ -47,7 +49,7 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     from cirf.rationales.segmentation import cut
 
     pieces = cut(context.rationales(), context.recipe.segments, [*context.train(), *context.validation()])
-    kept = _drawn(context, {steps.problem for steps in pieces.steps})
+    kept = drawn(context.recipe, context.train(), context.validation(), {steps.problem for steps in pieces.steps})
     write_rows(work / "segments.jsonl", [steps for steps in pieces.steps if steps.problem in kept])
     write_rows(work / "annotated.jsonl", [steps for steps in pieces.annotated if steps.problem in kept])
     write_rows(work / "dropped.jsonl", pieces.dropped)
@@ -55,16 +57,16 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     return {"rows": sum(steps.problem in kept for steps in pieces.steps)}
 
 
-def _drawn(context: Context, usable: set[str]) -> set[str]:
-    """The problems to use: all that are usable, or of a task that names a number of rows so many, drawn by the seed."""
-    section = context.recipe.problems
+def drawn(recipe: Recipe, training: Sequence[Problem], held_out: Sequence[Problem], usable: Collection[str]) -> set[str]:
+    """Ids of the problems to use: all that are usable, or of a task that names a number so many, drawn by the seed."""
+    section = recipe.problems
     kept: set[str] = set()
     for entry in section.tasks:
         name = entry.name or entry.task
-        for problems, share in ((context.train(), 1.0), (context.validation(), section.validation)):
+        for problems, share in ((training, 1.0), (held_out, section.validation)):
             ids = [problem.id for problem in problems if problem.task == name and problem.id in usable]
             count = len(ids) if entry.rows is None else min(len(ids), max(1, round(entry.rows * share)))
-            kept.update(random.Random(f"rows {context.recipe.seed} {name} {share}").sample(ids, count))
+            kept.update(random.Random(f"rows {recipe.seed} {name} {share}").sample(ids, count))
     return kept
 
 

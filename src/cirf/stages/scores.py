@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from cirf.methods import get
@@ -20,7 +21,7 @@ def evaluate(context: Context, name: str, work: Path) -> dict[str, Any]:
     model, tokenizer = load_for(context, name)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
-        seed = context.recipe.seed + run
+        seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)
         return decode.generate(model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size)
 
     def render(user_text: str) -> str:

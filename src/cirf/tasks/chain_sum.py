@@ -46,12 +46,13 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem | None:
     draw = Random(f"chain_sum/{seed}/{index}")
     first, *rest = expression.split()
     total = int(first)
+    add, subtract = draw.choice(ADD), draw.choice(SUBTRACT)  # a writer keeps to one wording
     steps: list[str] = []
     for sign, term in zip(rest[::2], map(int, rest[1::2]), strict=True):
         new = total + term if sign == "+" else total - term
         if new < 0 and not options["allow_negative"]:
             return None
-        phrase = draw.choice(ADD if sign == "+" else SUBTRACT).format(term=term, total=total, new=new)
+        phrase = (add if sign == "+" else subtract).format(term=term, total=total, new=new)
         steps.append(f"Step {len(steps) + 1}: {phrase}")
         total = new
     if str(total) != item["answer"]:

@@ -20,17 +20,14 @@ from cirf.tasks.generated import stream_seed
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Option, Task
 
+# Two writers' wordings of the two functions.
 MULTIPLY = (
     "{animals} with {legs} legs each: {count} x {legs} = {product}.",
-    "{animals} have {legs} legs each, so {count} x {legs} = {product}.",
     "Each {animal} has {legs} legs, which makes {count} x {legs} = {product}.",
-    "For {animals} count {legs} legs each, {count} x {legs} = {product}.",
 )
 ADD = (
     "Adding them to {total} gives {total} + {product} = {new} legs.",
-    "Together with the {total} so far: {total} + {product} = {new} legs.",
     "The total grows to {total} + {product} = {new} legs.",
-    "Now there are {total} + {product} = {new} legs in all.",
 )
 _PLURALS = {
     "butterfly": "butterflies",
@@ -64,7 +61,7 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
 
     item = _source(seed, (options["min_animals"], options["max_animals"], options["max_count"]))[index]
     draw = Random(f"leg_counting/{seed}/{index}")
-    multiply, add = draw.choice(MULTIPLY), draw.choice(ADD)  # a writer keeps to one wording
+    multiply, add = draw.choice(tuple(zip(MULTIPLY, ADD, strict=True)))  # one writer a rationale
     groups, steps, total = [], [], 0
     for number, (animal, count) in enumerate(item["metadata"]["animals"].items()):
         legs = ANIMALS[animal]

@@ -25,27 +25,18 @@ _LIST = (
 NAMES = tuple(_LIST.split())
 """Common first names; most are a single token."""
 
-# Wordings of the three functions; a rationale keeps to one of each, as a writer does.
+# Two writers' wordings of the three functions.
 START = (
     "The coin starts heads up.",
     "At the start the coin lies with heads facing up.",
-    "We begin with a coin that shows heads.",
-    "Before anyone acts, the coin is heads up.",
-    "Heads is up at first.",
 )
 FLIP = (
     "{name} flips the coin, so it turns from {old} to {new}.",
     "{name} turns the coin over, and now it shows {new}.",
-    "Because {name} flips it, the coin changes from {old} to {new}.",
-    "{name} flips the coin, which puts {new} on top instead of {old}.",
-    "A flip by {name} changes the coin's side, so {new} is up.",
 )
 KEEP = (
     "{name} does not flip the coin, so it stays {old} up.",
-    "{name} leaves the coin alone, so {old} is still up.",
-    "Because {name} does nothing, the coin keeps showing {old}.",
-    "There is no flip by {name}, and the coin remains {old} up.",
-    "{name} does not touch it, so nothing changes and it is {old}.",
+    "{name} leaves the coin alone, and it still shows {old}.",
 )
 
 
@@ -53,7 +44,7 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
     """Problem ``index`` of the stream: everyone flips with probability one half."""
     draw = Random(f"made_coin_flip/{seed}/{index}")
     people = draw.sample(NAMES, draw.randint(options["min_people"], options["max_people"]))
-    start, flip, keep = (draw.choice(wordings) for wordings in (START, FLIP, KEEP))
+    start, flip, keep = draw.choice(tuple(zip(START, FLIP, KEEP, strict=True)))  # one writer a rationale
     sentences, steps, state = ["A coin is heads up."], [start], "heads"
     for name in people:
         flips = draw.random() < 0.5

@@ -1,0 +1,80 @@
+"""The saved model is anyone's: without this package, plain ``generate`` gives the answers that the evaluation wrote down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from conftest import Workshop
+
+from cirf.store import read_rows
+
+SCRIPT = """
+import json, sys, warnings
+warnings.simplefilter("error")
+sys.modules["cirf"] = None  # an import of it would fail
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, cap = sys.argv[1], int(sys.argv[2])
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+for question in json.load(sys.stdin):
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    made = model.generate(**prompt, max_new_tokens=cap)[0, prompt["input_ids"].shape[1]:].tolist()
+    text = tokenizer.decode(made)
+    parsed = tokenizer.parse_response(made) if tokenizer.response_template else {}
+    print(json.dumps({"text": text, "tokens": len(made), "fields": parsed}))
+"""
+
+
+@pytest.fixture(scope="module")
+def learnt(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tiny model knows 24 questions well enough to end its answers and to answer not all alike."""
+    folder = tmp_path_factory.mktemp("learnt")
+    rows = tinyrun.sums(24, steps=2)
+    keys: dict[str, Any] = {
+        "train": tinyrun.write_jsonl(folder / "train.jsonl", rows),
+        "test": tinyrun.write_jsonl(folder / "test.jsonl", [row | {"question": f"{row['question']} Tell me."} for row in rows]),
+        "methods": ["cirf_full", "sft_cot"],
+        "problems__validation": 0.0,
+        "finetune__epochs": 60.0,
+        "finetune__learning_rate": 0.005,
+        "evaluate__text_cap": 60,
+        "evaluate__latency_items": 0,
+    }
+    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+@pytest.mark.parametrize(("method", "cap"), [("cirf_full", 24 + 32), ("sft_cot", 60)])
+def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_path: Path, method: str, cap: int) -> None:
+    rows = read_rows(learnt / "evaluation" / method / "sums.jsonl")
+    assert len(rows) == 24 and len({row["output"] for row in rows}) > 5 and sum(not row["truncated"] for row in rows) > 12
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", SCRIPT, str(learnt / "models" / method), str(cap)],
+        input=json.dumps([row["prompt"] for row in rows]),
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["text"].removesuffix("<|im_end|>") for row in said] == [row["output"] for row in rows]
+    assert [row["tokens"] for row in said] == [row["tokens"] for row in rows]
+    if method == "cirf_full":
+        whole = [(row, fields["fields"]) for row, fields in zip(rows, said, strict=True) if not row["truncated"]]
+        assert all(fields["content"] == row["answer"] and fields["thinking"] == row["trace"] for row, fields in whole)
+
+
+def test_the_folder_holds_nothing_that_needs_more_than_transformers(learnt: Path) -> None:
+    for method in ("cirf_full", "sft_cot"):
+        folder = learnt / "models" / method
+        config = json.loads((folder / "config.json").read_text())
+        assert config["architectures"] == ["LlamaForCausalLM"] and "auto_map" not in config
+        assert not list(folder.glob("*.bin")) and not list(folder.glob("*.pt")) and not list(folder.rglob("*.py"))
+        assert {path.suffix for path in folder.iterdir()} <= {".json", ".jsonl", ".jinja", ".safetensors", ".md"}
