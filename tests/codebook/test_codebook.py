@@ -128,20 +128,6 @@ def test_what_cannot_be_quantised_is_said(trained: Trained, small: recipe.Codebo
         noise.quantise(trained[3][:2])
 
 
-def test_samples_are_the_nearest_of_each_code_and_read_differently(trained: Trained) -> None:
-    book, codes, _, vectors = trained
-    distances = (book.project(vectors) - book.codes[torch.from_numpy(codes)]).square().sum(dim=1).numpy()
-    samples = book.label_samples(vectors, codes, 3)
-    assert len(samples) == 6
-    for code, chosen in enumerate(samples):
-        own = np.flatnonzero(codes == code)
-        assert len(chosen) == min(3, len(own)) and set(chosen) <= set(own.tolist())
-        assert sorted(distances[own])[: len(chosen)] == distances[chosen].tolist()
-    texts = [f"text {index % 2}" for index in range(120)]
-    for chosen in book.label_samples(vectors, codes, 3, texts):
-        assert len({texts[index] for index in chosen}) == len(chosen) <= 2
-
-
 def test_usage_of_even_and_of_one_sided_codes() -> None:
     assert usage(np.arange(8) % 4, 4)["perplexity"] == pytest.approx(4)
     one = usage(np.zeros(5, np.int64), 4)

@@ -26,10 +26,12 @@ TEST = {
 }
 
 
-def run(method="cot", items=5, warmup=2, seed=1, seconds=None, test=TEST):
+def run(method="cot", items=5, warmup=2, seed=1, seconds=None, test=TEST, work=None, stop=None):
     calls = []
 
     def one(prompt, cap):
+        if len(calls) == stop:
+            raise KeyboardInterrupt
         calls.append((prompt, cap))
         return Timed(7, seconds if seconds is not None else float(len(calls)), 0.25)
 
@@ -45,6 +47,7 @@ def run(method="cot", items=5, warmup=2, seed=1, seconds=None, test=TEST):
         SILENT,
         engine="an engine",
         device="a device",
+        work=work,
     )
     return made, calls
 
@@ -91,3 +94,12 @@ def test_a_clock_that_stands_still_is_refused():
 def test_unknown_first_tokens_stay_unknown():
     rows = [{"seconds": 1.0, "tokens": 2, "first_token_seconds": None}]
     assert summarise(rows)["first_token_s"] is None
+
+
+def test_a_killed_measurement_goes_on_behind_the_last_item(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(work=tmp_path, stop=6)  # two to warm up, four timed
+    made, calls = run(work=tmp_path)
+    assert len(calls) == 2 + 6
+    assert [row["id"] for row in made["rows"]] == [row["id"] for row in run()[0]["rows"]]
+    assert not run(work=tmp_path)[1]

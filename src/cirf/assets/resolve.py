@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.assets.catalogue import ASSETS, FORMAT, PREFIX, Asset, find
+from cirf.assets.hub import quiet
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.store import to_json
@@ -51,6 +52,7 @@ def resolve(model: str, progress: Progress = SILENT) -> Path | str:
         return folder if model.startswith("~") else model
     if not _HUB_ID.fullmatch(model):
         raise CirfError(f"{model or 'model'}: neither a folder that exists, nor a hub id such as Qwen/Qwen3-8B, nor {PREFIX}NAME")
+    quiet()  # whoever loads it says in one line that the hub did not answer
     return model
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,24 +130,6 @@ class Codebook:
         questions = None if question is None else question[None]
         found = represent(vectors, groups, self.representation, self.single_step, 0, questions, corpus_mean=self.corpus_mean)
         return self.encode(found.vectors)
-
-    def label_samples(
-        self, vectors: np.ndarray, codes: np.ndarray, count: int = 5, texts: Sequence[Hashable] | None = None
-    ) -> list[list[int]]:
-        """For each code the indices of up to ``count`` segments that carry it, the nearest to its centre first.
-
-        ``vectors`` z' [M x d_s] with their ``codes`` [M]. With ``texts`` [M], no two of a code's samples read alike.
-        """
-        distances = (self.project(vectors) - self.codes[torch.from_numpy(codes)]).square().sum(dim=1).numpy()
-        samples: list[list[int]] = [[] for _ in range(self.size)]
-        seen: set[tuple[int, Hashable]] = set()
-        for index in np.argsort(distances, kind="stable").tolist():
-            code = int(codes[index])
-            label = (code, index if texts is None else texts[index])
-            if len(samples[code]) < count and label not in seen:
-                seen.add(label)
-                samples[code].append(index)
-        return samples
 
     def save(self, folder: Path, report: Mapping[str, Any] | None = None) -> None:
         """Write the two files into ``folder``, each whole or not at all, with ``report`` in place of its own if given."""

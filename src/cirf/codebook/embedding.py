@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.progress import Progress
+from cirf.progress import SILENT, Progress
 from cirf.store import hash_json, write_atomic
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ CHUNK = 512
 class Embedder:
     """A sentence embedding model in memory; ``embedder(texts)`` gives float32 [n x d_s]."""
 
-    def __init__(self, section: recipe.Embeddings, folder: Path | str, device: str) -> None:
-        """Load the model in ``folder``; ``CirfError`` if it holds none that sentence-transformers can read.
+    def __init__(self, section: recipe.Embeddings, source: Path | str, device: str, progress: Progress = SILENT) -> None:
+        """Load the model of ``source``, a folder or else a hub id, of which ``section.revision`` is taken.
 
         Weights are float32 on a CPU and keep their own number format elsewhere (an 8B model need not fit twice).
+        ``CirfError`` if there is none that sentence-transformers can read.
         """
         self._section = section
-        self._model = _load(section, folder, device)
+        self._model = _load(section, _located(section, source, progress), device)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of texts, in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
@@ -54,13 +55,14 @@ class Embedder:
 
 
 def embed(
-    texts: Sequence[str], section: recipe.Embeddings, folder: Path | str, device: str, work: Path, progress: Progress
+    texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str, work: Path, progress: Progress
 ) -> np.ndarray:
     """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``.
 
-    ``folder`` holds the model that ``section.model`` names. ``work`` is a scratch folder of this call alone: finished
-    chunks lie in it, and the same call after a kill goes on from them with the same bytes as an unbroken run. The
-    model is not loaded when all is there. ``CirfError`` for a folder without a model, no texts, or vectors not finite.
+    ``source`` is where the model that ``section.model`` names is: a folder or a hub id. ``work`` is a scratch folder of
+    this call alone: finished chunks lie in it, and the same call after a kill goes on from them with the same bytes as an
+    unbroken run. The model is not loaded when all is there. ``CirfError`` for a source without a model, no texts, or
+    vectors not finite.
     """
     if not texts:
         raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
@@ -73,7 +75,7 @@ def embed(
     vectors = [_read(path, key) for path, key in zip(paths, keys, strict=True)]
     done = sum(len(chunk) for chunk, found in zip(chunks, vectors, strict=True) if found is not None)
     if done < len(distinct):
-        embedder = Embedder(section, folder, device)
+        embedder = Embedder(section, source, device, progress)
         with progress.task("embedding", total=len(distinct), unit="segments", done=done) as advance:
             for number, chunk in enumerate(chunks):
                 if vectors[number] is None:
@@ -85,9 +87,9 @@ def embed(
     return found
 
 
-def embed_once(texts: Sequence[str], section: recipe.Embeddings, folder: Path | str, device: str) -> np.ndarray:
+def embed_once(texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str) -> np.ndarray:
     """Embed a few texts with nothing kept: float32 [n x d_s]. ``CirfError`` as ``embed``."""
-    return Embedder(section, folder, device)(texts)
+    return Embedder(section, source, device)(texts)
 
 
 def _read(path: Path, key: str) -> np.ndarray | None:
@@ -102,8 +104,19 @@ def _read(path: Path, key: str) -> np.ndarray | None:
         return None
 
 
-def _load(section: recipe.Embeddings, folder: Path | str, device: str) -> SentenceTransformer:
-    folder = Path(folder)
+def _located(section: recipe.Embeddings, source: Path | str, progress: Progress) -> Path:
+    """The folder of a model: the source itself, or what the hub gives for the id that it is."""
+    if isinstance(source, Path) or Path(source).exists() or source[:1] in "./~":
+        return Path(source)
+    from cirf.assets.hub import snapshot
+
+    try:
+        return snapshot(source, section.revision, progress)
+    except CirfError as error:
+        raise CirfError(f"embeddings.model {error}") from None
+
+
+def _load(section: recipe.Embeddings, folder: Path, device: str) -> SentenceTransformer:
     if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
         raise CirfError(f"embeddings.model {section.model}: no sentence embedding model in {folder}; check the name or path")
     with _quiet():

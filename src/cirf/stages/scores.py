@@ -52,6 +52,7 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
 
     timings = measure(
         get(name, context.recipe), context.tasks, context.test(), generate_one, render, section, context.recipe.seed, context.progress,
+        work=work,
         engine=f"transformers {transformers.__version__}", device=f"{model.device}, {torch.get_num_threads()} threads",
     )
     write_atomic(work / "timings.json", to_json(timings))
