@@ -62,16 +62,16 @@ ROWS: dict[str, tuple[Callable[[list[Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_bad_row_is_named_with_file_line_and_field_by_run_and_check(workshop: Workshop, tmp_path: Path, name: str) -> None:
+def test_a_bad_row_is_named_with_file_line_and_field(workshop: Workshop, tmp_path: Path, name: str) -> None:
     change, says = ROWS[name]
     rows: list[Any] = list(tinyrun.sums(12))
     change(rows)
     train = tmp_path / "mine.jsonl"
     train.write_text(lines(rows))
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train)
-    for said in (cirf("run", recipe, "--out", tmp_path / "run"), cirf("check", train), cirf("check", recipe)):
-        assert f"{train}, line 3: " in said.error() and says in said.error()
-        assert said.out == ""
+    said = cirf("run", recipe, "--out", tmp_path / "run")
+    assert f"{train}, line 3: " in said.error() and says in said.error()
+    assert said.out == ""
     assert not tinyrun.stages(tmp_path / "run")
 
 
@@ -223,7 +223,7 @@ def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: Workshop, t
     before = tinyrun.stages(run)
     assert {"problems", "embeddings", "codebook-4"} <= set(before) and "models/cirf_full" not in before
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    again = tinyrun.command("run", recipe, "--out", run)
+    again = cirf("run", recipe, "--out", run)
     assert again.code == 0, again.err
     assert tinyrun.remade(before, tinyrun.stages(run)) == {"models/cirf_full", "evaluation/cirf_full"}
 
@@ -277,7 +277,7 @@ def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: Wo
         answer = one_document("ask", model, "Box 1 gets 2 and 3 coins. How many coins are in it?")
         assert {"answer", "steps", "output", "tokens", "seconds", "truncated"} <= set(answer)
     checked = one_document("check", workshop.train)
-    assert checked["total"]["usable"] == 32 and checked["total"]["share_segmentable"] == 1.0
+    assert checked["total"]["usable"] == 40 and checked["total"]["share_segmentable"] == 1.0
     assert one_document("check", workshop.recipe(tmp_path / "recipe.yaml"))["total"]["usable"] == 40
 
 

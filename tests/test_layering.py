@@ -12,7 +12,19 @@ import tinyrun
 
 SOURCE = Path(__file__).parents[1] / "src" / "cirf"
 FLOORS = (
-    ("errors", "progress", "records", "store", "distributed", "recipe", "recipe_keys", "recipe_text", "recipe_io", "yaml_text"),
+    (
+        "errors",
+        "progress",
+        "records",
+        "rows",
+        "store",
+        "distributed",
+        "recipe",
+        "recipe_keys",
+        "recipe_text",
+        "recipe_io",
+        "yaml_text",
+    ),
     ("assets", "tasks", "rationales", "codebook", "lm"),
     ("methods", "compression"),
     ("evaluation",),
@@ -82,6 +94,10 @@ def test_reading_recipes_tasks_and_methods_imports_nothing_heavy() -> None:
     code += "for name in cirf.recipe_io.shipped(): cirf.recipe_io.load(name)\n"
     code += "for name in cirf.tasks.names(): cirf.tasks.get(name)"
     assert heavy_after(code) == []
+
+
+def test_a_heavy_import_would_be_seen() -> None:
+    assert "numpy" in heavy_after("import cirf.codebook.embedding")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["recipes"], ["tasks"], ["methods"]], ids=" ".join)

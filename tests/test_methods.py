@@ -104,6 +104,8 @@ def test_prose_is_read_after_its_last_mark() -> None:
     trace, said = method.read("First 24.\n#### 24\nNo, wait.\n#### 72")
     assert trace == "First 24.\n#### 24\nNo, wait." and task.parse(said, problem) == "72"
     assert method.read("It is 72.") == ("It is 72.", "It is 72.")
+    for cut_off in ("It is 72.\n####", "It is 72.\n#### \n"):
+        assert task.parse(method.read(cut_off)[1], problem) == "72"
 
 
 @pytest.mark.parametrize("name", methods.names())

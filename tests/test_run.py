@@ -14,7 +14,8 @@ from conftest import Workshop
 
 from cirf.store import read_rows
 
-ALL = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"} | {
+TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"}
+ALL = TRAINING | {
     f"{stage}/{method}"
     for stage in ("models", "evaluation", "latency")
     for method in ("cirf_full", "direct_sft", "cot")
@@ -30,9 +31,6 @@ def of(method: str) -> set[str]:
 def asking(*stages: str) -> set[str]:
     """Those stages of every method."""
     return {f"{stage}/{method}" for stage in stages for method in ("cirf_full", "direct_sft", "cot")}
-
-
-TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"} | of("cirf_full") | of("direct_sft")
 
 
 @pytest.fixture
@@ -99,7 +97,8 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "vocabulary.alpha": ({"vocabulary__alpha": 0.5}, of("cirf_full")),
     "evaluate.latency_items": ({"evaluate__latency_items": 3}, asking("latency")),
     "evaluate.batch_size": ({"evaluate__batch_size": 8}, asking("evaluation")),
-    "evaluate.text_cap": ({"evaluate__text_cap": 9}, asking("evaluation", "latency")),
+    "evaluate.text_cap": ({"evaluate__text_cap": 9}, {"evaluation/cot", "latency/cot"}),
+    "evaluate.trace_cap": ({"evaluate__trace_cap": 25}, {"evaluation/cirf_full", "latency/cirf_full"}),
     "one method's rate": ({"finetune__overrides": {"direct_sft": {"learning_rate": 0.02}}}, of("direct_sft")),
     "finetune.save_every, notes": ({"finetune__save_every": 3, "notes": "new"}, set()),
     "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency/direct"}),
@@ -107,7 +106,10 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "segments.maximum, which drops no row": ({"segments__maximum": 31}, {"segments"}),
     "results.max_characters, which empties none": ({"results__max_characters": 39}, {"results"}),
     "test rows": ({"problems__test": 6}, {"problems"} | asking("evaluation", "latency")),
-    "kind of answers": ({"problems__answer": "text"}, {"problems", "rationales", "results"} | asking("evaluation", "latency")),
+    "kind of answers": (
+        {"problems__answer": "text"},
+        {"problems", "rationales", "segments", "results"} | asking("evaluation", "latency"),
+    ),
     "results.by": ({"results__by": "none"}, {"results"} | BOOK),
 }
 
@@ -129,7 +131,8 @@ def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], A
 def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: Workshop, tmp_path: Path) -> None:
     train = shutil.copy(workshop.train, tmp_path / "train.jsonl")
     test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train, test=test)
+    keys: dict[str, Any] = {"methods": ["cirf_full", "cot"], "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train, test=test, **keys)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run").code == 0
     first = tinyrun.artefacts(tmp_path / "run")
 
@@ -139,9 +142,9 @@ def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(works
     same_size = train.stat().st_size
     changed(train, train, lambda rows: rows[5].update(question=rows[5]["question"].replace("How many", "how many")))
     assert train.stat().st_size == same_size
-    assert rerun(tmp_path / "run", recipe) == TRAINING
+    assert rerun(tmp_path / "run", recipe) == TRAINING | {"models/cirf_full", "evaluation/cirf_full"}  # and not cot's
     changed(test, test, lambda rows: rows[0].update(question=f"{rows[0]['question']} Tell me."))
-    assert rerun(tmp_path / "run", recipe) == {"problems"} | asking("evaluation", "latency")
+    assert rerun(tmp_path / "run", recipe) == {"problems", "evaluation/cirf_full", "evaluation/cot"}
 
     shutil.copy(workshop.train, train)
     shutil.copy(workshop.test, test)

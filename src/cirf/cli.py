@@ -82,7 +82,7 @@ def status(folder: RunPath, as_json: Json = False) -> None:
 
 @app.command()
 def check(
-    source: Annotated[str, typer.Argument(help="A JSONL file of your own, or a recipe.")],
+    source: Annotated[str, typer.Argument(help="A JSONL file of your own, a folder of mirrored data sets, or a recipe.")],
     sets: Sets = None,
     data: Data = None,
     as_json: Json = False,
@@ -118,12 +118,13 @@ def ask(
 def codes(
     folder: RunPath,
     text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
+    question: Annotated[str | None, typer.Option("--question", help="Its question, for question-centred codes.")] = None,
     as_json: Json = False,
 ) -> None:
     """List a run's functional tokens, or write a new rationale in them."""
     from cirf.commands.asking import codes as show
 
-    show(folder, text, as_json)
+    show(folder, text, question, as_json)
 
 
 @app.command()

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.rows import read_rows as read_rows
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
@@ -103,43 +104,6 @@ def write_rows(path: Path, rows: Any) -> None:
     """Write records or mappings as JSONL, whole or not at all."""
     lines = [row.to_json() if hasattr(row, "to_json") else json.dumps(row, ensure_ascii=False) for row in rows]
     write_atomic(path, "".join(line + "\n" for line in lines))
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; ``CirfError`` names the first line that is not one, or says why there is no reading it.
-
-    Blank lines, a byte order mark and Windows line ends are let pass.
-    """
-    rows = []
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    rows.append(_row(line, f"{path}, line {number}"))
-    except FileNotFoundError:
-        raise CirfError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
-    except OSError as error:
-        raise CirfError(f"{path}: cannot be read ({error.strerror}); name a JSONL file that this user may read") from None
-    return rows
-
-
-def _row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-        if "\\u" in line:  # half of a surrogate pair can be read but never be written
-            json.dumps(row, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise CirfError(f"{where}: not valid JSON ({error.msg}); mend or remove the line") from None
-    except UnicodeEncodeError:
-        raise CirfError(f"{where}: an escape such as \\ud800 that is no character; mend or remove the line") from None
-    except (ValueError, RecursionError) as error:
-        why = "it is nested too deep" if isinstance(error, RecursionError) else "a number of thousands of digits"
-        raise CirfError(f"{where}: cannot be read ({why}); mend or remove the line") from None
-    if not isinstance(row, dict):
-        raise CirfError(f"{where}: expected a JSON object, found {type(row).__name__}")
-    return row
 
 
 @dataclass(frozen=True)

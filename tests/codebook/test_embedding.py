@@ -104,3 +104,50 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CirfError, match="tiny: cannot load a model from"):
         embed(["add"], SECTION, tmp_path, "cpu", tmp_path / "work", SILENT)
+
+
+@pytest.fixture
+def hub(embedding_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the hub, out of whose reach we are: ``some/model`` at ``main`` and, another model, at the tag ``v1``."""
+    from huggingface_hub import constants
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    repo = tmp_path / "hub" / "models--some--model"
+    for revision, commit, mode in (("main", "a" * 40, "mean"), ("v1", "b" * 40, "cls")):
+        words = Transformer(str(embedding_model))
+        modules = [words, Pooling(words.get_embedding_dimension(), mode)]
+        SentenceTransformer(modules=modules, device="cpu").save(str(repo / "snapshots" / commit), create_model_card=False)
+        (repo / "refs").mkdir(exist_ok=True)
+        (repo / "refs" / revision).write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return repo
+
+
+def test_a_hub_id_is_loaded_at_its_revision(hub: Path, embedding_model: Path, tmp_path: Path) -> None:
+    texts = ["add apples", "divide coins each"]
+    found = {
+        revision: embed(
+            texts, recipe.Embeddings(model="some/model", revision=revision), "some/model", "cpu", tmp_path / "w", SILENT
+        )
+        for revision in (None, "v1")
+    }
+    assert found[None].shape == (2, 16)
+    np.testing.assert_allclose(found[None], embed_once(texts, SECTION, embedding_model, "cpu"), atol=1e-5)
+    assert np.abs(found["v1"] - found[None]).max() > 0.01, "the revision is another model"
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "said"),
+    [("some/other", None, "embeddings.model some/other: "), ("some/model", "v2", "embeddings.model some/model at v2: ")],
+)
+def test_a_hub_id_that_cannot_be_had_is_one_line(
+    hub: Path, model: str, revision: str | None, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CirfError) as caught:
+        Embedder(recipe.Embeddings(model=model, revision=revision), model, "cpu")
+    message = str(caught.value)
+    assert message.startswith(said) and "\n" not in message
+    assert "does not give it" in message and "name a folder" in message
+    assert capfd.readouterr() == ("", "")

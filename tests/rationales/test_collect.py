@@ -7,9 +7,10 @@ import pytest
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.collect import collect, gather
-from cirf.rationales.conclusions import stated_answer
+from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.rationales.files import question_key
 from cirf.records import Problem
+from cirf.rows import RowError
 
 
 def section(*files: str, **keys) -> recipe.Rationales:
@@ -46,7 +47,7 @@ def test_rows_find_their_problem_by_question_or_id(problems, tasks, write) -> No
     }
     counts = found.report["files"][path]
     assert (counts["rows"], counts["matched"], counts["unmatched"]) == (6, 4, 2)
-    assert counts["first_unmatched"] == [f"{path}, row 1", f"{path}, row 6"]
+    assert counts["first_unmatched"] == [f"{path}, line 1", f"{path}, line 6"]
 
 
 def test_question_key_keeps_numbers_apart() -> None:
@@ -82,7 +83,7 @@ def test_other_answers_are_dropped_or_kept(problems, tasks, write) -> None:
     path = write("r.jsonl", rows)
     dropped = collect(problems, section(path), None, tasks)
     assert {row.problem: (row.source, row.agrees) for row in dropped.rationales} == {
-        "sums/train/a": ("dataset", None),  # the second best takes the place of the dropped one
+        "sums/train/a": ("dataset", True),  # the second best takes the place of the dropped one
         "sums/train/b": ("r", True),
         "picks/train/d": ("r", True),
     }
@@ -112,6 +113,34 @@ def test_other_answers_are_dropped_or_kept(problems, tasks, write) -> None:
 )
 def test_stated_numbers(text: str, stated: str | None, problems, tasks) -> None:
     assert stated_answer(text, problems[0], tasks["sums"]) == stated
+
+
+@pytest.mark.parametrize(
+    ("text", "agrees"),
+    [
+        ("Step 1: 80 + 6 = 86 minutes.", True),
+        ("She counts. So the result is 86 minutes.", True),
+        ("The correct answer would be 86.", True),
+        ("Then 80 + 6 = 86 billion miles.", True),  # the question may ask for billions
+        ("80 + 6 = 87 minutes", None),  # another number, but perhaps not the last word
+        ("So it takes 80 + 6 = 87 minutes.", False),
+        ("Step 1: add\nStep 2: Therefore, the total is 87 minutes.", False),
+        ("The correct answer would be 87.", False),
+        ("So 80 + 6 = 86. So that is 86 + 1 = 87 with the driver.", None),  # the right number stands in the text
+        ("So it is more than 80.", None),
+        ("So it takes 86.4 minutes.", None),  # rounded
+        ("So it takes 17 200/2 = 8 600 seconds.", None),  # thousands set apart by spaces
+        ("So it takes 5160 seconds.", None),  # in another unit
+        ("So 2 * 3 = 6 cats and 3 * 4 = 12 dogs.", None),  # the last addition is not said
+        ("So they add up.", None),
+        ("87 minutes.", None),
+    ],
+)
+def test_numbers_without_an_anchor(text: str, agrees: bool | None, tasks) -> None:
+    problem = Problem("sums/train/m", "sums", "How many minutes?", "86", rationale=text)
+    assert closes_with(text, problem, tasks["sums"]) is agrees
+    found = gather([problem], section(), None, tasks)
+    assert [row.agrees for row in found.rationales] == ([] if agrees is False else [agrees])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +178,7 @@ def test_duplicates_are_reported(problems, tasks, write) -> None:
     )
     found = collect(problems, section(path, source="files", per_problem=5), None, tasks)
     assert len(found.rationales) == 2
-    assert found.report["files"][path]["first_duplicates"] == [f"{path}, row 3"]
+    assert found.report["files"][path]["first_duplicates"] == [f"{path}, line 3"]
     assert ("sums/train/a", "duplicate") in [(row.problem, row.reason) for row in found.dropped]
 
 
@@ -157,12 +186,12 @@ def test_duplicates_are_reported(problems, tasks, write) -> None:
     ("rows", "message"),
     [
         (['{"question": "x", '], r"line 1: not valid JSON"),
-        ([{"question": "x"}], r"row 1: no field `rationale`"),
-        ([{"question": "x", "rationale": " "}], r"row 1: `rationale` is empty"),
-        ([{"question": "x", "rationale": 3}], r"row 1: `rationale` is a number, expected a text"),
-        ([{"rationale": "t"}], r"row 1: neither `question` nor `id`"),
-        ([{"question": ["x"], "rationale": "t"}], r"row 1: `question` is a list"),
-        ([{"id": "a", "question": q, "rationale": "t"} for q in "xy"], r"row 2: duplicate id a, .* on row 1"),
+        ([{"question": "x"}], r"line 1: no field `rationale`"),
+        ([{"question": "x", "rationale": " "}], r"line 1: `rationale` is empty"),
+        ([{"question": "x", "rationale": 3}], r"line 1: `rationale` is a number, expected a text"),
+        ([{"rationale": "t"}], r"line 1: neither `question` nor `id`"),
+        ([{"question": ["x"], "rationale": "t"}], r"line 1: `question` is a list"),
+        ([{"id": "a", "question": q, "rationale": "t"} for q in "xy"], r"line 2: duplicate id a, .* on line 1"),
         ([], r"the file is empty"),
     ],
 )  # fmt: skip
@@ -170,6 +199,16 @@ def test_malformed_files_are_named(rows, message: str, problems, tasks, write) -
     path = write("bad.jsonl", rows)
     with pytest.raises(CirfError, match=rf"bad\.jsonl.*{message}"):
         collect(problems, section(path), None, tasks)
+
+
+def test_malformed_rows_are_gathered_where_a_list_is_given_with_their_true_lines(problems, tasks, write) -> None:
+    path = write("r.jsonl", ["", '{"id": ', {"id": "a"}, {"id": "b", "rationale": "so 7.5"}, {"rationale": "t"}])
+    refused: list[RowError] = []
+    found = gather(problems, section(path, source="files"), None, tasks, refused)
+    assert [row.problem for row in found.rationales] == ["sums/train/b"]
+    assert [error.where for error in refused] == [f"{path}, line {line}" for line in (2, 3, 5)]
+    with pytest.raises(CirfError, match="the file is empty"):
+        gather(problems, section(write("e.jsonl", [])), None, tasks, refused)
 
 
 def test_nothing_found_is_one_clear_sentence(problems, tasks, write) -> None:

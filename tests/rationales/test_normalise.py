@@ -24,6 +24,9 @@ texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_si
     [
         ("### Step 2: **Add** them", "Step 2: Add them"),
         ("**Step 2:** add", "Step 2: add"),
+        ("### Step 1 – a", "Step 1 – a"),
+        ("### 2. Add them", "2. Add them"),
+        ("### Step by step", "Step by step:"),
         ("### Conclusion\nDone", "Conclusion:\nDone"),
         ("- 2 adults\n* **5** children", "2 adults\n5 children"),
         ("\\[\n\\text{Total} = 2 + 5 = 7\n\\]", "Total = 2 + 5 = 7"),

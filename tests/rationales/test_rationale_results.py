@@ -40,21 +40,28 @@ def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"problem": "sums/train/a", "results": ["7"]}], r"row 1: 1 results for the 2 steps of problem sums/train/a, sample 0"),
+        ([{"problem": "sums/train/a", "results": ["7"]}], r"line 1: 1 results for the 2 steps of problem sums/train/a, sample 0"),
         (
             [{"problem": "sums/train/a", "results": ["", "7"]}],
             r"no row for problem sums/train/b, sample 1; add one with 1 results",
         ),
-        ([{"results": ["", "7"]}], r"row 1: `problem` must be"),
-        ([{"problem": "x", "sample": "0", "results": []}], r"row 1: `sample` must be"),
-        ([{"problem": "x", "results": [1]}], r"row 1: `results` must be a list of texts"),
-        ([{"problem": "x", "results": []}, {"problem": "x", "results": []}], r"row 2: problem x, sample 0 stands twice"),
+        ([{"results": ["", "7"]}], r"line 1: `problem` must be"),
+        ([{"problem": "x", "sample": "0", "results": []}], r"line 1: `sample` must be"),
+        ([{"problem": "x", "results": [1]}], r"line 1: `results` must be a list of texts"),
+        ([{"problem": "x", "results": []}, {"problem": "x", "results": []}], r"line 2: problem x, sample 0 stands twice"),
     ],
 )
 def test_files_that_do_not_fit(rows, message: str, problems, tasks, write) -> None:
     section = recipe.Results(by="file", file=write("results.jsonl", rows))
     with pytest.raises(CirfError, match=rf"results\.jsonl.*{message}"):
         write_results(STEPS, problems, tasks, section)
+
+
+@pytest.mark.parametrize(("maximum", "result"), [(40, ""), (60, "x" * 50)])
+def test_the_longest_result_is_the_recipes_for_rules_too(maximum: int, result: str, problems) -> None:
+    wordy = Task(name="n", title="", summary="", answer="text", rule=lambda segment, problem, previous: "x" * 50)
+    section = recipe.Results(max_characters=maximum)
+    assert write_results(STEPS[1:], problems, {"sums": wordy}, section) == [(result,)]
 
 
 def test_missing_file_and_foreign_steps(problems, tasks) -> None:

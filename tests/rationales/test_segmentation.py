@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.normalise import normalise
-from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut, cut_all, segment, spread
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, clean_segments, cut, cut_all, segment, spread
 from cirf.rationales.sentences import sentences
 from cirf.records import Problem, Rationale
 
@@ -34,6 +34,16 @@ def test_ordinal_forms(text: str) -> None:
     found = segment(text, "ordinal")
     assert [part.rstrip(".").casefold() for part in found.segments] == ["add them", "halve it"]
     assert found.rule == "ordinal"
+
+
+def test_numbers_left_out_of_a_list_are_let_pass() -> None:
+    assert segment("1. Add them.\n3. Halve it.\n5. Round it.", "auto").segments == ("Add them.", "Halve it.", "Round it.")
+    assert segment("1. Add.\n2. Halve.\n4. Round.\n5. Say.", "auto").segments == ("Add.", "Halve.", "Round.", "Say.")
+    assert segment("### Step 1 – a\n### Step 2 – b", "auto").segments == ("a", "b")
+    assert segment("2. Add.\n4. Halve.", "auto").rule == "line"
+    assert (
+        segment("1. Wages:\n5. is what she gets\n2. Hours:\n3. is the rest", "auto").segments[0] == "Wages:\n5. is what she gets"
+    )
 
 
 def test_inline_marks_need_a_boundary() -> None:
@@ -212,6 +222,13 @@ def test_cut_counts_and_keeps_both_forms() -> None:
     assert (report["rows"], report["kept"], report["dropped"], report["share_dropped"]) == (5, 1, 4, 0.8)
     assert report["paper_share_dropped"] == PAPER_SHARE_DROPPED == 0.008
     assert report["rules"] == {"ordinal": 1}
+
+
+def test_one_rationale_is_cleaned_as_all_are() -> None:
+    text = "**Step 1:** 3+4 = <<3+4=7>>7\nStep 2: <<7=7>>\nStep 3: \\( 7 \\times 2 = 14 \\)"
+    alone = clean_segments(text, "auto")
+    assert alone == ("ordinal", [("3+4 = 7", "3+4 = <<3+4=7>>7"), ("7 * 2 = 14", "7 * 2 = 14")])
+    assert cut([rationale("a", text)], recipe.Segments(), []).steps[0].segments == tuple(plain for plain, _ in alone[1])
 
 
 def test_cut_uses_the_choices_of_each_problem() -> None:

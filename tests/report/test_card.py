@@ -68,6 +68,44 @@ def test_an_override_of_the_method_is_what_counts(data):
     assert "0.0003 (cosine)" in model_card("direct_sft", recipe) and "0.001 (cosine)" in model_card("cirf_full", recipe)
 
 
+def test_the_settings_are_those_of_the_training_and_not_of_a_recipe_changed_since(data):
+    changed = copy.deepcopy(data)
+    changed["training"]["cirf_full"]["settings"] = {
+        "finetune": {"learning_rate": 2e-4, "batch_size": 5, "accumulation": 3},
+        "override": {"epochs": 7.0, "learning_rate": None},
+        "seed": 41,
+        "backbone": {"model": "Qwen/Qwen3-8B"},
+        "vocabulary": {"delimiters": "think"},
+    }
+    changed["codebook"] |= {"settings": {"size": 24, "representation": "raw"}, "embedder": {"model": "a/b", "revision": None}}
+    changed["recipe"]["finetune"]["overrides"] = {"cirf_full": {"epochs": 99.0}}
+    changed["recipe"]["codebook"]["size"] = 512
+    front, body = parts(card_from_report("cirf_full", changed, FUNCTIONS))
+    assert "| Peak learning rate | 0.0002 (cosine) |" in body and "| Rows an update | 15 |" in body and "| Epochs | 7" in body
+    assert "| Seed | 41 |" in body and "| Codebook | 24 codes from raw embeddings of a/b |" in body
+    assert front["base_model"] == "Qwen/Qwen3-8B" and "license" not in front
+    _, other = parts(card_from_report("sft_cot", changed))
+    assert "| Peak learning rate | 0.001 (cosine) |" in other and "| Seed | 41 |" not in other
+
+
+def test_the_cap_of_the_example_is_that_of_the_trace_and_the_longest_answer(data, monkeypatch):
+    from dataclasses import replace
+
+    from cirf.tasks import svamp
+
+    recipe = copy.deepcopy(data["recipe"])
+    recipe["evaluate"] |= {"trace_cap": 100, "text_cap": 300}
+    monkeypatch.setattr(svamp, "TASK", replace(svamp.TASK, cap=50))
+    assert "max_new_tokens=150)" in model_card("cirf_full", recipe, functions=FUNCTIONS)
+    assert "max_new_tokens=300)" in model_card("sft_cot", recipe)
+
+
+def test_a_card_says_which_libraries_read_the_model(data):
+    for name, functions in (("cirf_full", FUNCTIONS), ("sft_cot", None)):
+        assert "transformers 5 or later" in card_from_report(name, data, functions)
+    assert "vLLM 0.32 or later" in card_from_report("cirf_full", data, FUNCTIONS)
+
+
 def test_cells_stay_in_their_table():
     assert cell("a | b\nc `d`") == r"a \| b c \`d\`"
     assert len(cell("x" * 500)) == 110 and cell("x" * 500).endswith("…")

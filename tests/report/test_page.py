@@ -1,5 +1,7 @@
 import copy
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -158,3 +160,15 @@ def test_neighbouring_codes_have_distant_hues():
 def test_answers_are_shown_by_what_they_are():
     assert kind({"output": "<cirf><cirf_001>3</cirf>3", "codes": [[1, "3"]]}) == "codes"
     assert kind({"output": "first\nsecond"}) == "prose" and kind({"output": "72\n"}) == "short"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="measures in chromium")
+def test_no_column_is_cut_off_on_a_laptop(html, tmp_path):
+    measure = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth).join()"
+    page = tmp_path / "page.html"
+    page.write_text(html.replace("</body>", f"<script>document.title = 'over ' + {measure}</script></body>"))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1100,900"]
+    said = subprocess.run(["chromium", *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=300).stdout
+    over = re.search(r"<title>over ([\d,]+)</title>", said)
+    assert over and set(over[1].split(",")) == {"0"}

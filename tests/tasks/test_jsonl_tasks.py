@@ -10,6 +10,7 @@ import pytest
 
 from cirf.errors import CirfError
 from cirf.recipe import TaskEntry
+from cirf.rows import RowError, by_reason
 from cirf.tasks.jsonl import build_task, read_problems, read_test, read_train
 
 
@@ -138,3 +139,29 @@ def test_missing_file_and_missing_key(tmp_path: Path) -> None:
         build_task(entry(tmp_path / "nowhere.jsonl"), None)
     with pytest.raises(CirfError, match="needs train_file"):
         build_task(TaskEntry.model_validate({"task": "jsonl"}), None)
+
+
+def test_a_byte_order_mark_before_a_blank_line_is_let_pass(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(("\ufeff\n" + json.dumps(SUM) + "\n\n" + json.dumps({"question": "q"}) + "\n").encode())
+    with pytest.raises(CirfError, match="line 4: the field answer is missing"):
+        build_task(entry(path), None)
+    refused: list[RowError] = []
+    assert [problem.answer for problem in read_problems(path, "number", refused)] == ["7"]
+    assert [error.where for error in refused] == [f"{path}, line 4"]
+
+
+def test_rows_that_cannot_be_used_are_gathered_where_a_list_is_given(tmp_path: Path) -> None:
+    rows = [SUM, "{", {**SUM, "id": "1", "answer": "x"}, {**SUM, "rationale": ""}, {**SUM, "id": "a"}, {**SUM, "id": "a"}, "{"]
+    path = write(tmp_path / "mine.jsonl", *rows)
+    refused: list[RowError] = []
+    assert len(read_problems(path, "number", refused)) == 2
+    assert by_reason(refused) == {
+        "not valid JSON": {"rows": 2, "first": [f"{path}, line 2", f"{path}, line 7"]},
+        "answer is not a number": {"rows": 1, "first": [f"{path}, line 3"]},
+        "its id stands in an earlier row already": {"rows": 1, "first": [f"{path}, line 6"]},
+        "rationale is empty": {"rows": 1, "first": [f"{path}, line 4"]},
+    }
+    assert build_task(entry(path, answer="number"), None).answer == "number"
+    with pytest.raises(CirfError, match=r"no usable row \(2: not valid JSON; the first is that of line 1\)"):
+        read_problems(write(tmp_path / "bad.jsonl", "{", "{"), "number", [])

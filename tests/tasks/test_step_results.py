@@ -116,6 +116,24 @@ def test_yes_no_and_text_take_what_is_said_outright() -> None:
     assert concluded("Paris lies in France.", Problem(id="p", task="t", question="?", answer="Paris"), ()) == ""
 
 
+@pytest.mark.parametrize(
+    ("segment", "result"),
+    [
+        ("So yes.", "yes"),
+        ("Therefore, it is not prime: no.", "no"),
+        ("Thus the statement is true.", "yes"),
+        ("17 is odd. Hence no.", "no"),
+        ("No, 9 is divisible by 3.", "no"),
+        ("3. So it is false.", "no"),
+        ("Is it yes or no?", ""),
+        ("So there are no apples left over.", ""),
+        ("9 / 3 = 3, with no remainder.", "3"),
+    ],
+)
+def test_yes_and_no_without_an_anchor(segment: str, result: str) -> None:
+    assert concluded(segment, Problem(id="p", task="t", question="?", answer="no"), ()) == result
+
+
 def test_annotations_go() -> None:
     assert strip_annotations("48/2 = <<48/2=24>>24 clips, $<<2*3=6>>6") == "48/2 = 24 clips, $6"
 
@@ -123,11 +141,10 @@ def test_annotations_go() -> None:
 @given(
     st.text(max_size=200), st.lists(st.text(max_size=8), max_size=3), st.sampled_from(["gsm8k", "coin_flip", "commonsense_qa"])
 )
-def test_a_result_is_short_one_line_and_never_the_step(segment: str, previous: list[str], name: str) -> None:
+def test_a_result_is_one_line_and_never_the_step(segment: str, previous: list[str], name: str) -> None:
     task = get(name)
     problem = {"gsm8k": SUM, "coin_flip": COIN, "commonsense_qa": PICK}[name]
     result = task.result(segment, problem, tuple(previous))
-    assert len(result) <= 40
     assert "\n" not in result
     assert result == result.strip()
     assert not result or result != segment.strip()

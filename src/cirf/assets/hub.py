@@ -20,7 +20,7 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
     what the cache holds is taken then. Raises ``CirfError`` if neither gives the model.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     shown = not are_progress_bars_disabled()
     quiet()

@@ -11,36 +11,50 @@ from cirf.commands.running import open_run
 from cirf.errors import CirfError
 from cirf.recipe import Backbone, Evaluate
 
+_MODEL = Path("models") / "cirf_full"
+_LONGEST_ANSWER = 64  # tokens, on top of the cap of a trace
+
 
 def find_model(path: Path) -> Path:
     """A checkpoint's folder: the path itself, or the CIRF model of a run's folder."""
-    for folder in (path, path / "models" / "cirf_full"):
+    for folder in (path, path / _MODEL):
         if (folder / "config.json").is_file():
             return folder
-    raise CirfError(f"{path}: neither a model's folder (config.json) nor a run with a finished models/cirf_full")
+    raise CirfError(f"{path}: neither a model's folder (config.json) nor a run with a finished {_MODEL}")
 
 
 def functions_of(folder: Path) -> dict[str, Any]:
-    """What the model's functional tokens stand for; empty where the model has none."""
+    """What the model's functional tokens stand for; empty where the model has none. ``CirfError`` for a damaged file."""
     path = folder / "functions.json"
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return loaded
+    if not path.is_file():
+        return {}
+    try:
+        loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if loaded.keys() >= {"size", "delimiters", "codes"}:
+            return loaded
+    except (ValueError, AttributeError):
+        pass
+    raise CirfError(f"{path}: damaged; train the model again, or remove the file to ask without labels")
 
 
 def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> None:
-    """Answer one question and print the trace, each token with its label, the answer and the time."""
+    """Answer one question and print the trace, each token with its label, the answer and the time.
+
+    A run's folder is asked by its recipe's number format, device and caps, a bare model by the defaults.
+    """
     from cirf.lm import backbone, decode
     from cirf.lm.vocabulary import parse_trace, read_trace, token_names
     from cirf.tasks.task import with_options
 
     folder = find_model(path)
     functions = functions_of(folder)
-    section = Backbone(model=str(folder))
+    recipe = open_run(path) if (path / "recipe.yaml").is_file() else None
+    section, limits, seed = (recipe.backbone, recipe.evaluate, recipe.seed) if recipe else (Backbone(), Evaluate(), 0)
     tokenizer = backbone.load_tokenizer(folder, section)
     model = backbone.load_model(folder, section, training=None)
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
-    limits = Evaluate()
-    output = decode.generate_one(model, tokenizer, prompt, limits.text_cap if not functions else limits.trace_cap + 64, 0.0, 1.0, 0)
+    cap = limits.trace_cap + _LONGEST_ANSWER if functions else limits.text_cap
+    output = decode.generate_one(model, tokenizer, prompt, cap, limits.temperature, limits.top_p, seed)
     steps: list[dict[str, Any]] = []
     answer = output.text.strip()
     if functions:
@@ -48,7 +62,7 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
         trace, answer = read_trace(output.text, names)
         for code, result in parse_trace(trace):
             label = functions["codes"].get(str(code), {}).get("label", "") if code is not None else ""
-            steps.append({"token": None if code is None else names.codes[code], "label": label, "result": result})
+            steps.append({"token": None if code is None else f"<cirf_{code:03d}>", "label": label, "result": result})
     if as_json:
         timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
         print(json.dumps({"answer": answer, "steps": steps, "output": output.text} | timed, indent=2, ensure_ascii=False))
@@ -59,14 +73,16 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
 
 
-def codes(folder: Path, text: str | None, as_json: bool) -> None:
+def codes(folder: Path, text: str | None, question: str | None, as_json: bool) -> None:
     """List the functional tokens of a run, or write a rationale in them."""
     if text is not None:
-        _encode(folder, text, as_json)
+        _encode(folder, text, question, as_json)
         return
-    functions = functions_of(find_model(folder))
+    if question is not None:
+        raise CirfError("--question: it goes with a rationale to encode; give the rationale too")
+    functions = _known_functions(folder)
     if not functions:
-        raise CirfError(f"{folder}: this model has no functional tokens")
+        raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
     rows = [{"code": int(code)} | value for code, value in functions["codes"].items()]
     rows.sort(key=lambda row: -row["count"])
     if as_json:
@@ -76,26 +92,45 @@ def codes(folder: Path, text: str | None, as_json: bool) -> None:
         print(f"<cirf_{row['code']:03d}> {row['count']:>7,}  {row['label']:28} {row['examples'][0][:90]}")
 
 
-def _encode(folder: Path, text: str, as_json: bool) -> None:
+def _known_functions(folder: Path) -> dict[str, Any]:
+    """What the tokens stand for, by the model, or before there is one by the run's traces; empty if by neither."""
+    for place in (folder, folder / _MODEL):
+        if (place / "config.json").is_file():
+            return functions_of(place)
+    if not (folder / "traces" / "traces.jsonl").is_file():
+        return {}
+    from cirf.stages.context import Context
+    from cirf.stages.models import functions_of as by_traces
+    from cirf.store import RunFolder
+
+    context = Context(open_run(folder), RunFolder(folder))
+    return by_traces(context, context.examples(functional=True)[0])
+
+
+def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> None:
     from cirf.assets import resolve
     from cirf.codebook.codebook import Codebook
     from cirf.codebook.embedding import embed_once
     from cirf.lm.backbone import pick_device
     from cirf.progress import SILENT
-    from cirf.rationales.segmentation import segment
-    from cirf.tasks.steps import strip_annotations
+    from cirf.rationales.segmentation import clean_segments
 
     recipe = open_run(folder)
     where = folder / f"codebook-{recipe.codebook.size}"
     if not where.is_dir():
         raise CirfError(f"{where}: the codebook is not there yet; run `cirf run` first")
     book = Codebook.load(where)
-    segments = [strip_annotations(piece) for piece in segment(text, recipe.segments.by).segments]
+    segments = [plain for plain, _ in clean_segments(text, recipe.segments.by)[1]]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
+    centred = book.representation == "question_centered"
+    if centred and question is None:
+        raise CirfError(f"{where}: its steps are centred on their question; give it with --question")
     model = resolve(recipe.embeddings.model, SILENT)
-    found = book.quantise(embed_once(segments, recipe.embeddings, model, pick_device(recipe.backbone.device)))
-    labels = functions_of(folder / "models" / "cirf_full").get("codes", {})
+    texts = [*segments, question] if centred and question is not None else segments
+    vectors = embed_once(texts, recipe.embeddings, model, pick_device(recipe.backbone.device))
+    found = book.quantise(vectors[: len(segments)], vectors[-1] if centred else None)
+    labels = _known_functions(folder).get("codes", {})
     rows = [
         {"code": int(code), "label": labels.get(str(int(code)), {}).get("label", ""), "segment": piece}
         for code, piece in zip(found, segments, strict=True)

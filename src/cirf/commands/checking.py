@@ -9,48 +9,99 @@ from pathlib import Path
 from typing import Any
 
 from cirf.commands.running import with_data
+from cirf.errors import CirfError
 from cirf.recipe import Recipe
-from cirf.recipe_io import load
+from cirf.recipe_io import load, parse
+from cirf.rows import RowError, by_reason
+
+_MOSTLY_EMPTY = 0.8
 
 
 def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool) -> None:
-    """Go through a JSONL file, or the data of a recipe, as a run would, and print what it finds."""
+    """Go through a JSONL file, a mirror folder or the data of a recipe, as a run would, and print what it finds.
+
+    Of a file or folder every row is looked at; rows that cannot be used are counted by reason. ``CirfError`` if none is left.
+    """
     from cirf.rationales.check import check as look
     from cirf.tasks import resolve
     from cirf.tasks.load import load_problems
 
     recipe = with_data(_recipe_of(source, sets), data)
-    tasks = resolve(recipe.problems)
-    problems = load_problems(recipe.problems, recipe.seed)
     count, counted_by = token_counter(recipe)
+    refused: list[RowError] = []
+    problems = load_problems(recipe.problems, recipe.seed, refused, whole=_is_file(source))
+    tasks = resolve(recipe.problems, lenient=True)
     training = [*problems.train, *problems.validation]
-    found = look(training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data)
-    made = {"source": source, "tokens_counted_by": counted_by, "problems": problems.report} | found.to_dict()
+    found = look(training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data, refused)
+    made: dict[str, Any] = {"source": source, "tokens_counted_by": counted_by, "problems": problems.report} | found.to_dict()
+    made["answers"] = {name: task.answer for name, task in tasks.items()}
+    made["refused"] = by_reason(refused)
+    made["notes"] = _notes(made, recipe)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:
         _print(made)
+    if not found.total.usable:
+        reasons = {reason: each["rows"] for reason, each in made["refused"].items()} | made["problems"]["dropped"]
+        counts = "; ".join(f"{count}: {reason}" for reason, count in (reasons | found.total.unusable).items())
+        raise CirfError(f"{source}: no usable row ({counts or 'there is none'})")
+
+
+def _is_file(source: str) -> bool:
+    return source.endswith((".jsonl", ".json"))
 
 
 def _recipe_of(source: str, sets: Sequence[str]) -> Recipe:
-    if not source.endswith((".jsonl", ".json")):
+    """The recipe to check by: the one named, or the defaults with a file's or a folder's data, with the overrides."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        made = _of_folder(path)
+    elif _is_file(source):
+        made = {"problems": {"tasks": [{"task": "jsonl", "train_file": source}]}}
+    else:
         return load(source, sets)
-    return Recipe.model_validate({"name": "check", "problems": {"tasks": [{"task": "jsonl", "train_file": source}]}})
+    return parse(json.dumps({"name": "check"} | made, ensure_ascii=False), source, sets)
+
+
+def _of_folder(folder: Path) -> dict[str, Any]:
+    """The published tasks whose training files a mirror folder holds, with the rationale files in it."""
+    from cirf.tasks import get, names
+    from cirf.tasks.load import mirror_path
+
+    there = [name for name in names() if get(name).hub is not None and mirror_path(get(name), str(folder), "train").is_file()]
+    if not there:
+        wanted = ", ".join(str(mirror_path(get(name), "", "train")) for name in names() if get(name).hub is not None)
+        raise CirfError(f"{folder}: holds no task's training file ({wanted}); for a file of your own, name the file")
+    files = [str(path) for path in sorted((folder / "rationales").glob("*.jsonl"))]
+    return {"problems": {"data": str(folder), "tasks": [{"task": name} for name in there]}, "rationales": {"files": files}}
 
 
 def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
     """Tokens of a text by the backbone's tokenizer where it is on this machine; else words and marks, which are near it."""
     from cirf.assets import listing, resolve
 
-    model = recipe.backbone.model
-    here = Path(model).expanduser().is_dir() or not listing().get(model, "not fetched").startswith("not fetched")
-    if not here:
+    model, bundled = recipe.backbone.model, listing()
+    elsewhere = not model.startswith(("bundled:", ".", "/", "~")) and not Path(model).exists()  # a hub id: not fetched for this
+    if elsewhere or bundled.get(model, "").startswith("not fetched"):
         piece = re.compile(r"\d|\w+|[^\w\s]")
-        return (lambda text: len(piece.findall(text))), "words, digits and marks"
+        return (lambda text: len(piece.findall(text))), f"words, digits and marks ({model} is not on this machine)"
     from cirf.lm.backbone import load_tokenizer
 
     tokenizer = load_tokenizer(resolve(model), recipe.backbone)
     return (lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])), model
+
+
+def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
+    """What a user should know before going on."""
+    notes = list(made["problems"]["warnings"])
+    for name, counts in made["problems"]["tasks"].items():
+        if counts["test"]:
+            notes.append(f"{name}: {counts['test']:,} test rows are set aside and not counted here")
+    for name, row in made["tasks"].items():
+        if row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
+            share = f"{row['share_results_empty']:.0%} of the steps have no result"
+            notes.append(f"{name}: {share}, so a trace says little; let the steps say what they find, or set results.by=file")
+    return notes
 
 
 def _print(made: dict[str, Any]) -> None:
@@ -60,15 +111,24 @@ def _print(made: dict[str, Any]) -> None:
 
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("task")
-    for title in ("problems", "usable", "segmentable", "steps a row", "empty results", "rationale", "trace", "speed-up"):
+    titles = ("answers", "problems", "usable", "segmentable", "steps a row", "empty results", "rationale", "trace", "speed-up")
+    for title in titles:
         table.add_column(title, justify="right")
     rows = made["tasks"] | ({"all": made["total"]} if len(made["tasks"]) > 1 else {})
     for name, row in rows.items():
         steps = f"{row['steps']['mean']:.1f}" if row["steps"] and row["usable"] else "-"
-        sizes = (f"{row['rationale_tokens']:.0f}", f"{row['trace_tokens']:.0f}", f"{row['speedup']:.1f}x") if row["usable"] else ("-",) * 3
-        segmentable = f"{row['share_segmentable']:.1%}"
-        table.add_row(name, f"{row['problems']:,}", f"{row['usable']:,}", segmentable, steps, f"{row['share_results_empty']:.1%}", *sizes)
-    Console(width=110).print(table)
+        sizes = ("-", "-", "-")
+        if row["usable"]:
+            sizes = (f"{row['rationale_tokens']:.0f}", f"{row['trace_tokens']:.0f}", f"{row['speedup']:.1f}x")
+        empty = f"{row['share_results_empty']:.1%}" if row["usable"] else "-"
+        counts = (f"{row['problems']:,}", f"{row['usable']:,}", _share(row["share_segmentable"]))
+        table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
+    Console(width=120).print(table)
+    for reason, each in made["refused"].items():
+        more = ", ..." if each["rows"] > len(each["first"]) else ""
+        print(
+            f"{each['rows']:,} {'row' if each['rows'] == 1 else 'rows'} cannot be used: {reason} ({', '.join(each['first'])}{more})"
+        )
     for name, row in made["tasks"].items():
         for reason, count in row["unusable"].items():
             print(f"{name}: {count:,} not usable: {reason}")
@@ -76,8 +136,15 @@ def _print(made: dict[str, Any]) -> None:
         print(f"{count:,} questions dropped: {reason}")
     for train, test in made["problems"]["leaks"][:5]:
         print(f"leak: {train} has the question of {test}; dropped from training")
-    for warning in made["problems"]["warnings"]:
-        print(f"note: {warning}")
-    share = 1 - made["total"]["share_segmentable"]
-    print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
+    for note in made["notes"]:
+        print(f"note: {note}")
+    if made["total"]["share_segmentable"] is None:
+        print("there is no rationale to cut; add `rationale` to the rows, or name files in rationales.files")
+    else:
+        share = 1 - made["total"]["share_segmentable"]
+        print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
     print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

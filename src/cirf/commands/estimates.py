@@ -87,7 +87,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
 
     config = AutoConfig.from_pretrained(source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        build: Any = AutoModelForCausalLM.from_config
+        model = build(config)
     linear = sum(
         module.in_features + module.out_features
         for name, module in model.named_modules()

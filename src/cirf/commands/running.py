@@ -40,9 +40,10 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
 def _check_trackers(recipe: Recipe) -> None:
     if not recipe.finetune.report_to:
         return
-    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations import integration_utils
 
-    there = get_available_reporting_integrations()
+    find: Callable[[], list[str]] = integration_utils.get_available_reporting_integrations
+    there = find()
     for name in recipe.finetune.report_to:
         if name not in there:
             raise CirfError(f"finetune.report_to: no tracker {name!r} is installed (installed: {', '.join(there) or 'none'})")

@@ -35,9 +35,12 @@ class Cot:
         raise TypeError("cot is not trained")
 
     def read(self, output: str) -> tuple[str, str]:
-        """The prose before the last answer mark and the text after it; without a mark the parser reads all of it."""
+        """The prose before the last answer mark and the text after it; without either the parser reads all of it."""
         before, mark, after = output.rpartition(ANSWER_MARK.strip())
-        return (before.rstrip(), f"{ANSWER_MARK}{after.strip()}") if mark else (output, output)
+        if mark and after.strip():
+            return before.rstrip(), f"{ANSWER_MARK}{after.strip()}"
+        prose = before.rstrip() if mark else output
+        return prose, prose
 
     def cap(self, task: Task, section: Evaluate) -> int:
         """The recipe's cap of prose."""

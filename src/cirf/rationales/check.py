@@ -17,6 +17,7 @@ from cirf.rationales.collect import gather
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
 from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.rows import Refused
 from cirf.tasks.task import Task
 
 CountTokens = Callable[[str], int]
@@ -29,16 +30,16 @@ class TaskCheck:
     """The check of one task, or of all together.
 
     ``usable`` counts problems with at least one rationale cut into steps; ``unusable`` the others by reason;
-    ``share_segmentable`` is of the rationales; tokens are means a row, each with its end token. ``speedup`` is
-    ``rationale_tokens / trace_tokens``: a ratio of generated tokens, what batch-1 decoding time follows, not a
-    measured time. ``None`` where nothing is usable.
+    ``share_segmentable`` is of the rationales, ``None`` where there is none; tokens are means a row, each with its end
+    token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, what batch-1 decoding time
+    follows, not a measured time. ``None`` where nothing is usable.
     """
 
     problems: int
     usable: int
     unusable: dict[str, int]
     rationales: int
-    share_segmentable: float
+    share_segmentable: float | None
     steps: dict[str, float]
     rules: dict[str, int]
     share_results_empty: float
@@ -70,13 +71,15 @@ def check(
     tasks: Mapping[str, Task],
     count_tokens: CountTokens,
     data: str | None = None,
+    refused: Refused | None = None,
 ) -> CheckReport:
     """Go through collection, segmentation and results as a run would, and count (``count_tokens``: text to tokens).
 
     A trace has two delimiters, one token a step, the results' tokens, the answer's and the end token (paper 3.3).
-    Raises ``CirfError`` only for files that cannot be read; rows that do not fit are what the report is about.
+    Raises ``CirfError`` only for files that cannot be read; rows that do not fit are what the report is about, and
+    malformed ones go to ``refused`` if it is given.
     """
-    collected = gather(problems, rationales, data, tasks)
+    collected = gather(problems, rationales, data, tasks, refused)
     pieces = cut_all(collected.rationales, segments, problems)
     written = write_results(pieces.annotated, problems, tasks, results, data)
     work = _Work(problems, collected.rationales, pieces.steps, written, [*collected.dropped, *pieces.dropped], count_tokens)
@@ -130,7 +133,7 @@ class _Work:
             usable=len(usable),
             unusable=dict(sorted(Counter(reasons.values()).items())),
             rationales=rationales,
-            share_segmentable=round(len(rows) / rationales, 4) if rationales else 0.0,
+            share_segmentable=round(len(rows) / rationales, 4) if rationales else None,
             steps=spread([len(row.segments) for row, _ in rows]),
             rules=dict(sorted(Counter(row.rule for row, _ in rows).items())),
             share_results_empty=round(sum(not result for result in results) / len(results), 4) if results else 0.0,

@@ -18,9 +18,10 @@ from typing import Any
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.rationales.conclusions import stated_answer
+from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.records import Dropped, Problem, Rationale
+from cirf.rows import Refused
 from cirf.tasks.task import Task
 
 _STAGE = "rationales"
@@ -69,8 +70,14 @@ def collect(problems: Sequence[Problem], section: recipe.Rationales, data: str |
     return found
 
 
-def gather(problems: Sequence[Problem], section: recipe.Rationales, data: str | None, tasks: Mapping[str, Task]) -> Collected:
-    """As ``collect``, but with nothing found it returns nothing instead of raising."""
+def gather(
+    problems: Sequence[Problem],
+    section: recipe.Rationales,
+    data: str | None,
+    tasks: Mapping[str, Task],
+    refused: Refused | None = None,
+) -> Collected:
+    """As ``collect``, but with nothing found it returns nothing instead of raising; malformed rows go to ``refused`` if given."""
     if section.source == "files" and not section.files:
         raise CirfError("rationales.files: empty although rationales.source is files; name one or set rationales.source=dataset")
     state = _Gathering({problem.id: [] for problem in problems})
@@ -79,7 +86,7 @@ def gather(problems: Sequence[Problem], section: recipe.Rationales, data: str | 
     if section.source in ("auto", "files"):
         for name in section.files:
             path = find_file(name, data, "rationales.files")
-            files[name] = _from_file(path, matcher, state, section, tasks)
+            files[name] = _from_file(read_rationales(path, refused), path, matcher, state, section, tasks)
     dataset = _from_dataset(problems, state, section, tasks) if section.source in ("auto", "dataset") else None
     touched = {row.problem for row in state.dropped}
     rationales: list[Rationale] = []
@@ -94,12 +101,12 @@ def gather(problems: Sequence[Problem], section: recipe.Rationales, data: str | 
 
 
 def _from_file(
-    path: Path, matcher: Matcher, state: _Gathering, section: recipe.Rationales, tasks: Mapping[str, Task]
+    rows: Sequence[Row], path: Path, matcher: Matcher, state: _Gathering, section: recipe.Rationales, tasks: Mapping[str, Task]
 ) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     unmatched: list[str] = []
     duplicates: list[str] = []
-    for row in read_rationales(path):
+    for row in rows:
         counts["rows"] += 1
         candidates = matcher.candidates(row)
         if not candidates:
@@ -158,7 +165,8 @@ def _agrees(text: str, answer: str | None, problem: Problem, task: Task) -> bool
     stated = stated_answer(text, problem, task)
     if stated is not None:
         return task.equal(stated, problem)
-    return None if answer is None else True
+    closing = closes_with(text, problem, task)
+    return closing if closing is not None or answer is None else True
 
 
 def _task(tasks: Mapping[str, Task], problem: Problem) -> Task:

@@ -1,7 +1,9 @@
 """The answer a rationale comes to, read only where the text says outright that it is the answer.
 
-Prose is full of numbers and of the word "a"; an answer guessed from it would drop good rationales. So only an anchored
-statement counts (``#### 72``, ``\\boxed{72}``, ``the answer is 72``), and of it only what can be read one way.
+Prose is full of numbers and of the word "a"; an answer guessed from it would drop good rationales. So an anchored
+statement counts (``#### 72``, ``\\boxed{72}``, ``the answer is 72``), and of it only what can be read one way. Without one,
+the number that the last sentence works out may confirm the answer (``80 + 6 = 86 minutes``), and may deny it only where
+the sentence is a conclusion (``So the result is 86 minutes``).
 """
 
 from __future__ import annotations
@@ -9,7 +11,12 @@ from __future__ import annotations
 import re
 
 from cirf.rationales.normalise import normalise
+from cirf.rationales.segmentation import clean_segments
+from cirf.rationales.sentences import sentences
 from cirf.records import AnswerKind, Problem
+from cirf.tasks.answers import number_value
+from cirf.tasks.numerals import find_numbers, number_text, plain
+from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
 
 _ANCHOR = re.compile(r"answer|\\boxed|####", re.IGNORECASE)
@@ -21,6 +28,14 @@ _ANNOUNCED = re.compile(
     r"|\banswer to whether [^\n.]*? is (yes|no)\b",
     re.IGNORECASE,
 )
+_CONCLUDES = re.compile(
+    r"^\W*(?:so|therefore|thus|hence|in total|altogether|in conclusion)\b"
+    r"|\b(?:answer|result|total) (?:is|was|would be|will be|should be|comes to|equals)\b",
+    re.IGNORECASE,
+)
+_UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.IGNORECASE)
+_SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
+_UNITS = (60, 100, 1000)  # hours and minutes, dollars and cents, kilometres and metres
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
@@ -40,6 +55,30 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
         if words is not None:
             return task.parse(words, problem)
     return None
+
+
+def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
+    """Whether the last sentence comes to the problem's number; ``None`` where it comes to none, or to another that need not
+    be the answer: the sentence is no conclusion or does not give it outright, the text holds the right number elsewhere, or
+    the two differ by a unit or by rounding alone.
+    """
+    steps = clean_segments(text, "auto")[1] if task.answer == "number" else []
+    right = number_value(problem.answer)
+    if not steps or right is None:
+        return None
+    last = plain(sentences(steps[-1][0])[-1])
+    concludes = _CONCLUDES.search(last) is not None
+    found = _SCALE.sub("", calculated(last, problem, ()))
+    numbers = sorted({number.value for number in find_numbers(last)})
+    value = number_value(found) if found else numbers[0] if concludes and len(numbers) == 1 else None
+    if value is None:
+        return None
+    if task.equal(number_text(value), problem):
+        return True
+    outright = (last.count("=") == 1 or numbers == [value]) and _UNSURE.search(last) is None
+    elsewhere = any(number.value == right for number in find_numbers(plain(text)))
+    same = abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS)
+    return False if concludes and outright and not elsewhere and not same else None
 
 
 def _statements(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.records import Problem
-from cirf.store import read_rows
+from cirf.rows import Refused, RowError, numbered_rows, sorting_out
 
 _SPACE = re.compile(r"\s+")
 _PREFIX = re.compile(r"^(?:q|question) ?: ")
@@ -19,7 +19,7 @@ _PUNCTUATION = re.compile(r"[;:!?\"'`\u2018\u2019\u201c\u201d]|(?<!\d)[.,]|[.,](
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a rationale file. ``where`` names file and row for messages; ``answer`` is what the text ends in, if said."""
+    """One row of a rationale file. ``where`` names file and line for messages; ``answer`` is what the text ends in, if said."""
 
     where: str
     rationale: str
@@ -42,29 +42,35 @@ def find_file(name: str, data: str | None, what: str) -> Path:
     raise CirfError(f"{what}: no file {name} (looked for {places}, each also with .jsonl); correct the name or give --data DIR")
 
 
-def read_rationales(path: Path) -> list[Row]:
-    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, row, field and fix.
+def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
+    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, line, field and fix.
 
     A row holds ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may stand on
-    several rows (several samples) but only with one question.
+    several rows (several samples) but only with one question. Malformed rows go to ``refused`` if it is given.
     """
+    before = len(refused or ())
     rows: list[Row] = []
     first: dict[str, Row] = {}
-    for number, raw in enumerate(read_rows(path), 1):
-        where = f"{path}, row {number}"
-        question, name, answer = (_optional(raw, field, where) for field in ("question", "id", "answer"))
-        row = Row(where, _text(raw, "rationale", where), question, name, answer)
-        if row.question is None and row.id is None:
-            raise CirfError(f"{where}: neither `question` nor `id`; add the question's text so that the row can be matched")
-        if row.id is not None:
-            other = first.setdefault(row.id, row)
+    for line, raw in numbered_rows(path, refused):
+        with sorting_out(refused):
+            row = _row(raw, f"{path}, line {line}")
+            other = first.setdefault(row.id, row) if row.id is not None else row
             if _differ(other.question, row.question):
-                there = other.where.rsplit(" ", 1)[1]
-                raise CirfError(f"{where}: duplicate id {row.id}, with another question than on row {there}; make ids unique")
-        rows.append(row)
-    if not rows:
+                there = other.where.rpartition(", ")[2]
+                message = f"duplicate id {row.id}, with another question than on {there}; make ids unique"
+                raise RowError(row.where, message, "its id stands with another question already")
+            rows.append(row)
+    if not rows and len(refused or ()) == before:
         raise CirfError(f"{path}: the file is empty; give one JSON object a line with question and rationale")
     return rows
+
+
+def _row(raw: Mapping[str, Any], where: str) -> Row:
+    question, name, answer = (_optional(raw, field, where) for field in ("question", "id", "answer"))
+    row = Row(where, _text(raw, "rationale", where), question, name, answer)
+    if row.question is None and row.id is None:
+        raise RowError(where, "neither `question` nor `id`; add the question's text so that the row can be matched")
+    return row
 
 
 def question_key(text: str) -> str:
@@ -113,12 +119,12 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 def _text(raw: Mapping[str, Any], field: str, where: str) -> str:
     if field not in raw:
-        raise CirfError(f"{where}: no field `{field}`; add it or remove the row")
+        raise RowError(where, f"no field `{field}`; add it or remove the row")
     value = raw[field]
     if not isinstance(value, str):
-        raise CirfError(f"{where}: `{field}` is {_kind(value)}, expected a text; write it in quotes")
+        raise RowError(where, f"`{field}` is {_kind(value)}, expected a text; write it in quotes", f"`{field}` is no text")
     if not value.strip():
-        raise CirfError(f"{where}: `{field}` is empty; fill it in or remove the row")
+        raise RowError(where, f"`{field}` is empty; fill it in or remove the row")
     return value
 
 

@@ -2,7 +2,8 @@
 
 Ordinal marks, best first: ``Step k`` at the start of a line; ``k.``, ``k)``, ``(k)``, ``k:`` at the start of a line; the
 same within a line after a sentence's end; ``First, ... Second, ...``. A series counts up by one from 1 (``Step`` may
-start anywhere and skip), so a stray ``No. 4`` or a line that begins with ``3.5`` is no mark.
+start anywhere and skip; lines may skip where all their numbers rise), so a stray ``No. 4`` or a line that begins with
+``3.5`` is no mark.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
@@ -66,7 +68,8 @@ def ordinal_marks(text: str, words: bool = False) -> tuple[Mark, ...]:
     steps = _series(_line_steps(text), gaps=True)
     if len(steps) >= 2:
         return steps
-    lines = max((_series(_found(pattern, text)) for pattern in _LINE_STYLES.values()), key=len)
+    numbered = [_found(pattern, text) for pattern in _LINE_STYLES.values()]
+    lines = max([*map(_series, numbered), *map(_rising, numbered)], key=len)
     if len(lines) >= 2:
         # "Step 1" alone over a list of numbered sub-steps, or the one "Step" in a numbered rationale: the longer series
         return lines
@@ -165,6 +168,12 @@ def _series(marks: Sequence[Mark], gaps: bool = False) -> tuple[Mark, ...]:
         if len(chain) > len(best) or (len(chain) == len(best) and chain[0].start > best[-1].start):
             best = tuple(chain)
     return best
+
+
+def _rising(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """All the marks, if they begin with 1 and every one is higher than that before it (a list with numbers left out)."""
+    rises = all(one.number < other.number for one, other in pairwise(marks))
+    return tuple(marks) if rises and marks and marks[0].number == 1 else ()
 
 
 def _later(marks: Sequence[Mark], after: Mark, number: int) -> bool:

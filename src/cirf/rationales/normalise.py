@@ -38,6 +38,7 @@ _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
 _HEADING = re.compile(r"^ ?(#{1,6}) +([^\n]*?)[ #]*$", re.MULTILINE)
 _BULLET = re.compile(r"^ ?[-*•◦▪‣] +(?=\S)", re.MULTILINE)
 _STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.IGNORECASE)
+_STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNORECASE)
 
 # --- LaTeX --------------------------------------------------------------------------------------------------------------
 _DISPLAY = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
@@ -170,9 +171,11 @@ def _markdown(text: str) -> str:
 
 
 def _heading(match: re.Match[str], text: str) -> str:
-    """A heading as a line; a short last line after ``####`` is an answer in GSM8K's form and stays."""
+    """A heading as a line, with a colon unless it opens a step; a short last line after ``####`` is an answer in GSM8K's
+    form and stays."""
     words = match[2].strip()
     last = not text[match.end() :].strip()
     if match[1] == "####" and last and len(words) <= 60 and not _STEP.match(words):
         return f"#### {words}" if words else ""
-    return words if not words or ":" in words or not words[-1].isalpha() else f"{words}:"
+    titled = ":" in words or _STEP_TITLE.match(words)
+    return words if not words or titled or not words[-1].isalpha() else f"{words}:"

@@ -17,7 +17,7 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
 from cirf.records import Problem, Steps
-from cirf.store import read_rows
+from cirf.rows import numbered_rows
 from cirf.tasks.task import Task
 
 _SPACE = re.compile(r"\s+")
@@ -80,8 +80,8 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
         raise CirfError("results.file: not set although results.by is file; name a JSONL file with problem, sample and results")
     path = find_file(section.file, data, "results.file")
     rows: dict[tuple[str, int], tuple[str, tuple[str, ...]]] = {}
-    for number, raw in enumerate(read_rows(path), 1):
-        where = f"{path}, row {number}"
+    for line, raw in numbered_rows(path):
+        where = f"{path}, line {line}"
         problem, sample, results = raw.get("problem"), raw.get("sample", 0), raw.get("results")
         if not isinstance(problem, str):
             raise CirfError(f"{where}: `problem` must be a problem's id as a text; add it")

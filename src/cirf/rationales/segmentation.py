@@ -82,6 +82,12 @@ def segment(text: str, by: Rule, choices: Sequence[str] | None = None) -> Segmen
     return _segment(normalise(text, annotations="keep"), by, choices)
 
 
+def clean_segments(text: str, by: Rule, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """The rule that cut a rationale, and its steps as people read them, each beside itself with calculator notes; none empty."""
+    found = segment(text, by, choices)
+    return found.rule, [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
+
+
 def cut(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
     """Cut every rationale; rows that do not fit are dropped and counted by reason, beside the paper's 0.8 % (A.2).
 
@@ -105,14 +111,13 @@ def cut_all(rationales: Sequence[Rationale], section: recipe.Segments, problems:
     annotated: list[Steps] = []
     dropped: list[Dropped] = []
     for rationale in rationales:
-        found = segment(rationale.text, section.by, choices.get(rationale.problem))
-        pairs = [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
+        rule, pairs = clean_segments(rationale.text, section.by, choices.get(rationale.problem))
         reason = _misfit(rationale.text, len(pairs), section)
         if reason is not None:
             dropped.append(Dropped(rationale.problem, rationale.sample, "segments", reason))
             continue
-        steps.append(Steps(rationale.problem, rationale.sample, found.rule, tuple(plain for plain, _ in pairs)))
-        annotated.append(Steps(rationale.problem, rationale.sample, found.rule, tuple(noted for _, noted in pairs)))
+        steps.append(Steps(rationale.problem, rationale.sample, rule, tuple(plain for plain, _ in pairs)))
+        annotated.append(Steps(rationale.problem, rationale.sample, rule, tuple(noted for _, noted in pairs)))
     return Cut(steps, annotated, dropped, _report(steps, dropped, section))
 
 

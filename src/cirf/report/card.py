@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.report.page import number, percent, tokens
+from cirf.report.settings import as_trained
 from cirf.report.style import style
+from cirf.tasks import JSONL, get
+from cirf.tasks.task import Task
 
 _HUB = {
     "bundled:smollm2-135m-instruct": "HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -15,9 +18,6 @@ _HUB = {
     "bundled:qwen2.5-coder-1.5b-instruct": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
 }
 """Hub ids of the bundled backbones, all Apache-2.0."""
-
-_ANSWER = 32
-"""Tokens of an answer, on top of the cap of the reasoning, in the card's example."""
 
 
 def model_card(
@@ -33,7 +33,7 @@ def model_card(
 
     Args:
         method: the method's name, such as ``cirf_full``.
-        recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
+        recipe: the resolved recipe as a dict (``model_dump(mode="json")``), as the method was trained by it.
         functions: the model's ``functions.json``: ``size``, ``delimiters`` and ``codes``, number to ``{"label", "count",
             "examples"}``; ``None`` for a method without functional tokens.
         metrics: this method's part of ``report.json``'s ``methods``, once it is evaluated.
@@ -66,7 +66,7 @@ def model_card(
         functions=functions,
         start=f"<{delimiters}>",
         end=f"</{delimiters}>",
-        cap=(evaluate["trace_cap"] if functions else evaluate["text_cap"]) + _ANSWER,
+        cap=evaluate["trace_cap"] + _answer_cap(recipe) if functions else evaluate["text_cap"],
         metrics=metrics,
         rows={**metrics["tasks"], "**all**": metrics} if metrics else {},
         codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
@@ -76,9 +76,16 @@ def model_card(
 
 def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None) -> str:
     """The card of one method from `collect.collect`'s dict."""
-    training = (report["training"].get(method) or {}).get("numbers")
+    trained = report["training"].get(method) or {}
+    recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
     metrics = report["methods"].get(method)
-    return model_card(method, report["recipe"], functions=functions, metrics=metrics, training=training, data=report["data"])
+    return model_card(method, recipe, functions=functions, metrics=metrics, training=trained.get("numbers"), data=report["data"])
+
+
+def _answer_cap(recipe: Mapping[str, Any]) -> int:
+    """Most tokens of an answer in any of the recipe's tasks."""
+    names = [entry["task"] for entry in recipe["problems"]["tasks"]]
+    return max(Task.cap if name == JSONL else get(name).cap for name in names)
 
 
 def cell(text: str, longest: int = 110) -> str:

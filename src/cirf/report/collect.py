@@ -21,8 +21,10 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.examples import pick_examples
-from cirf.report.labels import label_codes
+from cirf.report.labels import UNUSED, label_codes
+from cirf.report.settings import as_trained, read_settings
 from cirf.report.traces import read_codes
 from cirf.report.training import load_object, read_training
 from cirf.store import read_rows
@@ -33,15 +35,13 @@ Data = dict[str, Any]
 REFERENCE = "cirf_full"
 """The method the others are compared with, where the run has it."""
 
-PAPER_DROPPED = 0.008
-"""Share of rationales that did not fit the paper's segmentation and were dropped (its appendix A.2)."""
-
 
 def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, environment: Mapping[str, Any] | None = None) -> Data:
     """The data of a run's report.
 
     ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
-    ``environment`` defaults to this machine's. Raises ``CirfError`` if a file of the run is damaged.
+    ``environment`` defaults to the one that the run was begun in, or this machine's where it keeps none. Raises
+    ``CirfError`` if a file of the run is damaged.
     """
     recipe = _recipe(run)
     rows = {name: _evaluation_rows(run / "evaluation" / name) for name in _methods(run, recipe)}
@@ -50,21 +50,27 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
     methods = {name: _method(run, name, tables, latencies[name]) for name, tables in rows.items()}
     reference = REFERENCE if REFERENCE in methods else next(iter(methods), None)
     codebook = _codebook(run, recipe, segments_per_code, rows.get(REFERENCE, {}))
+    training = {name: found for name in methods if (found := read_training(run / "models" / name))}
+    for name, found in training.items():
+        found["settings"] = read_settings(run / "models" / name)
+    trained = {name: as_trained(recipe, found["settings"], name) for name, found in training.items()}
+    origin = trained.get(reference or "", recipe)
     return {
         "name": recipe.get("name", run.name),
         "notes": recipe.get("notes", ""),
-        "seed": recipe.get("seed"),
-        "backbone": recipe.get("backbone", {}).get("model"),
+        "seed": origin.get("seed"),
+        "backbone": origin.get("backbone", {}).get("model"),
         "reference": reference,
         "methods": methods,
         "comparisons": _comparisons(reference, rows, methods),
         "latency": {name: _facts(found) for name, found in latencies.items() if found},
-        "training": {name: found for name in methods if (found := read_training(run / "models" / name))},
+        "training": training,
+        "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
         "examples": pick_examples(_test(run), rows, examples),
         "data": _data(run),
         "recipe": recipe,
-        "environment": dict(environment) if environment is not None else _environment(),
+        "environment": dict(environment) if environment is not None else _environment(run),
     }
 
 
@@ -77,10 +83,12 @@ def _recipe(run: Path) -> Data:
     return load(str(path)).model_dump(mode="json")
 
 
-def _environment() -> Data:
+def _environment(run: Path) -> Data:
+    """What the run was begun in, else what this report is written in."""
     from cirf.environment import describe
 
-    return {key: value for key, value in describe().items() if key not in ("cache", "bundled models")}
+    found = load_object(run / "environment.json") or describe()
+    return {key: value for key, value in found.items() if key not in ("cache", "bundled models")}
 
 
 def _json(path: Path) -> Data:
@@ -93,7 +101,7 @@ def _rows(path: Path) -> list[Row]:
 
 
 def _methods(run: Path, recipe: Mapping[str, Any]) -> list[str]:
-    """Methods with an evaluation, in the recipe's order, then any others by name."""
+    """The recipe's methods that have an evaluation, in its order; all that have one where it names none of them."""
     there = sorted(path.parent.name for path in (run / "evaluation").glob("*/scores.json"))
     asked = [name for name in recipe.get("methods", ()) if name in there]
     return asked + ([] if asked else there)
@@ -158,7 +166,8 @@ def _ratio(over: float | None, under: float | None) -> float | None:
 
 def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:
     """Every code with its label, how often it stands in the training traces and in answers, and some of its segments."""
-    folder = _codebook_folder(run, recipe)
+    functions = _json(run / "models" / REFERENCE / "functions.json")
+    folder = _codebook_folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
     if folder is None:
         return None
     told = _json(folder / "codebook.json")
@@ -177,7 +186,7 @@ def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Map
                 by_task[code][tasks[row["problem"]]] += 1
     found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
     written = Counter(code for code in found if code is not None)
-    labels = label_codes(segments)
+    labels = _labels(functions, segments)
     report = told.get("report", {})
     total, total_written = sum(map(len, segments.values())), sum(written.values())
     codes = [
@@ -199,14 +208,24 @@ def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Map
         "segments": total,
         "written": total_written,
         "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
+        "settings": told.get("settings", {}),
+        "embedder": told.get("embedder", {}),
         "losses": report.get("losses", {}),
         "numbers": {key: value for key, value in report.items() if isinstance(value, int | float)},
     }
 
 
-def _codebook_folder(run: Path, recipe: Mapping[str, Any]) -> Path | None:
-    """The codebook that was trained with: the recipe's size, else the first there is."""
-    asked = run / f"codebook-{recipe.get('codebook', {}).get('size')}"
+def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    """The labels that the model's ``functions.json`` holds, or new ones where it is not of the same codes."""
+    held = {int(code): row["label"] for code, row in functions.get("codes", {}).items()}
+    if held.keys() != {code for code, texts in segments.items() if texts}:
+        return label_codes(segments)
+    return {code: held.get(code, UNUSED) for code in segments}
+
+
+def _codebook_folder(run: Path, size: int | None) -> Path | None:
+    """The codebook of that many codes, else the first there is."""
+    asked = run / f"codebook-{size}"
     return asked if asked.is_dir() else next(iter(sorted(run.glob("codebook-*/"))), None)
 
 
@@ -232,7 +251,7 @@ def _data(run: Path) -> Data:
         "rationales": len(rationales),
         "segmented": len(segments),
         "segmentable": len(segments) / cut if cut else None,
-        "paper_segmentable": 1 - PAPER_DROPPED,
+        "paper_segmentable": 1 - PAPER_SHARE_DROPPED,
         "steps": sum(lengths),
         "steps_mean": sum(lengths) / len(lengths) if lengths else None,
         "rules": dict(sorted(Counter(row["rule"] for row in segments).items())),

@@ -36,12 +36,7 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
 
     def rows(examples: list[Example]) -> list[Row]:
         return [
-            Row(
-                backbone.prompt_text(
-                    tokenizer, backbone.sanitise(method.prompt(e.problem, context.tasks[e.problem.task]), tokenizer)
-                ),
-                method.target(e),
-            )
+            Row(backbone.prompt_text(tokenizer, method.prompt(e.problem, context.tasks[e.problem.task])), method.target(e))
             for e in examples
         ]
 
@@ -56,7 +51,7 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
         write_atomic(work / "timings.json", to_json(timings))
         write_rows(work / "sft.jsonl", [{"prompt": row.prompt, "completion": row.target} for row in train_rows])
         if method.functional:
-            write_atomic(work / "functions.json", to_json(_functions(context, training)))
+            write_atomic(work / "functions.json", to_json(functions_of(context, training)))
     del model, trained
     gc.collect()
     return {"rows": len(train_rows)}
@@ -65,10 +60,10 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
 def _codes(context: Context) -> np.ndarray:
     from cirf.codebook.codebook import Codebook
 
-    return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.size}")).codes
+    return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.size}")).codes.numpy()
 
 
-def _functions(context: Context, examples: list[Example]) -> dict[str, Any]:
+def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
     """What each functional token stands for: a label, how often it was used, and a few of its segments."""
     from cirf.report.labels import label_codes
 

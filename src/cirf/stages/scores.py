@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,11 +25,8 @@ def evaluate(context: Context, name: str, work: Path) -> dict[str, Any]:
         seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)
         return decode.generate(model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size)
 
-    def render(user_text: str) -> str:
-        return backbone.prompt_text(tokenizer, backbone.sanitise(user_text, tokenizer))
-
     scores = evaluate(
-        get(name, context.recipe), context.tasks, context.test(), generate, render, section, work, context.progress
+        get(name, context.recipe), context.tasks, context.test(), generate, partial(backbone.prompt_text, tokenizer), section, work, context.progress
     )
     return {"rows": scores.overall.n}
 
@@ -47,11 +45,8 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     def generate_one(prompt: str, cap: int) -> decode.TimedOutput:
         return decode.generate_one(model, tokenizer, prompt, cap, section.temperature, section.top_p, context.recipe.seed)
 
-    def render(user_text: str) -> str:
-        return backbone.prompt_text(tokenizer, backbone.sanitise(user_text, tokenizer))
-
     timings = measure(
-        get(name, context.recipe), context.tasks, context.test(), generate_one, render, section, context.recipe.seed, context.progress,
+        get(name, context.recipe), context.tasks, context.test(), generate_one, partial(backbone.prompt_text, tokenizer), section, context.recipe.seed, context.progress,
         work=work,
         engine=f"transformers {transformers.__version__}", device=f"{model.device}, {torch.get_num_threads()} threads",
     )

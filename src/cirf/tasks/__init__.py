@@ -45,14 +45,18 @@ def get(name: str) -> Task:
     return task
 
 
-def resolve(section: Problems) -> dict[str, Task]:
-    """The tasks of a recipe by table name (``entry.name`` or ``entry.task``); ``jsonl`` ones are built from their files."""
+def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
+    """The tasks of a recipe by table name (``entry.name`` or ``entry.task``); ``jsonl`` ones are built from their files.
+
+    ``lenient``: rows of these files that cannot be used are passed over instead of raised.
+    """
     found = {}
     for entry in section.tasks:
+        name = entry.name or entry.task
         if entry.task == JSONL:
             from cirf.tasks.jsonl import build_task
 
-            found[entry.name or entry.task] = build_task(entry, section.data)
+            found[name] = build_task(entry, section.data, lenient)
         else:
-            found[entry.name or entry.task] = get(entry.task)
+            found[name] = get(entry.task)
     return found

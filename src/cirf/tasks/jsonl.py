@@ -16,7 +16,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import TaskEntry
 from cirf.records import AnswerKind, Problem
-from cirf.store import read_rows
+from cirf.rows import Refused, RowError, by_reason, numbered_rows, sorting_out
 from cirf.tasks.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.numerals import number_text
 from cirf.tasks.steps import calculated, concluded, option_discussed
@@ -32,47 +32,54 @@ _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _MOST_CHOICES = 26
 
 
-def build_task(entry: TaskEntry, data: str | None) -> Task:
-    """The task of a jsonl entry: its answer kind as declared or as its rows show, and the result rule of that kind."""
-    kind = entry.answer or infer_kind(_checked_rows(train_path(entry, data)))
+def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Task:
+    """The task of a jsonl entry: its answer kind as declared or as its rows show, and the result rule of that kind.
+
+    ``lenient``: rows that cannot be used show nothing, instead of being raised.
+    """
+    kind = entry.answer or infer_kind(_checked_rows(train_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
-    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind])
+    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=2)
 
 
-def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None) -> list[Problem]:
+def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem]:
     """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task."""
-    return read_problems(train_path(entry, data), kind)
+    return read_problems(train_path(entry, data), kind, refused)
 
 
-def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None) -> list[Problem] | None:
+def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem] | None:
     """The problems of ``test_file``; ``None`` where the recipe names none."""
     path = test_path(entry, data)
-    return None if path is None else read_problems(path, kind)
+    return None if path is None else read_problems(path, kind, refused)
 
 
-def read_problems(path: Path, kind: AnswerKind) -> list[Problem]:
-    """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit."""
-    rows = _checked_rows(path)
+def read_problems(path: Path, kind: AnswerKind, refused: Refused | None = None) -> list[Problem]:
+    """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
+
+    Given a list for ``refused`` rows, these go there and the others are returned.
+    """
     problems, seen = [], dict[str, int]()
-    for number, (line, row) in enumerate(rows):
-        own = row.get("id")
-        key = str(number) if own is None else str(own)
-        if key in seen:
-            raise CirfError(f"{path}, line {line}: id {key!r} stands already in line {seen[key]}; every id must be its own")
-        seen[key] = line
-        choices = row.get("choices")
-        answer = _canonical(row["answer"], kind, choices, f"{path}, line {line}")
-        problems.append(
-            Problem(
-                id=key,
-                task="",
-                question=row["question"].strip(),
-                answer=answer,
-                choices=tuple(choice.strip() for choice in choices) if choices else None,
-                rationale=row["rationale"].strip() if row.get("rationale") is not None else None,
-            )
-        )
+    for number, (line, row) in enumerate(_checked_rows(path, refused)):
+        with sorting_out(refused):
+            problem = _problem(row, str(number), kind, f"{path}, line {line}")
+            first = seen.setdefault(problem.id, line)
+            if first != line:
+                message = f"id {problem.id!r} stands already in line {first}; every id must be its own"
+                raise RowError(f"{path}, line {line}", message, "its id stands in an earlier row already")
+            problems.append(problem)
     return problems
+
+
+def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -> Problem:
+    choices = row.get("choices")
+    return Problem(
+        id=place if row.get("id") is None else str(row["id"]),
+        task="",
+        question=row["question"].strip(),
+        answer=_canonical(row["answer"], kind, choices, where),
+        choices=tuple(choice.strip() for choice in choices) if choices else None,
+        rationale=row["rationale"].strip() if row.get("rationale") is not None else None,
+    )
 
 
 def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
@@ -104,39 +111,43 @@ def _find(name: str, data: str | None) -> Path:
     return path
 
 
-def _checked_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """The rows of a file with their line numbers, each with well-formed fields."""
-    rows = read_rows(path)
+def _checked_rows(path: Path, refused: Refused | None) -> list[tuple[int, dict[str, Any]]]:
+    """The rows of a file with their line numbers, each with well-formed fields; ``CirfError`` if there is none."""
+    before = len(refused or ())
+    rows = []
+    for line, row in numbered_rows(path, refused):
+        with sorting_out(refused):
+            _check(row, f"{path}, line {line}")
+            rows.append((line, row))
+    bad = (refused or [])[before:]
+    if not rows and bad:
+        counts = "; ".join(f"{count['rows']}: {reason}" for reason, count in by_reason(bad).items())
+        raise CirfError(f"{path}: no usable row ({counts}; the first is that of {bad[0].where.rpartition(', ')[2]})")
     if not rows:
         raise CirfError(f"{path}: holds no rows; write one JSON object with question and answer a line")
-    with open(path, encoding="utf-8") as file:
-        lines = [number for number, line in enumerate(file, 1) if line.strip()]
-    numbered = list(zip(lines, rows, strict=True))
-    for line, row in numbered:
-        _check(row, f"{path}, line {line}")
-    return numbered
+    return rows
 
 
 def _check(row: Mapping[str, Any], where: str) -> None:
     for field in ("question", "answer"):
         if field not in row:
-            raise CirfError(f"{where}: the field {field} is missing; every row needs question and answer")
+            raise RowError(where, f"the field {field} is missing; every row needs question and answer")
     for field in ("question", "rationale"):
         value = row.get(field)
         if value is None and field == "rationale":
             continue
         if not isinstance(value, str):
-            raise CirfError(f"{where}: {field} is {_kind(value)}, expected a string")
+            raise RowError(where, f"{field} is {_kind(value)}, expected a string", f"{field} is no string")
         if not value.strip():
             hint = "; leave the field out where there is none" if field == "rationale" else ""
-            raise CirfError(f"{where}: {field} is empty{hint}")
+            raise RowError(where, f"{field} is empty{hint}")
     answer = row["answer"]
     if not isinstance(answer, (str, int, float)):
-        raise CirfError(f"{where}: answer is {_kind(answer)}, expected a string, a number or true/false")
+        raise RowError(where, f"answer is {_kind(answer)}, expected a string, a number or true/false")
     if not str(answer).strip():
-        raise CirfError(f"{where}: answer is empty")
+        raise RowError(where, "answer is empty")
     if row.get("id") is not None and (not isinstance(row["id"], (str, int)) or isinstance(row["id"], bool)):
-        raise CirfError(f"{where}: id is {_kind(row['id'])}, expected a string or a whole number")
+        raise RowError(where, f"id is {_kind(row['id'])}, expected a string or a whole number")
     _check_choices(row.get("choices"), where)
 
 
@@ -144,13 +155,14 @@ def _check_choices(choices: Any, where: str) -> None:
     if choices is None:
         return
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise CirfError(f"{where}: choices is {_kind(choices)}, expected a list of strings")
+        raise RowError(where, f"choices is {_kind(choices)}, expected a list of strings")
     if not 2 <= len(choices) <= _MOST_CHOICES:
-        raise CirfError(f"{where}: choices holds {len(choices)} options, expected 2 to {_MOST_CHOICES}")
+        message = f"choices holds {len(choices)} options, expected 2 to {_MOST_CHOICES}"
+        raise RowError(where, message, "choices holds too few or too many options")
     if any(not choice.strip() for choice in choices):
-        raise CirfError(f"{where}: choices holds an empty option")
+        raise RowError(where, "choices holds an empty option")
     if len({normalise_text(choice) for choice in choices}) < len(choices):
-        raise CirfError(f"{where}: choices holds the same option twice")
+        raise RowError(where, "choices holds the same option twice")
 
 
 def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, where: str) -> str:
@@ -161,26 +173,29 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
         return _option(text, choices, where)
     if kind == "yesno":
         if text.casefold() not in _YES_NO:
-            raise CirfError(f"{where}: answer {text!r} is neither yes nor no")
+            raise RowError(where, f"answer {text!r} is neither yes nor no", "answer is neither yes nor no")
         return _YES_NO[text.casefold()]
     value = number_value(text)
     if value is None:
-        raise CirfError(f"{where}: answer {text!r} is not a number; mend it, or set answer: text for the task")
+        message = f"answer {text!r} is not a number; mend it, or set answer: text for the task"
+        raise RowError(where, message, "answer is not a number")
     return number_text(value)
 
 
 def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     if choices is None:
-        raise CirfError(f"{where}: the field choices is missing; the task's answers are options")
+        raise RowError(where, "the field choices is missing; the task's answers are options")
     by_text = [chr(65 + index) for index, choice in enumerate(choices) if normalise_text(choice) == normalise_text(text)]
     letter = parse_answer("option", text, choices) if len(text.strip("()[]. ")) == 1 else None
     found = {*by_text, *([letter] if letter else [])}
     if len(found) == 1:
         return found.pop()
     if found:
-        raise CirfError(f"{where}: answer {text!r} is one option's letter and another option's text; reword the choices")
+        message = f"answer {text!r} is one option's letter and another option's text; reword the choices"
+        raise RowError(where, message, "answer is one option's letter and another option's text")
     letters = f"A to {chr(64 + len(choices))}"
-    raise CirfError(f"{where}: answer {text!r} is not among the choices; write a letter from {letters} or an option's text")
+    message = f"answer {text!r} is not among the choices; write a letter from {letters} or an option's text"
+    raise RowError(where, message, "answer is not among the choices")
 
 
 def _kind(value: Any) -> str:

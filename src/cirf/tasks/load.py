@@ -20,7 +20,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import Problems, TaskEntry
 from cirf.records import Dropped, Problem
-from cirf.store import read_rows
+from cirf.rows import Refused, RowError, numbered_rows, sorting_out
 from cirf.tasks import JSONL, generated, get, resolve
 from cirf.tasks.questions import same_question_key
 from cirf.tasks.task import Task
@@ -40,7 +40,7 @@ class LoadedProblems:
     dropped: list[Dropped]
 
 
-def load_problems(section: Problems, seed: int) -> LoadedProblems:
+def load_problems(section: Problems, seed: int, refused: Refused | None = None, whole: bool = False) -> LoadedProblems:
     """Every problem the recipe asks for.
 
     A training question that is also a test question of any task of the run (same text up to case and white space; the
@@ -48,10 +48,14 @@ def load_problems(section: Problems, seed: int) -> LoadedProblems:
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. Ids are
     ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data,
     an option a task does not have, fewer generated questions than asked for.
+
+    To look at data rather than use them: rows that cannot be used go to ``refused`` if it is given, and a missing test
+    file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
     """
-    tasks = resolve(section)
+    tasks = resolve(section, lenient=refused is not None)
     entries = {entry.name or entry.task: entry for entry in section.tasks}
-    pools = {table: _pool(entry, tasks[table], table, section.data, seed) for table, entry in entries.items()}
+    reading = _Reading(section.data, seed, refused, whole)
+    pools = {table: _pool(entry, tasks[table], table, reading) for table, entry in entries.items()}
     tested: dict[str, str] = {}
     for _, test in pools.values():
         for problem in test:
@@ -113,14 +117,19 @@ def source_files(section: Problems) -> dict[str, Path]:
     return found
 
 
-def mirror_file(task: Task, data: str, split: str) -> Path:
-    """The file of a mirror folder that holds our ``split`` of a published data set; ``CirfError`` if it is not there."""
+def mirror_path(task: Task, data: str, split: str) -> Path:
+    """Where a mirror folder holds our ``split`` of a published data set."""
     assert task.hub is not None
-    theirs = task.hub.splits[split]
-    path = Path(data).expanduser() / task.name / f"{theirs}.jsonl"
+    return Path(data).expanduser() / task.name / f"{task.hub.splits[split]}.jsonl"
+
+
+def mirror_file(task: Task, data: str, split: str) -> Path:
+    """As ``mirror_path``; ``CirfError`` if there is no such file."""
+    assert task.hub is not None
+    path = mirror_path(task, data, split)
     if not path.is_file():
         raise CirfError(
-            f"{path}: no such file; the data folder (--data) must hold {task.name}/{theirs}.jsonl with {task.hub.id}'s columns"
+            f"{path}: no such file; the data folder (--data) must hold {task.name}/{path.name} with {task.hub.id}'s columns"
         )
     return path
 
@@ -141,32 +150,44 @@ def _split(problems: Sequence[Problem], share: float, seed: str) -> tuple[list[P
     return [p for p in problems if p.id in held], [p for p in problems if p.id not in held]
 
 
-def _pool(entry: TaskEntry, task: Task, table: str, data: str | None, seed: int) -> tuple[list[Problem], list[Problem]]:
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How problems are read: from which mirror folder, by which seed, strictly or not, with a test cut off or not."""
+
+    data: str | None
+    seed: int
+    refused: Refused | None
+    whole: bool
+
+
+def _pool(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[list[Problem], list[Problem]]:
     """Every training and test problem of an entry, with ids."""
     if entry.task == JSONL:
-        return _own(entry, task, table, data, seed)
+        return _own(entry, task, table, reading)
     for key in ("train_file", "test_file", "answer"):
         if getattr(entry, key) is not None:
             raise CirfError(f"problems.tasks: {key} is for jsonl tasks, {table} is {entry.task}; remove it or set task: jsonl")
     options = generated.settle(task, entry.options)
     if task.generated:
         sizes = {"train": entry.train or generated.TRAIN_DEFAULT, "test": entry.test or generated.TEST_DEFAULT}
-        made = {split: generated.draw(task, table, split, seed, count, options) for split, count in sizes.items()}
+        made = {split: generated.draw(task, table, split, reading.seed, count, options) for split, count in sizes.items()}
         return made["train"], made["test"]
-    return _published(task, table, data, "train"), _published(task, table, data, "test")
+    return _published(task, table, "train", reading), _published(task, table, "test", reading)
 
 
-def _own(entry: TaskEntry, task: Task, table: str, data: str | None, seed: int) -> tuple[list[Problem], list[Problem]]:
+def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[list[Problem], list[Problem]]:
     """A user's files. Without a test file the test is cut from the training file; rows of one question stay on one side."""
     from cirf.tasks.jsonl import read_test, read_train
 
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
-    train = read_train(entry, task.answer, data)
-    test = read_test(entry, task.answer, data)
+    train = read_train(entry, task.answer, reading.data, reading.refused)
+    test = read_test(entry, task.answer, reading.data, reading.refused)
+    if test is None and reading.whole:
+        test = []
     if test is None:
         questions = list(dict.fromkeys(same_question_key(problem.question) for problem in train))
-        Random(f"{seed}/{table}/test").shuffle(questions)
+        Random(f"{reading.seed}/{table}/test").shuffle(questions)
         cut = set(questions[: entry.test or max(1, round(_CUT_SHARE * len(questions)))])
         if len(cut) == len(questions):
             raise CirfError(
@@ -191,29 +212,35 @@ def _named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]
     ]
 
 
-def _published(task: Task, table: str, data: str | None, split: str) -> list[Problem]:
+def _published(task: Task, table: str, split: str, reading: _Reading) -> list[Problem]:
     """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split."""
     assert task.hub is not None and task.row is not None
     theirs = task.hub.splits.get(split)
     if theirs is None:
         return []
-    if data is not None:
-        path = mirror_file(task, data, split)
-        rows, where = read_rows(path), str(path)
+    if reading.data is not None:
+        if reading.refused is not None and split == "test" and not mirror_path(task, reading.data, split).is_file():
+            return []
+        path = mirror_file(task, reading.data, split)
+        rows, where = numbered_rows(path, reading.refused), f"{path}, line"
     else:
-        rows, where = _download(task, theirs), f"{task.hub.id} ({theirs})"
-    return _named([_read(task.row, row, f"{where}, row {number}", task) for number, row in enumerate(rows, 1)], table, split)
+        rows, where = list(enumerate(_download(task, theirs), 1)), f"{task.hub.id} ({theirs}), row"
+    problems = []
+    for number, row in rows:
+        with sorting_out(reading.refused):
+            problems.append(_read(task.row, row, f"{where} {number}", task))
+    return _named(problems, table, split)
 
 
 def _read(read: Callable[[Mapping[str, Any]], Problem], row: Mapping[str, Any], where: str, task: Task) -> Problem:
     try:
         problem = read(row)
     except KeyError as error:
-        raise CirfError(f"{where}: the column {error.args[0]!r} that {task.name} rows have is missing") from None
+        raise RowError(where, f"the column {error.args[0]!r} that {task.name} rows have is missing") from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise CirfError(f"{where}: not a row of {task.name} ({error})") from None
+        raise RowError(where, f"not a row of {task.name} ({error})", f"not a row of {task.name}") from None
     if not problem.question:
-        raise CirfError(f"{where}: the question is empty")
+        raise RowError(where, "the question is empty")
     return problem
 
 

@@ -182,8 +182,19 @@ def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) 
     return chr(65 + indices.pop()) if len(indices) == 1 else ""
 
 
+_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false)\b", re.IGNORECASE)
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """For yes/no and free text: an anchored answer, else the value of an equation."""
+    """For yes/no and free text: an anchored answer, else a *yes* or *no* that a sentence concludes with or opens with, else
+    the value of an equation."""
+    yesno = problem.answer in ("yes", "no")
     if anchors(segment):
-        return parse_answer("yesno" if problem.answer in ("yes", "no") else "text", segment) or ""
+        return parse_answer("yesno" if yesno else "text", segment) or ""
+    if yesno:
+        for sentence in reversed(_SENTENCES.split(_MARK.sub("", plain(segment)))):
+            concludes = _CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
+            if concludes and (found := parse_answer("yesno", sentence)):
+                return found
     return calculated(segment, problem, previous)

@@ -15,9 +15,6 @@ from cirf.tasks.answers import equal_answers, parse_answer
 ResultRule = Callable[[str, Problem, tuple[str, ...]], str]
 """``rule(segment, problem, previous)``: the short text a step produced, given the results before it; may be empty."""
 
-LONGEST_RESULT = 40
-"""Characters of a result; what is longer is a sentence, not a result (paper 3.3: as concise as possible)."""
-
 DIRECT: Mapping[AnswerKind, str] = {
     "number": "Reply with the final number only: no words, no working.",
     "option": "Reply with the letter of the right option only: no words, no working.",
@@ -114,4 +111,4 @@ class Task:
     def result(self, segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         """What a step produced, by the task's rule (paper 3.3); empty where it names nothing, or only repeats the step."""
         found = " ".join(self.rule(segment, problem, previous).split())
-        return "" if len(found) > LONGEST_RESULT or found == segment.strip() else found
+        return "" if found == segment.strip() else found

@@ -1,0 +1,89 @@
+"""Reading JSONL that people wrote: each row with its line, and each mistake said in one line or gathered to be counted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+Refused = list["RowError"]
+"""Where a reader puts the rows it cannot use; a reader that is given none raises the first instead."""
+
+_FIRST = 3
+
+
+class RowError(CirfError):
+    """A row that cannot be used: ``where`` names file and line; ``reason`` is said alike of all rows with the same mistake."""
+
+    def __init__(self, where: str, message: str, reason: str = "") -> None:
+        """Without a ``reason`` it is the message up to its semicolon."""
+        super().__init__(f"{where}: {message}")
+        self.where = where
+        self.reason = reason or message.partition(";")[0]
+
+
+@contextlib.contextmanager
+def sorting_out(refused: Refused | None) -> Iterator[None]:
+    """Around the reading of one row: its ``RowError`` goes to ``refused`` if there is such a list, else up."""
+    try:
+        yield
+    except RowError as error:
+        if refused is None:
+            raise
+        refused.append(error)
+
+
+def by_reason(refused: Sequence[RowError]) -> dict[str, dict[str, Any]]:
+    """The refused rows counted by reason, the most frequent first, with the places of the first few."""
+    places: dict[str, list[str]] = {}
+    for error in refused:
+        places.setdefault(error.reason, []).append(error.where)
+    ordered = sorted(places.items(), key=lambda item: (-len(item[1]), item[0]))
+    return {reason: {"rows": len(where), "first": where[:_FIRST]} for reason, where in ordered}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file; ``CirfError`` names the first line that is not one, or says why there is no reading it.
+
+    Blank lines, a byte order mark and Windows line ends are let pass.
+    """
+    return [row for _, row in numbered_rows(path)]
+
+
+def numbered_rows(path: Path, refused: Refused | None = None) -> list[tuple[int, dict[str, Any]]]:
+    """As ``read_rows``, each object with the number of its line; lines that are none go to ``refused`` if it is given."""
+    rows = []
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    with sorting_out(refused):
+                        rows.append((number, _row(line, f"{path}, line {number}")))
+    except FileNotFoundError:
+        raise CirfError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
+    except OSError as error:
+        raise CirfError(f"{path}: cannot be read ({error.strerror}); name a JSONL file that this user may read") from None
+    return rows
+
+
+def _row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        if "\\u" in line:  # half of a surrogate pair can be read but never be written
+            json.dumps(row, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise RowError(where, f"not valid JSON ({error.msg}); mend or remove the line", "not valid JSON") from None
+    except UnicodeEncodeError:
+        raise RowError(where, "an escape such as \\ud800 that is no character; mend or remove the line") from None
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else "a number of thousands of digits"
+        raise RowError(where, f"cannot be read ({why}); mend or remove the line") from None
+    if not isinstance(row, dict):
+        raise RowError(where, f"expected a JSON object, found {type(row).__name__}", "not a JSON object")
+    return row

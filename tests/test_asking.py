@@ -1,0 +1,100 @@
+"""``cirf ask`` and ``cirf codes``: by the run's own settings, with what there is, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tinyrun
+from tinyrun import cirf
+
+from cirf.lm import backbone, decode
+
+if TYPE_CHECKING:
+    from conftest import Workshop
+
+TEXT = "**Step 1:** There are 2 + 3 = <<2+3=5>>5 coins.\nStep 2: <<5=5>>\nStep 3: There are 5 + 1 = 6 coins."
+
+
+def document(*arguments: str | Path) -> Any:
+    said = cirf(*arguments, "--json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+def until_traces(workshop: Workshop, folder: Path, **keys: Any) -> Path:
+    recipe = workshop.recipe(folder / "recipe.yaml", methods=["cirf_full"], **keys)
+    said = cirf("run", recipe, "--until", "traces", "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, capped = [], []
+    load_model, generate_one = backbone.load_model, decode.generate_one
+
+    def load(source: Any, section: Any, **more: Any) -> Any:
+        loaded.append(section)
+        return load_model(source, section, **more)
+
+    def generate(model: Any, tokenizer: Any, prompt: str, cap: int, *more: Any) -> Any:
+        capped.append((cap, *more))
+        return generate_one(model, tokenizer, prompt, min(cap, 4), *more)
+
+    monkeypatch.setattr(backbone, "load_model", load)
+    monkeypatch.setattr(decode, "generate_one", generate)
+    run = shutil.copytree(finished, tmp_path / "run")
+    text = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(text.replace("trace_cap: 24", "trace_cap: 25"))
+    document("ask", run, "How many?")
+    document("ask", run / "models" / "cirf_full", "How many?")
+    document("ask", run / "models" / "direct_sft", "How many?")
+    assert [(section.dtype, section.device, section.threads) for section in loaded] == [("float32", "cpu", 1)] + [
+        ("bfloat16", "auto", None)
+    ] * 2
+    assert [cap for cap, *_ in capped] == [25 + 64, 128 + 64, 512]
+
+
+def test_a_code_beyond_the_functions_is_shown_without_a_label(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = decode.TimedOutput(4, 0.1, 0.1, "<cirf><cirf_999>5<cirf_000>6</cirf>6", False)
+    monkeypatch.setattr(decode, "generate_one", lambda *arguments, **more: output)
+    run = shutil.copytree(finished, tmp_path / "run")
+    answer = document("ask", run, "How many?")
+    assert answer["answer"] == "6"
+    assert [(step["token"], step["result"]) for step in answer["steps"]] == [("<cirf_999>", "5"), ("<cirf_000>", "6")]
+    assert answer["steps"][0]["label"] == ""
+    for damaged in ("{", "[]", '{"size": 4}'):
+        (run / "models" / "cirf_full" / "functions.json").write_text(damaged)
+        assert "functions.json: damaged" in cirf("ask", run, "How many?").error()
+
+
+def test_codes_are_listed_before_there_is_a_model(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+    run = until_traces(workshop, tmp_path)
+    assert not (run / "models").exists()
+    assert document("codes", run) == document("codes", finished)
+    labels = {row["code"]: row["label"] for row in document("codes", run)}
+    assert all(row["label"] == labels.get(row["code"], "") for row in document("codes", run, TEXT))
+    shutil.rmtree(run / "traces")
+    assert "neither a model's folder" in cirf("codes", run).error()
+    assert {row["label"] for row in document("codes", run, TEXT)} == {""}
+
+
+def test_a_rationale_is_cleaned_as_the_pipeline_does(finished: Path) -> None:
+    written = document("codes", finished, TEXT)
+    assert [row["segment"] for row in written] == ["There are 2 + 3 = 5 coins.", "There are 5 + 1 = 6 coins."]
+
+
+def test_a_question_centred_codebook_wants_the_question(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+    run = until_traces(workshop, tmp_path, codebook__representation="question_centered")
+    assert "give it with --question" in cirf("codes", run, TEXT).error()
+
+    row = tinyrun.sums(40)[0]
+    written = document("codes", run, row["rationale"], "--question", row["question"])
+    assert len(written) == 3 and {each["code"] for each in written} <= set(range(4))
+    assert "give the rationale too" in cirf("codes", run, "--question", "What?").error()
+    assert document("codes", finished, TEXT, "--question", "What?") == document("codes", finished, TEXT)

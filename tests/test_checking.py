@@ -1,0 +1,156 @@
+"""``cirf check``: every row of a file or folder looked at, what cannot be used counted by reason, overrides obeyed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tinyrun
+from tinyrun import cirf
+
+if TYPE_CHECKING:
+    from conftest import Workshop
+
+
+@pytest.fixture(autouse=True)
+def no_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache without models, so that tokens are counted alike everywhere."""
+    monkeypatch.setenv("CIRF_CACHE", str(tmp_path / "cache"))
+
+
+def checked(*arguments: str | Path) -> Any:
+    said = cirf("check", *arguments, "--json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+def write_lines(path: Path, *rows: Any) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def bad_rows() -> list[Any]:
+    """Twelve rows of which seven cannot be used."""
+    rows: list[Any] = list(tinyrun.sums(12))
+    rows[1] = rows[1] | {"rationale": " "}
+    rows[3] = {"question": "What?"}
+    rows[4] = '{"question": "a"'
+    rows[5] = rows[5] | {"answer": None}
+    rows[6] = '["a", "b"]'
+    rows[8] = rows[8] | {"id": "one"}
+    rows[9] = rows[9] | {"id": "one"}
+    rows[10] = '{"question": "b"'
+    return rows
+
+
+def test_every_row_of_a_file_is_looked_at(tmp_path: Path) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(10))
+    found = checked(mine)
+    assert (found["total"]["problems"], found["total"]["usable"]) == (10, 10)
+    assert found["notes"] == [] and found["answers"] == {"jsonl": "number"}
+
+
+def test_a_recipe_says_what_it_sets_aside(workshop: Workshop, tmp_path: Path) -> None:
+    task = {"task": "jsonl", "name": "sums", "train_file": str(workshop.train)}
+    found = checked(workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task]))
+    assert found["total"]["problems"] == 32
+    assert "sums: 8 test rows are set aside and not counted here" in found["notes"]
+
+
+def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: Workshop, tmp_path: Path) -> None:
+    mine = write_lines(tmp_path / "mine.jsonl", *bad_rows())
+    at = [f"{mine}, line {line}" for line in range(13)]
+    wanted = {
+        "not valid JSON": {"rows": 2, "first": [at[5], at[11]]},
+        "answer is null, expected a string, a number or true/false": {"rows": 1, "first": [at[6]]},
+        "its id stands in an earlier row already": {"rows": 1, "first": [at[10]]},
+        "not a JSON object": {"rows": 1, "first": [at[7]]},
+        "rationale is empty": {"rows": 1, "first": [at[2]]},
+        "the field answer is missing": {"rows": 1, "first": [at[4]]},
+    }
+    for source in (mine, workshop.recipe(tmp_path / "recipe.yaml", train=mine)):
+        found = checked(source)
+        assert found["refused"] == wanted
+        assert (found["total"]["problems"], found["total"]["usable"]) == (5, 5)
+    told = cirf("check", mine).out
+    assert f"2 rows cannot be used: not valid JSON ({at[5]}, {at[11]})" in told
+    assert f"{at[5]}: not valid JSON" in cirf("run", tmp_path / "recipe.yaml", "--out", tmp_path / "run").error()
+
+
+def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
+    broken = write_lines(tmp_path / "broken.jsonl", "{", "{", {"question": "q"})
+    said = cirf("check", broken)
+    assert (
+        f"{broken}: no usable row (2: not valid JSON; 1: the field answer is missing; the first is that of line 1)"
+        in said.error()
+    )
+    bare = tinyrun.write_jsonl(
+        tmp_path / "bare.jsonl", [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(4)]
+    )
+    said = cirf("check", bare)
+    assert f"{bare}: no usable row (4: no rationale)" in said.error()
+    assert "there is no rationale to cut" in said.out and "100.0%" not in said.out
+    document = json.loads(cirf("check", bare, "--json").out)
+    assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
+
+
+def test_overrides_are_obeyed_and_wrong_ones_named(workshop: Workshop, tmp_path: Path) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine with 'quotes' & ü.jsonl", tinyrun.sums(10))
+    assert checked(mine, "--set", "segments.by=sentence")["segmentation"]["rules"] == {"sentence": 10}
+    by_words, by_tokens = checked(mine), checked(mine, "--set", f"backbone.model={workshop.backbone}")
+    assert by_tokens["tokens_counted_by"] == str(workshop.backbone)
+    assert by_words["tokens_counted_by"].startswith("words, digits and marks")
+    assert by_tokens["total"]["rationale_tokens"] != by_words["total"]["rationale_tokens"]
+    assert "codebook.sise: no such key" in cirf("check", mine, "--set", "codebook.sise=3").error()
+    assert "segments.by: expected" in cirf("check", mine, "--set", "segments.by=page").error()
+    assert "/no/such/model: no such folder" in cirf("check", mine, "--set", "backbone.model=/no/such/model").error()
+    assert "smollm3" in cirf("check", mine, "--set", "backbone.model=bundled:smollm3").error()
+
+
+def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
+    svamp = [
+        {"ID": f"chal-{n}", "Body": f"Ann has {n} pens and buys 4.", "Question": "How many pens has she?", "Answer": n + 4.0}
+        for n in range(6)
+    ]
+    (tmp_path / "svamp").mkdir()
+    write_lines(tmp_path / "svamp" / "train.jsonl", *svamp[:5], {"ID": "x", "Body": "no more"})
+    (tmp_path / "rationales").mkdir()
+    texts = [{"id": f"chal-{n}", "rationale": f"Step 1: She has {n}.\nStep 2: {n} + 4 = {n + 4}."} for n in range(3)]
+    write_lines(tmp_path / "rationales" / "svamp.teacher.jsonl", *texts, {"id": "chal-3"})
+    found = checked(tmp_path)
+    assert list(found["tasks"]) == ["svamp"]
+    assert (found["total"]["problems"], found["total"]["usable"]) == (5, 3)
+    assert found["total"]["unusable"] == {"no rationale": 2}
+    assert {reason: each["rows"] for reason, each in found["refused"].items()} == {
+        "no field `rationale`": 1, "the column 'Answer' that svamp rows have is missing": 1,
+    }  # fmt: skip
+    write_lines(tmp_path / "svamp" / "test.jsonl", svamp[1], svamp[5])
+    assert checked(tmp_path)["problems"]["leaks"] == [["svamp/train/chal-1", "svamp/test/chal-1"]]
+    (tmp_path / "empty").mkdir()
+    assert "holds no task's training file" in cirf("check", tmp_path / "empty").error()
+
+
+def test_steps_without_results_are_noted(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"Is {n} odd?", "answer": "yes", "rationale": "Step 1: Look.\nStep 2: Think.\nStep 3: Look again."}
+        for n in range(9)
+    ]
+    silent = tinyrun.write_jsonl(tmp_path / "silent.jsonl", rows)
+    (note,) = checked(silent)["notes"]
+    assert note.startswith("jsonl: 100% of the steps have no result")
+    assert checked(silent, "--set", "results.by=none")["notes"] == []
+    said = tinyrun.write_jsonl(
+        tmp_path / "said.jsonl", [row | {"rationale": "Step 1: It ends in 1.\nStep 2: So yes."} for row in rows]
+    )
+    found = checked(said)
+    assert found["total"]["share_results_empty"] == 0.5 and found["notes"] == []
+
+
+def test_a_table_name_that_is_no_file_name_is_refused_at_once(workshop: Workshop, tmp_path: Path) -> None:
+    for name in ("a/b", "..", ".hidden"):
+        task = {"task": "jsonl", "name": name, "train_file": str(workshop.train)}
+        said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task]), "--out", tmp_path / "run")
+        assert "problems.tasks" in said.error() and "name" in said.error()
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,125 @@
+"""Every shipped recipe, with tiny models and few rows in place of its own, trains six updates of each method and evaluates."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from conftest import Workshop
+
+from cirf import methods, tasks
+from cirf.recipe import Recipe
+from cirf.recipe_io import load, shipped
+from cirf.store import read_rows
+
+UPDATES, TEST = 6, 4
+
+
+def mirror_row(task: str, number: int, test: bool) -> tuple[dict[str, Any], str, str]:
+    """One row of a published data set with the hub's columns, and its question and rationale. Made here, not copied."""
+    draw = random.Random(f"{task} {number} {test}")
+    a, b = draw.randint(2, 50), draw.randint(2, 50)
+    label = f"{'test' if test else 'train'} {number}"
+    steps = f"Step 1: Crate {label} holds {a} tins.\nStep 2: Then {a} + {b} = {a + b} tins stand in crate {label}."
+    question = f"Crate {label} holds {a} tins and gets {b} more. How many tins are in it?"
+    if task == "gsm8k":
+        return {"question": question, "answer": f"{a} + {b} = <<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"}, question, steps
+    if task == "svamp":
+        body, asked = question.split(". ")
+        row = {"ID": f"chal-{label.replace(' ', '-')}", "Body": f"{body}.", "Question": asked, "Equation": "", "Answer": float(a + b), "Type": ""}
+        return row, question, steps
+    if task == "multiarith":
+        return {"question": question, "final_ans": str(a + b)}, question, steps
+    if task == "coin_flip":
+        flips = [draw.random() < 0.5 for _ in range(2)]
+        says = " ".join(f"Ann{number}{'ab'[place]} {'flips' if flip else 'does not flip'} the coin." for place, flip in enumerate(flips))
+        question = f"A coin is heads up. {says} Is the coin still heads up?"
+        states = ["heads" if sum(flips[: place + 1]) % 2 == 0 else "tails" for place in range(2)]
+        steps = "\n".join(f"Step {place + 1}: Turn {label}: the coin is {state} up." for place, state in enumerate(states))
+        return {"inputs": f"Q: {question}", "targets": "yes" if states[-1] == "heads" else "no"}, question, steps
+    assert task == "commonsense_qa", f"write rows of {task} here"
+    texts = [f"{thing} {number}" for thing in ("spoon", "river", "cloud", "stone", "lamp")]
+    right = draw.randrange(5)
+    question = f"What would you eat soup with on day {label}?"
+    steps = f"Step 1: On day {label} soup is eaten with {texts[right]}.\nStep 2: So the answer is {'ABCDE'[right]}."
+    row = {"id": label, "question": question, "choices": {"label": list("ABCDE"), "text": texts}, "answerKey": "ABCDE"[right]}
+    return row, question, steps
+
+
+def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
+    """Data sets and rationale files such as the recipe reads."""
+    told: list[dict[str, str]] = []
+    for entry in recipe.problems.tasks:
+        if entry.task == "jsonl" or tasks.get(entry.task).generated:
+            continue
+        source = tasks.get(entry.task).hub
+        assert source is not None
+        for split, count in (("train", each), ("test", TEST)):
+            made = [mirror_row(entry.task, number, split == "test") for number in range(count)]
+            tinyrun.write_jsonl(folder / entry.task / f"{source.splits[split]}.jsonl", [row for row, _, _ in made])
+            told += [{"question": question, "rationale": rationale} for _, question, rationale in made if split == "train"]
+    for place, name in enumerate(recipe.rationales.files):
+        texts = told if place == 0 else [row | {"rationale": row["rationale"].replace("Step 2: ", "Step 2: Well, ")} for row in told]
+        path = folder / name if name.endswith(".jsonl") else folder / "rationales" / f"{name}.jsonl"
+        tinyrun.write_jsonl(path, texts)
+
+
+def overrides(recipe: Recipe, workshop: Workshop, each: int) -> list[str]:
+    """What makes a recipe tiny. All else, the schedule, the adaptation and the number formats too, stays as shipped."""
+    sets = {
+        "backbone.model": str(workshop.backbone),
+        "backbone.architecture": {},
+        "backbone.device": "cpu",
+        "embeddings.model": str(workshop.embedder),
+        "embeddings.dtype": "float32",
+        "codebook.dimension": "backbone",
+        "codebook.size": 4,
+        "codebook.sizes": [2, 4] if recipe.codebook.sizes else [],
+        "codebook.autoencoder_epochs": 1,
+        "codebook.vq_epochs": 1,
+        "finetune.batch_size": 2,
+        "finetune.accumulation": 1,
+        "finetune.overrides": {},
+        "finetune.max_length": 256,
+        "evaluate.text_cap": 4,
+        "evaluate.trace_cap": 4,
+        "evaluate.latency_items": 1,
+        "evaluate.batch_size": 4,
+    }
+    for place, entry in enumerate(recipe.problems.tasks):
+        sets |= {f"problems.tasks.{place}.test": TEST, f"problems.tasks.{place}.train": each, f"problems.tasks.{place}.rows": None}
+    return list(itertools.chain.from_iterable(("--set", f"{key}={json.dumps(value)}") for key, value in sets.items()))
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_shipped_recipe_trains_and_evaluates(workshop: Workshop, tmp_path: Path, name: str) -> None:
+    recipe = load(name)
+    each = 8
+    write_mirror(tmp_path / "data", recipe, each)
+    data = [] if all(tasks.get(entry.task).generated for entry in recipe.problems.tasks) else ["--data", tmp_path / "data"]
+    sets = overrides(recipe, workshop, each)
+    run = tmp_path / "run"
+    said = tinyrun.cirf("run", name, *data, *sets, "--out", run, "--until", "segments")
+    assert said.code == 0, said.err
+    training = {row["id"] for row in read_rows(run / "problems" / "train.jsonl")}
+    rows = sum(row["problem"] in training for row in read_rows(run / "segments" / "segments.jsonl"))
+    assert rows >= UPDATES
+    sets += ["--set", f"finetune.epochs={UPDATES / -(-rows // 2)!r}"]
+    said = tinyrun.cirf("run", name, *data, *sets, "--out", run)
+    assert said.code == 0, said.err
+    report = json.loads((run / "report.json").read_text())
+    assert list(report["methods"]) == list(recipe.methods)
+    asked = TEST * len(recipe.problems.tasks)
+    for method, row in report["methods"].items():
+        assert row["n"] == asked and row["latency_mean_s"] > 0
+        assert ("updates" in report["training"].get(method, {}).get("numbers", {})) == methods.get(method, recipe).trained
+    for method in report["training"]:
+        numbers = json.loads((run / "models" / method / "history.json").read_text())
+        assert numbers["updates"] == UPDATES and len(numbers["losses"]) == UPDATES
+        assert numbers["adaptation"] == recipe.finetune.adaptation
+    assert tinyrun.cirf("status", run).out.endswith("a rerun would do nothing\n")
