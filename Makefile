@@ -38,7 +38,7 @@ quickstart: $(STAMP)
 	$(BIN)/cirf quickstart
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

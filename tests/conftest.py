@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tinyrun
 from hypothesis import settings
+from tinyrun import Workshop
 
 from cirf.assets import resolve
 from cirf.errors import CirfError
@@ -30,21 +29,6 @@ def bundled() -> Callable[[str], Path]:
             pytest.skip(str(error))
 
     return folder
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """A tiny language model, a tiny embedding model, 40 training rows and 8 test rows, and recipes of them."""
-
-    backbone: Path
-    embedder: Path
-    train: Path
-    test: Path
-
-    def recipe(self, path: Path, **keys: Any) -> Path:
-        """A recipe file; ``keys`` as in ``tinyrun.recipe``, or ``train`` and ``test`` for other files of rows."""
-        train, test = keys.pop("train", self.train), keys.pop("test", self.test)
-        return tinyrun.write_recipe(path, tinyrun.recipe(self.backbone, self.embedder, train, test, **keys))
 
 
 @pytest.fixture(scope="session")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import cirf
+from tinyrun import Workshop, cirf
 
 from cirf.lm import backbone, decode
-
-if TYPE_CHECKING:
-    from conftest import Workshop
 
 TEXT = "**Step 1:** There are 2 + 3 = <<2+3=5>>5 coins.\nStep 2: <<5=5>>\nStep 3: There are 5 + 1 = 6 coins."
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import cirf
-
-if TYPE_CHECKING:
-    from conftest import Workshop
+from tinyrun import Workshop, cirf
 
 
 @pytest.fixture(autouse=True)

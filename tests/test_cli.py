@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import tinyrun
-from conftest import Workshop
-from tinyrun import cirf
+from tinyrun import Workshop, cirf
 
 from cirf import methods, tasks
 from cirf.recipe_io import shipped
@@ -166,7 +165,11 @@ NOWHERE: dict[str, tuple[dict[str, Any], str, str]] = {
     "no segment fits": ({"segments__minimum": 20}, "segments", "segments"),
     "more codes than segments": ({"codebook__size": 5000}, "codebook", "codebook-5000"),
     "every row too long": ({"finetune__max_length": 5}, "finetune.max_length", "models/cirf_full"),
-    "a rate that explodes": ({"finetune__learning_rate": 1e30, "finetune__clip": 1e30}, "lower finetune.learning_rate", "models/cirf_full"),
+    "a rate that explodes": (
+        {"finetune__learning_rate": 1e30, "finetune__clip": 1e30},
+        "lower finetune.learning_rate",
+        "models/cirf_full",
+    ),
     "layers that are not there": (
         {"finetune__adaptation": "lora", "finetune__lora": {"targets": "wings"}},
         "finetune.lora.targets",

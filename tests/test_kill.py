@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 import tinyrun
-from conftest import Workshop
 from safetensors import SafetensorError, safe_open
+from tinyrun import Workshop
 
 KEYS: dict[str, Any] = {
     "methods": ["cirf_full"],
@@ -155,7 +155,12 @@ def begun(folder: Path, stage: str) -> Path | None:
 def progress(folder: Path, stage: str) -> bool:
     """Whether a stage has finished some of its work, and not all."""
     work = begun(folder, stage)
-    pattern = {"embeddings": "**/chunk-*", "codebook-4": "**/vqvae.*", "models/cirf_full": "**/complete", "evaluation/cirf_full": "**/*.jsonl"}
+    pattern = {
+        "embeddings": "**/chunk-*",
+        "codebook-4": "**/vqvae.*",
+        "models/cirf_full": "**/complete",
+        "evaluation/cirf_full": "**/*.jsonl",
+    }
     return work is not None and bool(there(work, f"scratch/{pattern[stage]}"))
 
 
@@ -170,7 +175,9 @@ def check(folder: Path, ledger: Ledger, unbroken: dict[str, bytes]) -> None:
     assert all(rows <= count <= rows + 4 for count in ledger.answered.values())
 
 
-def test_a_run_killed_inside_each_long_stage_ends_like_an_unbroken_one(recipe: Path, tmp_path: Path, unbroken: dict[str, bytes]) -> None:
+def test_a_run_killed_inside_each_long_stage_ends_like_an_unbroken_one(
+    recipe: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
     folder, ledger, draw = tmp_path / "run", Ledger(tmp_path / "run"), random.Random(20)
     for stage in LONG:
         code = live(recipe, folder, ledger, lambda stage=stage: progress(folder, stage), draw.uniform(0, 0.15))  # type: ignore[misc]

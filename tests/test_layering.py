@@ -102,5 +102,6 @@ def test_a_heavy_import_would_be_seen() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["recipes"], ["tasks"], ["methods"]], ids=" ".join)
 def test_help_and_lists_import_nothing_heavy(arguments: list[str]) -> None:
-    code = f"sys.argv = ['cirf', *{arguments!r}]\nfrom cirf.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
+    call = "from cirf.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
+    code = f"sys.argv = ['cirf', *{arguments!r}]\n{call}"
     assert heavy_after(code) == []

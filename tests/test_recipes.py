@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import tinyrun
-from conftest import Workshop
+from tinyrun import Workshop
 
 from cirf import methods, tasks
 from cirf.recipe import Recipe
@@ -31,13 +31,22 @@ def mirror_row(task: str, number: int, test: bool) -> tuple[dict[str, Any], str,
         return {"question": question, "answer": f"{a} + {b} = <<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"}, question, steps
     if task == "svamp":
         body, asked = question.split(". ")
-        row = {"ID": f"chal-{label.replace(' ', '-')}", "Body": f"{body}.", "Question": asked, "Equation": "", "Answer": float(a + b), "Type": ""}
+        row = {
+            "ID": f"chal-{label.replace(' ', '-')}",
+            "Body": f"{body}.",
+            "Question": asked,
+            "Equation": "",
+            "Answer": float(a + b),
+            "Type": "",
+        }
         return row, question, steps
     if task == "multiarith":
         return {"question": question, "final_ans": str(a + b)}, question, steps
     if task == "coin_flip":
         flips = [draw.random() < 0.5 for _ in range(2)]
-        says = " ".join(f"Ann{number}{'ab'[place]} {'flips' if flip else 'does not flip'} the coin." for place, flip in enumerate(flips))
+        says = " ".join(
+            f"Ann{number}{'ab'[place]} {'flips' if flip else 'does not flip'} the coin." for place, flip in enumerate(flips)
+        )
         question = f"A coin is heads up. {says} Is the coin still heads up?"
         states = ["heads" if sum(flips[: place + 1]) % 2 == 0 else "tails" for place in range(2)]
         steps = "\n".join(f"Step {place + 1}: Turn {label}: the coin is {state} up." for place, state in enumerate(states))
@@ -64,7 +73,9 @@ def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
             tinyrun.write_jsonl(folder / entry.task / f"{source.splits[split]}.jsonl", [row for row, _, _ in made])
             told += [{"question": question, "rationale": rationale} for _, question, rationale in made if split == "train"]
     for place, name in enumerate(recipe.rationales.files):
-        texts = told if place == 0 else [row | {"rationale": row["rationale"].replace("Step 2: ", "Step 2: Well, ")} for row in told]
+        texts = (
+            told if place == 0 else [row | {"rationale": row["rationale"].replace("Step 2: ", "Step 2: Well, ")} for row in told]
+        )
         path = folder / name if name.endswith(".jsonl") else folder / "rationales" / f"{name}.jsonl"
         tinyrun.write_jsonl(path, texts)
 
@@ -91,8 +102,12 @@ def overrides(recipe: Recipe, workshop: Workshop, each: int) -> list[str]:
         "evaluate.latency_items": 1,
         "evaluate.batch_size": 4,
     }
-    for place, entry in enumerate(recipe.problems.tasks):
-        sets |= {f"problems.tasks.{place}.test": TEST, f"problems.tasks.{place}.train": each, f"problems.tasks.{place}.rows": None}
+    for place in range(len(recipe.problems.tasks)):
+        sets |= {
+            f"problems.tasks.{place}.test": TEST,
+            f"problems.tasks.{place}.train": each,
+            f"problems.tasks.{place}.rows": None,
+        }
     return list(itertools.chain.from_iterable(("--set", f"{key}={json.dumps(value)}") for key, value in sets.items()))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import tinyrun
-from conftest import Workshop
+from tinyrun import Workshop
 
 from cirf.store import read_rows
 
@@ -117,7 +117,9 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_key_makes_again_just_what_depends_on_it(copy: Path, workshop: Workshop, tmp_path: Path, name: str) -> None:
     keys, expected = dict(CHANGES[name][0]), CHANGES[name][1]
-    sets = [f"--set=problems.tasks.0.{key}={keys.pop(f'problems__{key}')}" for key in ("test", "answer") if f"problems__{key}" in keys]
+    sets = [
+        f"--set=problems.tasks.0.{key}={keys.pop(f'problems__{key}')}" for key in ("test", "answer") if f"problems__{key}" in keys
+    ]
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     assert rerun(copy, recipe, *sets) == expected
 
@@ -175,9 +177,7 @@ def test_rationale_files_and_result_files_count_with_their_content(workshop: Wor
     assert {"rationales", "segments", "embeddings", "models/cirf_full"} <= rerun(run, recipe)
 
 
-def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(
-    copy: Path, workshop: Workshop, tmp_path: Path
-) -> None:
+def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(copy: Path, workshop: Workshop, tmp_path: Path) -> None:
     moved = shutil.copytree(workshop.backbone, tmp_path / "moved")
     assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(moved))) == set()
     other = tinyrun.write_backbone(tmp_path / "other", seed=7)
@@ -214,7 +214,10 @@ def test_limit_takes_so_many_rows_of_each(workshop: Workshop, tmp_path: Path) ->
         "run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--until", "problems", "--limit", "5"
     )
     assert said.code == 0, said.err
-    counts = {name: len(read_rows(tmp_path / "run" / "problems" / name)) for name in ("train.jsonl", "validation.jsonl", "test/sums.jsonl")}
+    counts = {
+        name: len(read_rows(tmp_path / "run" / "problems" / name))
+        for name in ("train.jsonl", "validation.jsonl", "test/sums.jsonl")
+    }
     assert counts == {"train.jsonl": 4, "validation.jsonl": 1, "test/sums.jsonl": 5}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import tinyrun
-from conftest import Workshop
+from tinyrun import Workshop
 
 from cirf.store import read_rows
 
@@ -19,6 +19,7 @@ import json, sys, warnings
 warnings.simplefilter("error")
 sys.modules["cirf"] = None  # an import of it would fail
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
 folder, cap = sys.argv[1], int(sys.argv[2])
 tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")

@@ -64,7 +64,12 @@ def write_embedder(folder: Path) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = BertConfig(
-            vocab_size=320, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=64
+            vocab_size=320,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=64,
         )
         BertModel(config).save_pretrained(plain)
     SentenceTransformer(str(plain), device="cpu").save(str(folder), create_model_card=False)  # a plain BERT gets mean pooling
@@ -134,6 +139,21 @@ def write_recipe(path: Path, made: Mapping[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(dict(made), sort_keys=False), encoding="utf-8")
     return path
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A tiny language model, a tiny embedding model, 40 training rows and 8 test rows, and recipes of them."""
+
+    backbone: Path
+    embedder: Path
+    train: Path
+    test: Path
+
+    def recipe(self, path: Path, **keys: Any) -> Path:
+        """A recipe file; ``keys`` as in ``tinyrun.recipe``, or ``train`` and ``test`` for other files of rows."""
+        train, test = keys.pop("train", self.train), keys.pop("test", self.test)
+        return write_recipe(path, recipe(self.backbone, self.embedder, train, test, **keys))
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ Nothing heavy is imported until a command runs, so that ``cirf --help`` answers 
 from __future__ import annotations
 
 import errno
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,7 +27,9 @@ app = typer.Typer(
 RecipeName = Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
 RunPath = Annotated[Path, typer.Argument(help="A run's folder.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of mirrored data sets: TASK/SPLIT.jsonl, rationales/*.jsonl.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Folder of mirrored data sets: TASK/SPLIT.jsonl, rationales/*.jsonl.")
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME).")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`).")]
@@ -38,10 +39,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard er
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 @app.command()
@@ -58,7 +55,9 @@ def run(
     out: Out = None,
     limit: Limit = None,
     until: Until = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -184,7 +183,9 @@ def main() -> None:
         _fail(f"{error.filename or 'a file'}: cannot be used ({error.strerror}); name a place that this user may read and write")
     except Exception as error:
         # safetensors and torch.save say that the disk is full in words of their own
-        if not any(sign in str(error) for sign in ("No space left", "os error 28", "PytorchStreamWriter failed", "file write failed")):
+        if not any(
+            sign in str(error) for sign in ("No space left", "os error 28", "PytorchStreamWriter failed", "file write failed")
+        ):
             raise
         _fail(_full(None))
     except SystemExit as stop:
@@ -194,7 +195,8 @@ def main() -> None:
 
 
 def _full(where: str | None) -> str:
-    return f"the disk is full{f' (writing {where})' if where else ''}; free some space and run the same command: finished work is kept"
+    what = f" (writing {where})" if where else ""
+    return f"the disk is full{what}; free some space and run the same command: finished work is kept"
 
 
 def _fail(message: str) -> None:

@@ -8,7 +8,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "transformers", "accelerate", "peft", "sentence-transformers", "datasets", "numpy", "scikit-learn", "safetensors")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "peft",
+    "sentence-transformers",
+    "datasets",
+    "numpy",
+    "scikit-learn",
+    "safetensors",
+)
 
 
 def describe() -> dict[str, Any]:

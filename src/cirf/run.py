@@ -33,14 +33,21 @@ def plans(context: Context) -> list[Plan]:
     rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
     size = recipe.codebook.size
 
-    def plan(name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | Part | str], make: Stage, *more: Any, version: int = 1) -> Plan:
+    def plan(
+        name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | Part | str], make: Stage, *more: Any, version: int = 1
+    ) -> Plan:
         return Plan(name, section, inputs, partial(make, context, *more), version)
 
     problems = plan("problems", recipe.problems.model_dump(exclude={"data"}) | seed | rules, problem_files(recipe), data.problems)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     found = {"problems": learnt} | rationale_files(recipe)
     rationales = plan("rationales", recipe.rationales.model_dump() | rules, found, data.rationales)
-    segments = plan("segments", recipe.segments.model_dump() | _draw_keys(recipe), {"problems": learnt, "rationales": rationales}, data.segments)
+    segments = plan(
+        "segments",
+        recipe.segments.model_dump() | _draw_keys(recipe),
+        {"problems": learnt, "rationales": rationales},
+        data.segments,
+    )
     steps: dict[str, Plan | Part | str] = {"problems": learnt, "segments": segments}
     results = plan("results", recipe.results.model_dump() | rules, steps | result_files(recipe), data.results)
     embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
@@ -59,7 +66,9 @@ def plans(context: Context) -> list[Plan]:
         functional: dict[str, Plan | Part | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
         answering: Plan | str = f"{model_hash(recipe.backbone.model)} {recipe.backbone.revision or ''}".rstrip()
         if method.trained:
-            answering = plan(f"models/{method.name}", _training_keys(recipe, method), steps | functional, models.finetune, method.name)
+            answering = plan(
+                f"models/{method.name}", _training_keys(recipe, method), steps | functional, models.finetune, method.name
+            )
             stages.append(answering)
         asked = {"problems": tested, "model": answering}
         accuracy, latency = _evaluation_keys(recipe, method)
@@ -149,7 +158,9 @@ def _training_keys(recipe: Recipe, method: Any) -> dict[str, Any]:
     section = recipe.finetune.model_dump(exclude={"overrides", "save_every", "report_to"})
     override = recipe.finetune.overrides.get(method.name)
     keys = {"finetune": section, "override": override.model_dump() if override else None, "seed": recipe.seed}
-    keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model", "architecture"}) | {"content": model_hash(recipe.backbone.model)}
+    keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model", "architecture"}) | {
+        "content": model_hash(recipe.backbone.model)
+    }
     if method.functional:
         keys["vocabulary"] = recipe.vocabulary.model_dump()
     return keys

@@ -252,9 +252,14 @@ class RunFolder:
         timings = _read_timings(work)
         timings["seconds"] = round(seconds + timings.get("seconds", 0.0), 3)
         write_atomic(work / _TIMINGS, to_json(timings))
-        names = sorted(name for name in _files(work) if Path(name).name not in (_TIMINGS, _MANIFEST) and Path(name).parts[0] != _SCRATCH)
+        names = sorted(
+            name for name in _files(work) if Path(name).name not in (_TIMINGS, _MANIFEST) and Path(name).parts[0] != _SCRATCH
+        )
         files = {name: hash_file(work / name) for name in names}
-        write_atomic(work / _MANIFEST, to_json({"stage": plan.name, "key": key, "summary": summary, "section": plan.section, "files": files}))
+        write_atomic(
+            work / _MANIFEST,
+            to_json({"stage": plan.name, "key": key, "summary": summary, "section": plan.section, "files": files}),
+        )
 
     def _place(self, work: Path, final: Path) -> None:
         if (work / _SCRATCH).exists():  # only now that the stage is sealed: half a checkpoint is worse than none

@@ -125,10 +125,8 @@ def _print(made: dict[str, Any]) -> None:
         table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
     Console(width=120).print(table)
     for reason, each in made["refused"].items():
-        more = ", ..." if each["rows"] > len(each["first"]) else ""
-        print(
-            f"{each['rows']:,} {'row' if each['rows'] == 1 else 'rows'} cannot be used: {reason} ({', '.join(each['first'])}{more})"
-        )
+        places = ", ".join(each["first"]) + (", ..." if each["rows"] > len(each["first"]) else "")
+        print(f"{each['rows']:,} {'row' if each['rows'] == 1 else 'rows'} cannot be used: {reason} ({places})")
     for name, row in made["tasks"].items():
         for reason, count in row["unusable"].items():
             print(f"{name}: {count:,} not usable: {reason}")

@@ -85,7 +85,9 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code)
+    config = AutoConfig.from_pretrained(
+        source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code
+    )
     with torch.device("meta"):
         build: Any = AutoModelForCausalLM.from_config
         model = build(config)
@@ -125,7 +127,8 @@ def print_estimate(made: dict[str, Any]) -> None:
     for name, row in made.get("methods", {}).items():
         print(
             f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates,"
-            f" {row['target_tokens_mean']} tokens a target; about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
+            f" {row['target_tokens_mean']} tokens a target;"
+            f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
         )
     if "methods" not in made:
         print(json.dumps({"trained": []}))

@@ -30,7 +30,11 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
     if name is not None:
         if name not in there:
             raise CirfError(f"recipes: there is no shipped recipe {name!r} (there are: {', '.join(there)})")
-        text = json.dumps(load(name).model_dump(mode="json"), indent=2) + "\n" if as_json else there[name].read_text(encoding="utf-8")
+        text = (
+            json.dumps(load(name).model_dump(mode="json"), indent=2) + "\n"
+            if as_json
+            else there[name].read_text(encoding="utf-8")
+        )
         print(text, end="")
         return
     rows = [{"name": key, "notes": load(key).notes.strip(), "path": str(path)} for key, path in there.items()]

@@ -56,7 +56,8 @@ def absolute(recipe: Recipe) -> Recipe:
         return str(Path(name).resolve()) if name and Path(name).exists() else name
 
     tasks = tuple(
-        entry.model_copy(update={"train_file": full(entry.train_file), "test_file": full(entry.test_file)}) for entry in recipe.problems.tasks
+        entry.model_copy(update={"train_file": full(entry.train_file), "test_file": full(entry.test_file)})
+        for entry in recipe.problems.tasks
     )
     files = tuple(full(name) for name in recipe.rationales.files)
     changes = {
@@ -172,7 +173,11 @@ def status(folder: Path, as_json: bool) -> None:
     context = Context(open_run(folder), RunFolder(folder))
     rows = [context.folder.standing(plan) for plan in plans(context)]
     if as_json:
-        print(json.dumps([{"stage": row.name, "state": row.state, "rows": row.rows, "seconds": row.seconds} for row in rows], indent=2))
+        print(
+            json.dumps(
+                [{"stage": row.name, "state": row.state, "rows": row.rows, "seconds": row.seconds} for row in rows], indent=2
+            )
+        )
         return
     words = {"done": "done", "part": "begun: goes on", "stale": "out of date: again", "open": "to do"}
     for row in rows:

@@ -65,9 +65,13 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
         report: dict[str, Any] = {"reused": section.reuse, "single_steps": represented.single_steps}
     else:
         chosen = np.flatnonzero(in_training)
-        represented = represent(vectors, groups, section.representation, section.single_step, context.recipe.seed, questions, fit=chosen)
+        represented = represent(
+            vectors, groups, section.representation, section.single_step, context.recipe.seed, questions, fit=chosen
+        )
         try:
-            book, assigned, report = train(represented.vectors[chosen], width, section, context.recipe.seed, work, context.progress, device)
+            book, assigned, report = train(
+                represented.vectors[chosen], width, section, context.recipe.seed, work, context.progress, device
+            )
         except CirfError as error:
             raise CirfError(f"codebook-{size}: {error}") from None
         book = book.described(corpus_mean=represented.corpus_mean, embedder=embedder)
@@ -77,7 +81,8 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     book.save(work, report | {"usage": np.bincount(codes[in_training], minlength=size).tolist()})
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     rows = [
-        {"problem": row.problem, "sample": row.sample, "codes": codes[bounds[i] : bounds[i + 1]].tolist()} for i, row in enumerate(steps)
+        {"problem": row.problem, "sample": row.sample, "codes": codes[bounds[i] : bounds[i + 1]].tolist()}
+        for i, row in enumerate(steps)
     ]
     write_rows(work / "codes.jsonl", rows)
     return {"rows": len(codes), "codes": size}
@@ -90,5 +95,3 @@ def _read_embeddings(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     tensors = load_file(path)
     questions = tensors.get("questions")
     return tensors["segments"].astype(np.float32), None if questions is None else questions.astype(np.float32)
-
-

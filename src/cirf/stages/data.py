@@ -75,8 +75,12 @@ def results(context: Context, work: Path) -> dict[str, Any]:
     from cirf.rationales.results import statistics, write_results
     from cirf.records import Steps
 
-    steps = [Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")]  # with calculator notes, which rules read
-    written = write_results(steps, [*context.train(), *context.validation()], context.tasks, context.recipe.results, context.recipe.problems.data)
+    steps = [
+        Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")
+    ]  # with calculator notes, which rules read
+    written = write_results(
+        steps, [*context.train(), *context.validation()], context.tasks, context.recipe.results, context.recipe.problems.data
+    )
     rows = [{"problem": s.problem, "sample": s.sample, "results": list(r)} for s, r in zip(steps, written, strict=True)]
     write_rows(work / "results.jsonl", rows)
     write_atomic(work / "report.json", to_json(statistics(written)))

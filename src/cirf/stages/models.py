@@ -43,7 +43,16 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
     training, held_out = context.examples(method.functional)
     train_rows, validation_rows = rows(training), rows(held_out)
     trained, history, timings = finetune(
-        model, tokenizer, train_rows, validation_rows, recipe.finetune, name, new_ids, work / "scratch", recipe.seed, context.progress
+        model,
+        tokenizer,
+        train_rows,
+        validation_rows,
+        recipe.finetune,
+        name,
+        new_ids,
+        work / "scratch",
+        recipe.seed,
+        context.progress,
     )
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
@@ -88,7 +97,9 @@ def load_for(context: Context, name: str) -> tuple[Any, Any]:
     from cirf.lm import backbone
 
     method = get(name, context.recipe)
-    source = context.folder.folder(f"models/{name}") if method.trained else resolve(context.recipe.backbone.model, context.progress)
+    source = (
+        context.folder.folder(f"models/{name}") if method.trained else resolve(context.recipe.backbone.model, context.progress)
+    )
     where = str(source)
     if context.loaded.get("source") != where:
         release(context)

@@ -26,7 +26,14 @@ def evaluate(context: Context, name: str, work: Path) -> dict[str, Any]:
         return decode.generate(model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size)
 
     scores = evaluate(
-        get(name, context.recipe), context.tasks, context.test(), generate, partial(backbone.prompt_text, tokenizer), section, work, context.progress
+        get(name, context.recipe),
+        context.tasks,
+        context.test(),
+        generate,
+        partial(backbone.prompt_text, tokenizer),
+        section,
+        work,
+        context.progress,
     )
     return {"rows": scores.overall.n}
 
@@ -46,9 +53,17 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
         return decode.generate_one(model, tokenizer, prompt, cap, section.temperature, section.top_p, context.recipe.seed)
 
     timings = measure(
-        get(name, context.recipe), context.tasks, context.test(), generate_one, partial(backbone.prompt_text, tokenizer), section, context.recipe.seed, context.progress,
+        get(name, context.recipe),
+        context.tasks,
+        context.test(),
+        generate_one,
+        partial(backbone.prompt_text, tokenizer),
+        section,
+        context.recipe.seed,
+        context.progress,
         work=work,
-        engine=f"transformers {transformers.__version__}", device=f"{model.device}, {torch.get_num_threads()} threads",
+        engine=f"transformers {transformers.__version__}",
+        device=f"{model.device}, {torch.get_num_threads()} threads",
     )
     write_atomic(work / "timings.json", to_json(timings))
     return {"rows": timings["overall"]["n"]}
