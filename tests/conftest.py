@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import tinyrun
 from hypothesis import settings
-from tinyrun import Workshop
 
 from cirf.assets import resolve
 from cirf.errors import CirfError
@@ -32,10 +31,10 @@ def bundled() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> tinyrun.Workshop:
     """See ``Workshop``; nothing in it may be changed."""
     folder = tmp_path_factory.mktemp("workshop")
-    return Workshop(
+    return tinyrun.Workshop(
         tinyrun.write_backbone(folder / "backbone"),
         tinyrun.write_embedder(folder / "embedder"),
         tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(40)),
@@ -44,7 +43,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 
 @pytest.fixture(scope="session")
-def finished(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three methods, as ``run``, with its ``recipe.yaml`` beside it; copy it to change it."""
     folder = tmp_path_factory.mktemp("finished")
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml"), "--out", folder / "run")

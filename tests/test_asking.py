@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import Workshop, cirf
 
 from cirf.lm import backbone, decode
 
@@ -17,14 +16,14 @@ TEXT = "**Step 1:** There are 2 + 3 = <<2+3=5>>5 coins.\nStep 2: <<5=5>>\nStep 3
 
 
 def document(*arguments: str | Path) -> Any:
-    said = cirf(*arguments, "--json")
+    said = tinyrun.cirf(*arguments, "--json")
     assert said.code == 0, said.err
     return json.loads(said.out)
 
 
-def until_traces(workshop: Workshop, folder: Path, **keys: Any) -> Path:
+def until_traces(workshop: tinyrun.Workshop, folder: Path, **keys: Any) -> Path:
     recipe = workshop.recipe(folder / "recipe.yaml", methods=["cirf_full"], **keys)
-    said = cirf("run", recipe, "--until", "traces", "--out", folder / "run")
+    said = tinyrun.cirf("run", recipe, "--until", "traces", "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
 
@@ -67,17 +66,17 @@ def test_a_code_beyond_the_functions_is_shown_without_a_label(
     assert answer["steps"][0]["label"] == ""
     for damaged in ("{", "[]", '{"size": 4}'):
         (run / "models" / "cirf_full" / "functions.json").write_text(damaged)
-        assert "functions.json: damaged" in cirf("ask", run, "How many?").error()
+        assert "functions.json: damaged" in tinyrun.cirf("ask", run, "How many?").error()
 
 
-def test_codes_are_listed_before_there_is_a_model(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_codes_are_listed_before_there_is_a_model(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     run = until_traces(workshop, tmp_path)
     assert not (run / "models").exists()
     assert document("codes", run) == document("codes", finished)
     labels = {row["code"]: row["label"] for row in document("codes", run)}
     assert all(row["label"] == labels.get(row["code"], "") for row in document("codes", run, TEXT))
     shutil.rmtree(run / "traces")
-    assert "neither a model's folder" in cirf("codes", run).error()
+    assert "neither a model's folder" in tinyrun.cirf("codes", run).error()
     assert {row["label"] for row in document("codes", run, TEXT)} == {""}
 
 
@@ -86,12 +85,12 @@ def test_a_rationale_is_cleaned_as_the_pipeline_does(finished: Path) -> None:
     assert [row["segment"] for row in written] == ["There are 2 + 3 = 5 coins.", "There are 5 + 1 = 6 coins."]
 
 
-def test_a_question_centred_codebook_wants_the_question(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_a_question_centred_codebook_wants_the_question(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     run = until_traces(workshop, tmp_path, codebook__representation="question_centered")
-    assert "give it with --question" in cirf("codes", run, TEXT).error()
+    assert "give it with --question" in tinyrun.cirf("codes", run, TEXT).error()
 
     row = tinyrun.sums(40)[0]
     written = document("codes", run, row["rationale"], "--question", row["question"])
     assert len(written) == 3 and {each["code"] for each in written} <= set(range(4))
-    assert "give the rationale too" in cirf("codes", run, "--question", "What?").error()
+    assert "give the rationale too" in tinyrun.cirf("codes", run, "--question", "What?").error()
     assert document("codes", finished, TEXT, "--question", "What?") == document("codes", finished, TEXT)

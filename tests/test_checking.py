@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import Workshop, cirf
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +17,7 @@ def no_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(*arguments: str | Path) -> Any:
-    said = cirf("check", *arguments, "--json")
+    said = tinyrun.cirf("check", *arguments, "--json")
     assert said.code == 0, said.err
     return json.loads(said.out)
 
@@ -49,14 +48,14 @@ def test_every_row_of_a_file_is_looked_at(tmp_path: Path) -> None:
     assert found["notes"] == [] and found["answers"] == {"jsonl": "number"}
 
 
-def test_a_recipe_says_what_it_sets_aside(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_recipe_says_what_it_sets_aside(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     task = {"task": "jsonl", "name": "sums", "train_file": str(workshop.train)}
     found = checked(workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task]))
     assert found["total"]["problems"] == 32
     assert "sums: 8 test rows are set aside and not counted here" in found["notes"]
 
 
-def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: Workshop, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = write_lines(tmp_path / "mine.jsonl", *bad_rows())
     at = [f"{mine}, line {line}" for line in range(13)]
     wanted = {
@@ -71,14 +70,14 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: Workshop, tmp_
         found = checked(source)
         assert found["refused"] == wanted
         assert (found["total"]["problems"], found["total"]["usable"]) == (5, 5)
-    told = cirf("check", mine).out
+    told = tinyrun.cirf("check", mine).out
     assert f"2 rows cannot be used: not valid JSON ({at[5]}, {at[11]})" in told
-    assert f"{at[5]}: not valid JSON" in cirf("run", tmp_path / "recipe.yaml", "--out", tmp_path / "run").error()
+    assert f"{at[5]}: not valid JSON" in tinyrun.cirf("run", tmp_path / "recipe.yaml", "--out", tmp_path / "run").error()
 
 
 def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     broken = write_lines(tmp_path / "broken.jsonl", "{", "{", {"question": "q"})
-    said = cirf("check", broken)
+    said = tinyrun.cirf("check", broken)
     assert (
         f"{broken}: no usable row (2: not valid JSON; 1: the field answer is missing; the first is that of line 1)"
         in said.error()
@@ -86,24 +85,24 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     bare = tinyrun.write_jsonl(
         tmp_path / "bare.jsonl", [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(4)]
     )
-    said = cirf("check", bare)
+    said = tinyrun.cirf("check", bare)
     assert f"{bare}: no usable row (4: no rationale)" in said.error()
     assert "there is no rationale to cut" in said.out and "100.0%" not in said.out
-    document = json.loads(cirf("check", bare, "--json").out)
+    document = json.loads(tinyrun.cirf("check", bare, "--json").out)
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 
 
-def test_overrides_are_obeyed_and_wrong_ones_named(workshop: Workshop, tmp_path: Path) -> None:
+def test_overrides_are_obeyed_and_wrong_ones_named(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine with 'quotes' & ü.jsonl", tinyrun.sums(10))
     assert checked(mine, "--set", "segments.by=sentence")["segmentation"]["rules"] == {"sentence": 10}
     by_words, by_tokens = checked(mine), checked(mine, "--set", f"backbone.model={workshop.backbone}")
     assert by_tokens["tokens_counted_by"] == str(workshop.backbone)
     assert by_words["tokens_counted_by"].startswith("words, digits and marks")
     assert by_tokens["total"]["rationale_tokens"] != by_words["total"]["rationale_tokens"]
-    assert "codebook.sise: no such key" in cirf("check", mine, "--set", "codebook.sise=3").error()
-    assert "segments.by: expected" in cirf("check", mine, "--set", "segments.by=page").error()
-    assert "/no/such/model: no such folder" in cirf("check", mine, "--set", "backbone.model=/no/such/model").error()
-    assert "smollm3" in cirf("check", mine, "--set", "backbone.model=bundled:smollm3").error()
+    assert "codebook.sise: no such key" in tinyrun.cirf("check", mine, "--set", "codebook.sise=3").error()
+    assert "segments.by: expected" in tinyrun.cirf("check", mine, "--set", "segments.by=page").error()
+    assert "/no/such/model: no such folder" in tinyrun.cirf("check", mine, "--set", "backbone.model=/no/such/model").error()
+    assert "smollm3" in tinyrun.cirf("check", mine, "--set", "backbone.model=bundled:smollm3").error()
 
 
 def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
     write_lines(tmp_path / "svamp" / "test.jsonl", svamp[1], svamp[5])
     assert checked(tmp_path)["problems"]["leaks"] == [["svamp/train/chal-1", "svamp/test/chal-1"]]
     (tmp_path / "empty").mkdir()
-    assert "holds no task's training file" in cirf("check", tmp_path / "empty").error()
+    assert "holds no task's training file" in tinyrun.cirf("check", tmp_path / "empty").error()
 
 
 def test_steps_without_results_are_noted(tmp_path: Path) -> None:
@@ -145,9 +144,9 @@ def test_steps_without_results_are_noted(tmp_path: Path) -> None:
     assert found["total"]["share_results_empty"] == 0.5 and found["notes"] == []
 
 
-def test_a_table_name_that_is_no_file_name_is_refused_at_once(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_table_name_that_is_no_file_name_is_refused_at_once(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     for name in ("a/b", "..", ".hidden"):
         task = {"task": "jsonl", "name": name, "train_file": str(workshop.train)}
-        said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task]), "--out", tmp_path / "run")
+        said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task]), "--out", tmp_path / "run")
         assert "problems.tasks" in said.error() and "name" in said.error()
     assert not (tmp_path / "run").exists()

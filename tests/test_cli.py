@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import Workshop, cirf
 
 from cirf import methods, tasks
 from cirf.recipe_io import shipped
@@ -61,34 +60,34 @@ ROWS: dict[str, tuple[Callable[[list[Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_bad_row_is_named_with_file_line_and_field(workshop: Workshop, tmp_path: Path, name: str) -> None:
+def test_a_bad_row_is_named_with_file_line_and_field(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     change, says = ROWS[name]
     rows: list[Any] = list(tinyrun.sums(12))
     change(rows)
     train = tmp_path / "mine.jsonl"
     train.write_text(lines(rows))
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train)
-    said = cirf("run", recipe, "--out", tmp_path / "run")
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert f"{train}, line 3: " in said.error() and says in said.error()
     assert said.out == ""
     assert not tinyrun.stages(tmp_path / "run")
 
 
-def test_files_that_hold_no_rows_are_named(workshop: Workshop, tmp_path: Path) -> None:
+def test_files_that_hold_no_rows_are_named(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
     for train, says in ((empty, "holds no rows"), (tmp_path, "Is a directory"), (tmp_path / "none.jsonl", "no such file")):
-        said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--out", tmp_path / "run")
+        said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--out", tmp_path / "run")
         assert f"{train}: " in said.error() and says in said.error()
-        said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", test=train), "--out", tmp_path / "run")
+        said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", test=train), "--out", tmp_path / "run")
         assert f"{train}: " in said.error() and says in said.error()
 
 
-def test_windows_files_and_extra_fields_are_fine(workshop: Workshop, tmp_path: Path) -> None:
+def test_windows_files_and_extra_fields_are_fine(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = [row | {"id": place, "note": {"deep": [1]}} for place, row in enumerate(tinyrun.sums(12))]
     train = tmp_path / "train.jsonl"
     train.write_bytes(("\ufeff" + "\r\n\r\n".join(map(json.dumps, rows))).encode())
-    said = cirf("check", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--json")
+    said = tinyrun.cirf("check", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["total"]["usable"] == 12
 
@@ -121,40 +120,42 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_a_recipe_is_one_line(workshop: Workshop, tmp_path: Path, name: str) -> None:
+def test_a_mistake_in_a_recipe_is_one_line(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     keys, says = MISTAKES[name]
-    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert says in said.error() and len(said.error()) < 500
     assert said.out == ""
 
 
-def test_a_wrong_model_is_told_before_any_work(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_wrong_model_is_told_before_any_work(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     for keys in ({"backbone__model": "/no/such/model"}, {"embeddings__model": "./none"}):
-        cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
+        tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
         assert not (tmp_path / "run").exists()
 
 
-def test_places_that_are_not_what_is_asked_for(workshop: Workshop, tmp_path: Path) -> None:
+def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml")
-    assert "no such folder" in cirf("run", recipe, "--data", tmp_path / "none", "--out", tmp_path / "run").error()
+    assert "no such folder" in tinyrun.cirf("run", recipe, "--data", tmp_path / "none", "--out", tmp_path / "run").error()
     published = workshop.recipe(tmp_path / "gsm8k.yaml", problems__tasks=[{"task": "gsm8k"}])
-    assert "gsm8k/train.jsonl: no such file" in cirf("run", published, "--data", tmp_path, "--out", tmp_path / "run").error()
-    assert "no such stage" in cirf("run", recipe, "--until", "finetune", "--out", tmp_path / "run").error()
+    assert (
+        "gsm8k/train.jsonl: no such file" in tinyrun.cirf("run", published, "--data", tmp_path, "--out", tmp_path / "run").error()
+    )
+    assert "no such stage" in tinyrun.cirf("run", recipe, "--until", "finetune", "--out", tmp_path / "run").error()
     for command in ("status", "report"):
-        assert "not a run's folder" in cirf(command, tmp_path / "none").error()
+        assert "not a run's folder" in tinyrun.cirf(command, tmp_path / "none").error()
     for arguments in (["ask", tmp_path, "What?"], ["codes", tmp_path]):
-        assert "neither a model's folder" in cirf(*arguments).error()
-    assert "not a run's folder" in cirf("codes", tmp_path / "none", "Step 1: a").error()
-    assert "codebook-4: the codebook is not there yet" in cirf("codes", tmp_path, "Step 1: a").error()
-    assert "no such file" in cirf("check", tmp_path / "none.jsonl").error()
-    assert "none.yaml" in cirf("run", tmp_path / "none.yaml").error()
-    assert "there is no shipped recipe 'none'" in cirf("recipes", "none").error()
-    assert "expected KEY=VALUE" in cirf("run", recipe, "--set", "seed").error()
+        assert "neither a model's folder" in tinyrun.cirf(*arguments).error()
+    assert "not a run's folder" in tinyrun.cirf("codes", tmp_path / "none", "Step 1: a").error()
+    assert "codebook-4: the codebook is not there yet" in tinyrun.cirf("codes", tmp_path, "Step 1: a").error()
+    assert "no such file" in tinyrun.cirf("check", tmp_path / "none.jsonl").error()
+    assert "none.yaml" in tinyrun.cirf("run", tmp_path / "none.yaml").error()
+    assert "there is no shipped recipe 'none'" in tinyrun.cirf("recipes", "none").error()
+    assert "expected KEY=VALUE" in tinyrun.cirf("run", recipe, "--set", "seed").error()
 
 
-def test_a_run_folder_where_nothing_can_be_written(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_run_folder_where_nothing_can_be_written(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "file")
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "file")
     assert f"{tmp_path / 'file'}: cannot be used" in said.error()
 
 
@@ -179,26 +180,26 @@ NOWHERE: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", NOWHERE)
-def test_a_stage_that_cannot_go_on_keeps_what_is_finished(workshop: Workshop, tmp_path: Path, name: str) -> None:
+def test_a_stage_that_cannot_go_on_keeps_what_is_finished(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     keys, says, stage = NOWHERE[name]
     run = tmp_path / "run"
     common: dict[str, Any] = {"methods": ["cirf_full"], "evaluate__latency_items": 0}
-    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **common | keys), "--out", run)
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **common | keys), "--out", run)
     assert says in said.error()
     before = tinyrun.stages(run)
     order = ["problems", "rationales", "segments", "results", "embeddings", stage if "book" in stage else "codebook-4", "traces"]
     assert set(before) == set(order[: order.index(stage)] if stage in order else order)
-    mended = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **common), "--out", run)
+    mended = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **common), "--out", run)
     assert mended.code == 0, mended.err
     after = tinyrun.stages(run)
     kept = {stage for stage in before if after.get(stage) == before[stage]}
     assert kept == set(before) - ({"segments"} if stage == "segments" else set())
 
 
-def test_rationales_that_all_end_elsewhere(workshop: Workshop, tmp_path: Path) -> None:
+def test_rationales_that_all_end_elsewhere(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = [row | {"answer": "999"} for row in tinyrun.sums(12)]
     train = tinyrun.write_jsonl(tmp_path / "train.jsonl", [row | {"rationale": row["rationale"] + "\n#### 1"} for row in rows])
-    said = cirf("run", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--out", tmp_path / "run")
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", train=train), "--out", tmp_path / "run")
     assert "no rationale" in said.error() and "another answer" in said.error()
     assert set(tinyrun.stages(tmp_path / "run")) == {"problems"}
 
@@ -218,7 +219,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: Workshop, tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: tinyrun.Workshop, tmp_path: Path, small_disk: Path) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0)
     run = small_disk / "run"
     full = tinyrun.command("run", recipe, "--out", run)
@@ -226,18 +227,18 @@ def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: Workshop, t
     before = tinyrun.stages(run)
     assert {"problems", "embeddings", "codebook-4"} <= set(before) and "models/cirf_full" not in before
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    again = cirf("run", recipe, "--out", run)
+    again = tinyrun.cirf("run", recipe, "--out", run)
     assert again.code == 0, again.err
     assert tinyrun.remade(before, tinyrun.stages(run)) == {"models/cirf_full", "evaluation/cirf_full"}
 
 
 @pytest.mark.parametrize("limit", [1000, 4000, 9000, 60_000])
-def test_a_file_that_may_not_grow_is_one_line_wherever_it_happens(workshop: Workshop, tmp_path: Path, limit: int) -> None:
+def test_a_file_that_may_not_grow_is_one_line_wherever_it_happens(workshop: tinyrun.Workshop, tmp_path: Path, limit: int) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        said = cirf("run", recipe, "--out", tmp_path / "run")
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "make room" in said.error() or "disk is full" in said.error()
@@ -247,7 +248,7 @@ def test_a_file_that_may_not_grow_is_one_line_wherever_it_happens(workshop: Work
 
 
 def one_document(*arguments: str | Path) -> Any:
-    said = cirf(*arguments, "--json")
+    said = tinyrun.cirf(*arguments, "--json")
     assert said.code == 0, said.err
     assert said.out.endswith("\n") and not said.out.startswith("\n")
     return json.loads(said.out)
@@ -264,7 +265,7 @@ def test_lists_are_one_json_document() -> None:
     assert {"cirf", "python", "packages", "bundled models"} <= set(one_document("env"))
 
 
-def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     assert {row["state"] for row in one_document("status", run)} == {"done"}
     assert set(one_document("report", run)["methods"]) == {"cirf_full", "direct_sft", "cot"}
@@ -284,7 +285,7 @@ def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: Wo
     assert one_document("check", workshop.recipe(tmp_path / "recipe.yaml"))["total"]["usable"] == 40
 
 
-def test_the_same_for_people(finished: Path, workshop: Workshop) -> None:
+def test_the_same_for_people(finished: Path, workshop: tinyrun.Workshop) -> None:
     wanted: dict[tuple[str | Path, ...], list[str]] = {
         ("status", finished): ["models/cirf_full", "a rerun would do nothing"],
         ("methods",): ["cirf_full", "sft_cot"],
@@ -298,18 +299,18 @@ def test_the_same_for_people(finished: Path, workshop: Workshop) -> None:
         ("check", workshop.train): ["jsonl", "speed-up"],
     }
     for arguments, parts in wanted.items():
-        said = cirf(*arguments)
+        said = tinyrun.cirf(*arguments)
         assert said.code == 0, said.err
         assert all(part in said.out for part in parts), said.out
 
 
 def test_a_shipped_recipe_is_printed_as_it_lies(tmp_path: Path) -> None:
     for name, path in shipped().items():
-        assert cirf("recipes", name).out == path.read_text(encoding="utf-8")
+        assert tinyrun.cirf("recipes", name).out == path.read_text(encoding="utf-8")
 
 
 def test_codes_of_a_model_without_any(finished: Path) -> None:
-    assert "no functional tokens" in cirf("codes", finished / "models" / "direct_sft").error()
+    assert "no functional tokens" in tinyrun.cirf("codes", finished / "models" / "direct_sft").error()
 
 
 # Real processes

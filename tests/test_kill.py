@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 import tinyrun
 from safetensors import SafetensorError, safe_open
-from tinyrun import Workshop
 
 KEYS: dict[str, Any] = {
     "methods": ["cirf_full"],
@@ -40,7 +39,7 @@ LONG = ("embeddings", "codebook-4", "models/cirf_full", "evaluation/cirf_full")
 
 
 @pytest.fixture(scope="module")
-def recipe(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recipe(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stages of a second or so: 1,200 segments (three chunks), 36 updates, 12 batches of questions."""
     folder = tmp_path_factory.mktemp("kill")
     rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(400))
@@ -238,7 +237,7 @@ def launch(recipe: Path, folder: Path, ledger: Ledger | None = None, doom: Calla
 
 
 @pytest.mark.slow
-def test_two_processes_train_and_go_on_after_a_kill(workshop: Workshop, tmp_path: Path) -> None:
+def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(120))
     keys = {"methods": ["cirf_full", "cot"], "finetune__batch_size": 2, "finetune__save_every": 3, "evaluate__latency_items": 1}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, **keys)

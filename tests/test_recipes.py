@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import Workshop
 
 from cirf import methods, tasks
 from cirf.recipe import Recipe
@@ -80,7 +79,7 @@ def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
         tinyrun.write_jsonl(path, texts)
 
 
-def overrides(recipe: Recipe, workshop: Workshop, each: int) -> list[str]:
+def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str]:
     """What makes a recipe tiny. All else, the schedule, the adaptation and the number formats too, stays as shipped."""
     sets = {
         "backbone.model": str(workshop.backbone),
@@ -112,7 +111,7 @@ def overrides(recipe: Recipe, workshop: Workshop, each: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-def test_a_shipped_recipe_trains_and_evaluates(workshop: Workshop, tmp_path: Path, name: str) -> None:
+def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     recipe = load(name)
     each = 8
     write_mirror(tmp_path / "data", recipe, each)

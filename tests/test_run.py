@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import Workshop
 
 from cirf.store import read_rows
 
@@ -77,7 +76,7 @@ def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> N
     assert not list(finished.glob(".work/*"))
 
 
-def test_running_again_makes_nothing(copy: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_running_again_makes_nothing(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     before = tinyrun.artefacts(copy)
     assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml")) == set()
     assert tinyrun.artefacts(copy) == before
@@ -115,7 +114,9 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_key_makes_again_just_what_depends_on_it(copy: Path, workshop: Workshop, tmp_path: Path, name: str) -> None:
+def test_a_changed_key_makes_again_just_what_depends_on_it(
+    copy: Path, workshop: tinyrun.Workshop, tmp_path: Path, name: str
+) -> None:
     keys, expected = dict(CHANGES[name][0]), CHANGES[name][1]
     sets = [
         f"--set=problems.tasks.0.{key}={keys.pop(f'problems__{key}')}" for key in ("test", "answer") if f"problems__{key}" in keys
@@ -130,7 +131,7 @@ def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], A
     return tinyrun.write_jsonl(path, rows)
 
 
-def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     train = shutil.copy(workshop.train, tmp_path / "train.jsonl")
     test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
     keys: dict[str, Any] = {"methods": ["cirf_full", "cot"], "evaluate__latency_items": 0}
@@ -154,7 +155,7 @@ def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(works
     assert tinyrun.artefacts(tmp_path / "run") == first  # the same bytes by another way
 
 
-def test_rationale_files_and_result_files_count_with_their_content(workshop: Workshop, tmp_path: Path) -> None:
+def test_rationale_files_and_result_files_count_with_their_content(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(16)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
     told = tinyrun.write_jsonl(tmp_path / "told.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows])
@@ -177,7 +178,9 @@ def test_rationale_files_and_result_files_count_with_their_content(workshop: Wor
     assert {"rationales", "segments", "embeddings", "models/cirf_full"} <= rerun(run, recipe)
 
 
-def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(copy: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(
+    copy: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
     moved = shutil.copytree(workshop.backbone, tmp_path / "moved")
     assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(moved))) == set()
     other = tinyrun.write_backbone(tmp_path / "other", seed=7)
@@ -185,7 +188,7 @@ def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(copy: P
     assert made == {"codebook-4"} | of("cirf_full") | of("direct_sft") | {"evaluation/cot", "latency/cot"}
 
 
-def test_until_stops_and_a_later_run_goes_on(workshop: Workshop, tmp_path: Path) -> None:
+def test_until_stops_and_a_later_run_goes_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe, run = workshop.recipe(tmp_path / "recipe.yaml"), tmp_path / "run"
     assert tinyrun.cirf("run", recipe, "--out", run, "--until", "segments").code == 0
     assert set(tinyrun.stages(run)) == {"problems", "rationales", "segments"}
@@ -198,7 +201,7 @@ def test_until_stops_and_a_later_run_goes_on(workshop: Workshop, tmp_path: Path)
     assert "--until segment: there is no such stage" in said.error()
 
 
-def test_a_dry_run_writes_nothing(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err
     told = json.loads(said.out)
@@ -209,7 +212,7 @@ def test_a_dry_run_writes_nothing(workshop: Workshop, tmp_path: Path) -> None:
     assert told["methods"]["cirf_full"]["rows"] == 36 and told["methods"]["cirf_full"]["updates"] == 5
 
 
-def test_limit_takes_so_many_rows_of_each(workshop: Workshop, tmp_path: Path) -> None:
+def test_limit_takes_so_many_rows_of_each(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     said = tinyrun.cirf(
         "run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--until", "problems", "--limit", "5"
     )
@@ -221,7 +224,7 @@ def test_limit_takes_so_many_rows_of_each(workshop: Workshop, tmp_path: Path) ->
     assert counts == {"train.jsonl": 4, "validation.jsonl": 1, "test/sums.jsonl": 5}
 
 
-def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     from cirf.recipe_io import load
 
     assert load(str(finished / "recipe.yaml")) == load(str(workshop.recipe(tmp_path / "recipe.yaml")))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-from tinyrun import Workshop
 
 from cirf.store import read_rows
 
@@ -34,7 +33,7 @@ for question in json.load(sys.stdin):
 
 
 @pytest.fixture(scope="module")
-def learnt(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose tiny model knows 24 questions well enough to end its answers and to answer not all alike."""
     folder = tmp_path_factory.mktemp("learnt")
     rows = tinyrun.sums(24, steps=2)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from watching import Counting
 
 from cirf import recipe
 
@@ -30,40 +27,6 @@ WORDS = (
     "3",
     "4",
 )
-
-
-class KillAfter:
-    """A progress that ends its own process by SIGKILL, as a pulled plug would, once so many units are done."""
-
-    def __init__(self, units: int) -> None:
-        self.left = units
-
-    @contextmanager
-    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Callable[[int], None]]:
-        def advance(count: int) -> None:
-            self.left -= count
-            if self.left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        yield advance
-
-
-class Counting:
-    """A progress that remembers how many units each task did, and how many it was told were done before."""
-
-    def __init__(self) -> None:
-        self.units: dict[str, int] = {}
-        self.before: dict[str, int] = {}
-
-    @contextmanager
-    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Callable[[int], None]]:
-        self.before[name] = done
-        self.units[name] = 0
-
-        def advance(count: int) -> None:
-            self.units[name] += count
-
-        yield advance
 
 
 @pytest.fixture

@@ -6,19 +6,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from watching import Counting
 
 from cirf import recipe
 from cirf.codebook import embedding
 from cirf.codebook.embedding import Embedder, embed, embed_once
 from cirf.errors import CirfError
 from cirf.progress import SILENT
-
-if TYPE_CHECKING:
-    from conftest import Counting
 
 SECTION = recipe.Embeddings(model="tiny", batch_size=4)
 
@@ -75,7 +72,7 @@ def test_a_kill_in_the_middle_costs_nothing(
     texts = list(dict.fromkeys(_texts(60)))[:40]
     code = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
-        "from pathlib import Path; from conftest import KillAfter; from test_embedding import SECTION, _texts\n"
+        "from pathlib import Path; from watching import KillAfter; from test_embedding import SECTION, _texts\n"
         "from cirf.codebook import embedding; embedding.CHUNK = 8; texts = list(dict.fromkeys(_texts(60)))[:40]\n"
         "embedding.embed(texts, SECTION, sys.argv[3], 'cpu', Path(sys.argv[4]), KillAfter(20))"
     )

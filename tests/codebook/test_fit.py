@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
+from watching import Counting
 
 from cirf import recipe
 from cirf.codebook import fit as module
@@ -22,9 +22,6 @@ from cirf.codebook.initialise import code_means, draw_distinct, first_codes
 from cirf.codebook.sinkhorn import assign
 from cirf.errors import CirfError
 from cirf.progress import SILENT
-
-if TYPE_CHECKING:
-    from conftest import Counting
 
 Segments = tuple[np.ndarray, np.ndarray]
 
@@ -94,7 +91,7 @@ def test_a_kill_ends_the_same(segments: Segments, small: recipe.Codebook, tmp_pa
     np.save(tmp_path / "vectors.npy", segments[0])
     code = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
-        "import numpy as np; from pathlib import Path; from conftest import KillAfter\n"
+        "import numpy as np; from pathlib import Path; from watching import KillAfter\n"
         "from cirf import recipe; from cirf.codebook import fit; fit.SAVE_EVERY = 0.0; work = Path(sys.argv[3])\n"
         "section = recipe.Codebook.model_validate_json(sys.argv[4])\n"
         "fit.fit(np.load(work / 'vectors.npy'), 10, section, 1, work, KillAfter(int(sys.argv[5])))"

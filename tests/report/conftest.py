@@ -1,10 +1,4 @@
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import synthetic
 
 from cirf.report.collect import collect
