@@ -31,6 +31,7 @@ def plans(context: Context) -> list[Plan]:
     recipe = context.recipe
     seed = {"seed": recipe.seed}
     rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
+    wordings = {"wordings": {name: [task.direct_instruction, task.cot_instruction] for name, task in context.tasks.items()}}
     size = recipe.codebook.size
 
     def plan(
@@ -67,14 +68,15 @@ def plans(context: Context) -> list[Plan]:
         answering: Plan | str = f"{model_hash(recipe.backbone.model)} {recipe.backbone.revision or ''}".rstrip()
         if method.trained:
             answering = plan(
-                f"models/{method.name}", _training_keys(recipe, method), steps | functional, models.finetune, method.name
+                f"models/{method.name}", _training_keys(recipe, method) | rules, steps | functional, models.finetune, method.name
             )
             stages.append(answering)
         asked = {"problems": tested, "model": answering}
         accuracy, latency = _evaluation_keys(recipe, method)
-        stages.append(plan(f"evaluation/{method.name}", accuracy | rules, asked, scores.evaluate, method.name))
+        judged = rules if method.trained else rules | wordings
+        stages.append(plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name))
         if recipe.evaluate.latency_items:
-            stages.append(plan(f"latency/{method.name}", latency | rules, asked, scores.latency, method.name))
+            stages.append(plan(f"latency/{method.name}", latency | judged, asked, scores.latency, method.name))
     return stages
 
 

@@ -14,9 +14,10 @@ import torch
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.lm.decode import generate
-from cirf.lm.finetune import Row, finetune, save_model
+from cirf.lm.finetune import Row, finetune
 from cirf.lm.prompt import end_token, prompt_text
 from cirf.lm.rows import TrainableRows
+from cirf.lm.saving import save_model
 from cirf.lm.vocabulary import extend, read_trace, token_names
 
 

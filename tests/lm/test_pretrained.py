@@ -10,7 +10,8 @@ import pytest
 from cirf import recipe
 from cirf.lm import backbone, vocabulary
 from cirf.lm.decode import generate
-from cirf.lm.finetune import Row, finetune, save_model
+from cirf.lm.finetune import Row, finetune
+from cirf.lm.saving import save_model
 
 
 @pytest.mark.real

@@ -21,8 +21,9 @@ import torch
 from cirf import recipe
 from cirf.lm import trainer, vocabulary
 from cirf.lm.batches import Row
-from cirf.lm.finetune import finetune, save_model
+from cirf.lm.finetune import finetune
 from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.saving import save_model
 
 
 def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulation: int = 2) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -19,13 +18,14 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
-from cirf.lm.prompt import encode, end_token, prompt_text, response_template
+from cirf.lm.prompt import end_token
 from cirf.lm.rows import TrainableRows
+from cirf.lm.saving import check_tokenizer
 from cirf.lm.trainer import Course, TargetTrainer, arguments
-from cirf.lm.vocabulary import matrices, token_names
+from cirf.lm.vocabulary import matrices
 from cirf.progress import SILENT, Progress
 
-__all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "save_model", "tokenise"]
+__all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "tokenise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def finetune(
     if not features:
         why = "every row is longer than finetune.max_length" if train else "there is no row to train on"
         raise CirfError(f"fine-tuning {method}: {why}; look at what `cirf check` says of the data")
-    _check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
+    check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
     device = device or str(model.device)
     before = _rows(model, new_ids)
     model, rows = _adapt(model, section, list(new_ids), seed)
@@ -303,51 +303,3 @@ def _forget(trainer: TargetTrainer) -> None:
     trainer.model = trainer.model_wrapped = None  # type: ignore[assignment]
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters: str | None = None) -> None:
-    """Save a plain checkpoint that needs nothing of ours: safetensors in ``dtype``, tokenizer, generation settings.
-
-    The tokenizer carries the chat template of training and, where the model writes traces (``delimiters``: ``cirf`` or
-    ``think``), a ``response_template`` that cuts an answer into ``thinking`` and ``content``. The generation settings name
-    the tokens that end an answer and nothing else, so that plain ``generate`` is greedy as in our evaluation. The model is
-    converted to ``dtype`` in place. Under ``accelerate launch`` the main process writes.
-
-    Raises:
-        CirfError: the disk is full.
-    """
-    from transformers import GenerationConfig
-
-    from cirf.distributed import is_main
-    from cirf.lm.backbone import without_bars
-    from cirf.lm.prompt import stop_ids
-
-    for parameter in model.parameters():  # not `model.to`, which would round the rotary frequencies, too
-        parameter.data = parameter.data.to(getattr(torch, dtype))
-    stops = stop_ids(model, tokenizer)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=stops, pad_token_id=pad
-    )
-    model.config.use_cache = True
-    if delimiters is not None:
-        names = token_names(0, delimiters)
-        tokenizer.response_template = response_template(tokenizer, names.start, names.end)
-    if is_main():
-        with disk_errors(folder), without_bars():
-            model.save_pretrained(str(folder))
-            tokenizer.save_pretrained(str(folder))
-
-
-def _check_tokenizer(model: Any, tokenizer: Any) -> None:
-    """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model."""
-    from transformers import AutoTokenizer
-
-    with tempfile.TemporaryDirectory() as folder:
-        model.config.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        loaded = AutoTokenizer.from_pretrained(folder)
-    probe = prompt_text(tokenizer, "It's 12,345.60 - x_1?\n\n  Yes (a), no. éß数") + "".join(sorted(tokenizer.get_added_vocab()))
-    if encode(loaded, probe) != encode(tokenizer, probe):
-        kinds = f"{type(tokenizer).__name__} became {type(loaded).__name__}"
-        raise CirfError(f"backbone.model: its tokenizer, saved and loaded again, cuts text otherwise ({kinds}); use another")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Train one method from the backbone and save a plain, merged checkpoint."""
     from cirf.lm import backbone, vocabulary
-    from cirf.lm.finetune import Row, finetune, save_model
+    from cirf.lm.finetune import Row, finetune
+    from cirf.lm.saving import save_model
 
     recipe = context.recipe
     method = get(name, recipe)

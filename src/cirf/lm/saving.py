@@ -1,0 +1,65 @@
+"""A trained model on disk: a plain checkpoint that needs nothing of ours."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cirf.distributed import is_main
+from cirf.errors import CirfError
+from cirf.lm.checkpoints import disk_errors
+from cirf.lm.prompt import encode, prompt_text, response_template, stop_ids
+from cirf.lm.vocabulary import token_names
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters: str | None = None) -> None:
+    """Save a plain checkpoint that needs nothing of ours: safetensors in ``dtype``, tokenizer, generation settings.
+
+    The tokenizer carries the chat template of training and, where the model writes traces (``delimiters``: ``cirf`` or
+    ``think``), a ``response_template`` that cuts an answer into ``thinking`` and ``content``. The generation settings name
+    the tokens that end an answer and nothing else, so that plain ``generate`` is greedy as in our evaluation. The model is
+    converted to ``dtype`` in place. Under ``accelerate launch`` the main process writes.
+
+    Raises:
+        CirfError: the disk is full.
+    """
+    from transformers import GenerationConfig
+
+    from cirf.lm.backbone import without_bars
+
+    for parameter in model.parameters():  # not `model.to`, which would round the rotary frequencies, too
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+    stops = stop_ids(model, tokenizer)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0]
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=stops, pad_token_id=pad
+    )
+    model.config.use_cache = True
+    if delimiters is not None:
+        names = token_names(0, delimiters)
+        tokenizer.response_template = response_template(tokenizer, names.start, names.end)
+    if is_main():
+        with disk_errors(folder), without_bars():
+            model.save_pretrained(str(folder))
+            tokenizer.save_pretrained(str(folder))
+
+
+def check_tokenizer(model: Any, tokenizer: Any) -> None:
+    """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model.
+
+    Raises:
+        CirfError: it would not.
+    """
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        loaded = AutoTokenizer.from_pretrained(folder)
+    probe = prompt_text(tokenizer, "It's 12,345.60 - x_1?\n\n  Yes (a), no. éß数") + "".join(sorted(tokenizer.get_added_vocab()))
+    if encode(loaded, probe) != encode(tokenizer, probe):
+        kinds = f"{type(tokenizer).__name__} became {type(loaded).__name__}"
+        raise CirfError(f"backbone.model: its tokenizer, saved and loaded again, cuts text otherwise ({kinds}); use another")
