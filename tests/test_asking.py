@@ -47,11 +47,12 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
     (run / "recipe.yaml").write_text(text.replace("trace_cap: 24", "trace_cap: 25"))
     document("ask", run, "How many?")
     document("ask", run / "models" / "cirf_full", "How many?")
-    document("ask", run / "models" / "direct_sft", "How many?")
-    assert [(section.dtype, section.device, section.threads) for section in loaded] == [("float32", "cpu", 1)] + [
-        ("bfloat16", "auto", None)
-    ] * 2
-    assert [cap for cap, *_ in capped] == [25 + 64, 128 + 64, 512]
+    for name in ("cirf_full", "direct_sft"):
+        (run / "models" / name / "recipe.yaml").unlink()  # as if it came from elsewhere
+        document("ask", run / "models" / name, "How many?")
+    told, default = ("float32", "cpu", 1), ("bfloat16", "auto", None)
+    assert [(section.dtype, section.device, section.threads) for section in loaded] == [told, told, default, default]
+    assert [cap for cap, *_ in capped] == [25 + 64, 24 + 64, 128 + 64, 512]
 
 
 def test_a_code_beyond_the_functions_is_shown_without_a_label(

@@ -68,6 +68,9 @@ def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> N
     assert states(finished) == dict.fromkeys(ALL, "done")
     assert list(states(finished))[:3] == ["problems", "rationales", "segments"]
     assert (finished / "report.html").stat().st_size > 10_000
+    for stage in ALL:
+        assert (finished / stage / "recipe.yaml").read_bytes() == (finished / "recipe.yaml").read_bytes(), stage
+    assert "a stage of one" in tinyrun.cirf("status", finished / "models" / "cirf_full").error()
     report = json.loads((finished / "report.json").read_text())
     fields = {"accuracy", "n", "interval", "tokens", "latency_mean_s", "latency_p50_s", "latency_p95_s", "truncated", "unparsed"}
     assert list(report["methods"]) == ["cirf_full", "direct_sft", "cot"]

@@ -31,6 +31,7 @@ def plans(context: Context) -> list[Plan]:
     recipe = context.recipe
     seed = {"seed": recipe.seed}
     rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
+    asked_by = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
     wordings = {"wordings": {name: [task.direct_instruction, task.cot_instruction] for name, task in context.tasks.items()}}
     size = recipe.codebook.size
 
@@ -68,7 +69,11 @@ def plans(context: Context) -> list[Plan]:
         answering: Plan | str = f"{model_hash(recipe.backbone.model)} {recipe.backbone.revision or ''}".rstrip()
         if method.trained:
             answering = plan(
-                f"models/{method.name}", _training_keys(recipe, method) | rules, steps | functional, models.finetune, method.name
+                f"models/{method.name}",
+                _training_keys(recipe, method) | asked_by,
+                steps | functional,
+                models.finetune,
+                method.name,
             )
             stages.append(answering)
         asked = {"problems": tested, "model": answering}

@@ -6,7 +6,8 @@ place, so a stage is there whole or not at all::
     runs/quickstart/
       recipe.yaml               the recipe as resolved
       problems/                 a finished stage
-        stage.json              its key, its inputs, the hash of every file it holds
+        stage.json              its key, its part of the recipe, the hash of every file it holds
+        recipe.yaml             the whole recipe it was made under (never part of any hash)
         train.jsonl ...
         timings.json            what a clock touched (never part of any hash)
       .work/finetune.../        a stage in the making, with whatever it needs to go on after a kill
@@ -35,6 +36,7 @@ from cirf.rows import read_rows as read_rows
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
 _SCRATCH = "scratch"
+_RECIPE = "recipe.yaml"
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -252,9 +254,10 @@ class RunFolder:
         timings = _read_timings(work)
         timings["seconds"] = round(seconds + timings.get("seconds", 0.0), 3)
         write_atomic(work / _TIMINGS, to_json(timings))
-        names = sorted(
-            name for name in _files(work) if Path(name).name not in (_TIMINGS, _MANIFEST) and Path(name).parts[0] != _SCRATCH
-        )
+        if (self.root / _RECIPE).exists():
+            write_atomic(work / _RECIPE, (self.root / _RECIPE).read_bytes())
+        apart = (_TIMINGS, _MANIFEST, _RECIPE)
+        names = sorted(name for name in _files(work) if Path(name).name not in apart and Path(name).parts[0] != _SCRATCH)
         files = {name: hash_file(work / name) for name in names}
         write_atomic(
             work / _MANIFEST,

@@ -10,6 +10,7 @@ from typing import Any
 from cirf.commands.running import open_run
 from cirf.errors import CirfError
 from cirf.recipe import Backbone, Evaluate
+from cirf.recipe_io import load
 
 _MODEL = Path("models") / "cirf_full"
 _LONGEST_ANSWER = 64  # tokens, on top of the cap of a trace
@@ -40,7 +41,7 @@ def functions_of(folder: Path) -> dict[str, Any]:
 def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> None:
     """Answer one question and print the trace, each token with its label, the answer and the time.
 
-    A run's folder is asked by its recipe's number format, device and caps, a bare model by the defaults.
+    It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults.
     """
     from cirf.lm import backbone, decode
     from cirf.lm.vocabulary import parse_trace, read_trace, token_names
@@ -48,7 +49,7 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
 
     folder = find_model(path)
     functions = functions_of(folder)
-    recipe = open_run(path) if (path / "recipe.yaml").is_file() else None
+    recipe = load(str(path / "recipe.yaml")) if (path / "recipe.yaml").is_file() else None
     section, limits, seed = (recipe.backbone, recipe.evaluate, recipe.seed) if recipe else (Backbone(), Evaluate(), 0)
     tokenizer = backbone.load_tokenizer(folder, section)
     model = backbone.load_model(folder, section, training=None)

@@ -159,8 +159,8 @@ def print_table(data: dict[str, Any]) -> None:
 def open_run(folder: Path) -> Recipe:
     """The recipe of a run's folder; ``CirfError`` if it is no such folder."""
     path = folder / "recipe.yaml"
-    if not path.is_file():
-        raise CirfError(f"{folder}: not a run's folder (it holds no recipe.yaml)")
+    if not path.is_file() or (folder / "stage.json").is_file():  # a stage keeps the recipe it was made under
+        raise CirfError(f"{folder}: not a run's folder ({'a stage of one' if path.is_file() else 'it holds no recipe.yaml'})")
     return load(str(path))
 
 

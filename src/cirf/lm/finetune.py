@@ -18,6 +18,7 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
+from cirf.lm.memory import keep_freed_memory
 from cirf.lm.prompt import end_token
 from cirf.lm.rows import TrainableRows
 from cirf.lm.saving import check_tokenizer
@@ -135,6 +136,8 @@ def finetune(
         raise CirfError(f"fine-tuning {method}: {why}; look at what `cirf check` says of the data")
     check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
     device = device or str(model.device)
+    if torch.device(device).type == "cpu":
+        keep_freed_memory()
     before = _rows(model, new_ids)
     model, rows = _adapt(model, section, list(new_ids), seed)
     if section.gradient_checkpointing:
