@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cirf.records import Problem
 from cirf.tasks import get
-from cirf.tasks.steps import calculated, coin_state, concluded, option_discussed, strip_annotations
+from cirf.tasks.steps import calculated, calculated_or_stated, coin_state, concluded, option_discussed, strip_annotations
 
 SUM = Problem(id="p", task="t", question="How many?", answer="13")
 COIN = Problem(id="p", task="t", question="Is the coin still heads up?", answer="no")
@@ -63,6 +63,30 @@ def test_a_conclusion_says_the_last_result_again() -> None:
     text = "Conclusion:\nRobin has a total of 59 cakes after selling 22 and making 39 more."
     assert calculated(text, SUM, ("20", "59")) == "59"
     assert calculated("Final answer: 2 boxes hold the remaining 16 games.", SUM, ("16", "2")) == "2"
+
+
+def test_a_term_of_a_sum_is_no_result() -> None:
+    assert calculated("So the team has 25 + players.", SUM, ("25",)) == ""
+    assert calculated("So they bake 12 * 25 rolls a day.", SUM, ("12", "25")) == ""
+
+
+STATED = [
+    ("Lena started with 17 marbles.", "17"),
+    ("She gave 9 marbles away, so 17 - 9 = 8 are left.", "8"),
+    ("So he has 21 * 30 marbles.", "630"),
+    ("So the number of boys is 905 - 1,000.", "-95"),
+    ("Each row holds 45/5", "9"),
+    ("They share 7 / 3 cakes.", "7/3"),
+    ("He has 6 red and 4 blue marbles.", ""),
+    ("So that is 2 + 3 + 4 marbles.", ""),
+    ("The rest are blue.", ""),
+]
+
+
+@pytest.mark.parametrize(("segment", "expected"), STATED)
+def test_amounts_of_a_problem_of_one_operation(segment: str, expected: str) -> None:
+    assert calculated_or_stated(segment, SUM, ()) == expected
+    assert get("svamp").result(segment, SUM, ()) == expected
 
 
 COINS = [

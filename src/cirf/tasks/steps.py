@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 from cirf.records import Problem
 from cirf.tasks.answers import anchors, mentions, parse_answer
@@ -30,12 +31,18 @@ _EQUALS = re.compile(
 _LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.IGNORECASE)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
+    r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
     r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b"
 )
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_OPERAND = re.compile(r"[+×*÷/^-]\s*[$(]*\s*$")  # what precedes a number that is only the last term of more
+_LONE = re.compile(  # a sum that closes the step and is left to the reader
+    r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
+    r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
+)
 _CLOCK = re.compile(r"\s*([0-9]{1,2}:[0-9]{2})(?![0-9])")
 _GIVES = re.compile(
-    r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|results? in|totals?|yields?|"
+    r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|which is|left with|for a total of|remaining|"
     r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+(?:\w+\s+){0,2}?(?=[$-]?[0-9])",
     re.IGNORECASE,
@@ -77,7 +84,7 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     numbers = find_numbers(text)
     concludes = bool(_CONCLUDES.search(text)) or bool(anchors(segment))
     last = next((result for result in reversed(previous) if result), "")
-    if concludes and last and any(_short(number, text) == last for number in numbers):
+    if concludes and last and any(_short(number, text) == last and _stands_alone(text, number) for number in numbers):
         return last
     if anchors(segment):
         return parse_answer("number", segment) or ""
@@ -88,6 +95,41 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     if concludes and len({number.value for number in numbers}) == 1 and not any(_UNSETTLED.match(text, n.end) for n in numbers):
         return _short(numbers[0], text)
     return ""
+
+
+def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """What ``calculated`` finds, else the value of two terms that close the step (``so he has 3 * 18 pens``), else the one
+    amount that the step states.
+
+    For problems of a single operation: to choose its amounts among the misleading ones is most of the reasoning.
+    """
+    if found := calculated(segment, problem, previous):
+        return found
+    text = _MARK.sub("", plain(strip_annotations(segment)))
+    if (lone := _LONE.search(text)) and (value := _work_out(lone)):
+        return value
+    numbers = find_numbers(text)
+    if len({number.value for number in numbers}) == 1 and all(_stands_alone(text, number) for number in numbers):
+        return _short(numbers[0], text)
+    return ""
+
+
+def _work_out(lone: re.Match[str]) -> str:
+    """The value of a sum of two terms; empty where a fraction is an amount (``3/4``) or the value has no short form."""
+    left, right = (Fraction(lone[name].replace(",", "")) for name in ("left", "right"))
+    sign = lone["sign"] or lone["minus"]
+    if sign in "/÷":
+        value = left / right if right else Fraction(0)
+        if abs(value) <= 1 or 100 % value.denominator:
+            return ""
+    else:
+        value = left + right if sign == "+" else left - right if sign == "-" else left * right
+    return number_text(value)
+
+
+def _stands_alone(text: str, number: Numeral) -> bool:
+    """Whether a number is an amount and not a term of a sum."""
+    return not _UNSETTLED.match(text, number.end) and not _OPERAND.search(text[: number.start])
 
 
 def _first(text: str, start: int) -> Numeral | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cirf.records import Problem
 from cirf.tasks.numerals import number_text
-from cirf.tasks.steps import calculated
+from cirf.tasks.steps import calculated_or_stated
 from cirf.tasks.task import HubSource, Task
 
 _CONDITION = re.compile(r"(?:if|when|after|since|while)\b", re.IGNORECASE)
@@ -37,7 +37,7 @@ TASK = Task(
     title="SVAMP",
     summary="one-step word problems with misleading wording",
     answer="number",
-    rule=calculated,
+    rule=calculated_or_stated,
     row=read_row,
     hub=HubSource("ChilleD/SVAMP"),
 )
