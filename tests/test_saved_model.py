@@ -73,4 +73,4 @@ def test_the_folder_holds_nothing_that_needs_more_than_transformers(learnt: Path
         config = json.loads((folder / "config.json").read_text())
         assert config["architectures"] == ["LlamaForCausalLM"] and "auto_map" not in config
         assert not list(folder.glob("*.bin")) and not list(folder.glob("*.pt")) and not list(folder.rglob("*.py"))
-        assert {path.suffix for path in folder.iterdir()} <= {".json", ".jsonl", ".jinja", ".safetensors", ".md"}
+        assert {path.suffix for path in folder.iterdir()} <= {".json", ".jsonl", ".jinja", ".safetensors", ".md", ".yaml"}

@@ -71,15 +71,15 @@ def test_a_kill_in_the_middle_costs_nothing(
 ) -> None:
     texts = list(dict.fromkeys(_texts(60)))[:40]
     code = (
-        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "import sys; sys.path[:0] = sys.argv[5:] + sys.argv[1:3]\n"
         "from pathlib import Path; from watching import KillAfter; from test_embedding import SECTION, _texts\n"
         "from cirf.codebook import embedding; embedding.CHUNK = 8; texts = list(dict.fromkeys(_texts(60)))[:40]\n"
         "embedding.embed(texts, SECTION, sys.argv[3], 'cpu', Path(sys.argv[4]), KillAfter(20))"
     )
     source = str(Path(embedding.__file__).parents[2])
-    killed = subprocess.run(
-        [sys.executable, "-c", code, source, str(Path(__file__).parent), str(embedding_model), str(tmp_path / "a")]
-    )
+    here = Path(__file__).parent
+    arguments = [source, here, embedding_model, tmp_path / "a", here.parent]
+    killed = subprocess.run([sys.executable, "-c", code, *map(str, arguments)])
     assert killed.returncode == -signal.SIGKILL
     monkeypatch.setattr(embedding, "CHUNK", 8)
     resumed = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "a", counting)

@@ -96,7 +96,7 @@ def test_a_kill_ends_the_same(segments: Segments, small: recipe.Codebook, tmp_pa
         "section = recipe.Codebook.model_validate_json(sys.argv[4])\n"
         "fit.fit(np.load(work / 'vectors.npy'), 10, section, 1, work, KillAfter(int(sys.argv[5])))"
     )
-    source, here = str(Path(module.__file__).parents[2]), str(Path(__file__).parent)
+    source, here = str(Path(module.__file__).parents[2]), str(Path(__file__).parents[1])
     run = subprocess.run([sys.executable, "-c", code, source, here, str(tmp_path), small.model_dump_json(), "500"])
     assert run.returncode == -signal.SIGKILL
     resumed = fit(segments[0], 10, small, 1, tmp_path, SILENT)
