@@ -55,7 +55,7 @@ def _run(who: str, rows: int, tokens: int, updates: int) -> dict[str, Any]:
             seconds.append(time.perf_counter() - started)
             faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": sum(seconds) / updates, "faults": faults // updates, "peak_gb": peak / 1e9, "loss": float(loss)}
+    return {"seconds": sum(seconds) / updates, "faults": faults // updates, "peak_gb": peak / 1e9, "loss": loss.item()}
 
 
 def main() -> None:
