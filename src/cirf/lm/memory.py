@@ -1,4 +1,4 @@
-"""Memory that is freed and asked for again thousands of times a second."""
+"""Memory that is freed and asked for again a moment later."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def keep_freed_memory() -> bool:
     """Make this process keep the memory it frees, and say whether that could be done (glibc alone has the switch).
 
     An update on the CPU casts every weight, makes every gradient and frees both. By default glibc hands that back to the
-    system, which clears it page by page when it is wanted again a moment later: a seventh to a third of the time of a small
-    model's update (``benchmarks/updates.py``). The process keeps its highest use of memory from then on.
+    system, which clears it page by page when it is wanted again: an eighth of the time of a small model's update in
+    ``benchmarks/updates.py``. The process keeps its highest use of memory from then on.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
