@@ -77,7 +77,7 @@ def _section(section: Section, prefix: Path, indent: str, why: dict[str, str] | 
             yield from _comment(key, value, indent, why.pop(dotted(key), ""))
         inner, many = recipe_keys.inner_section(info)
         if inner is None or (many and not value):
-            yield f"{indent}{name}: {_value(value, indent)}"
+            yield _pair(name, value, indent)
         elif not many:
             yield f"{indent}{name}:"
             yield from _section(value, key, f"{indent}  ", why)
@@ -109,7 +109,12 @@ def _entry(section: Section, prefix: Path, indent: str, why: dict[str, str] | No
         if info.is_required() or value != info.get_default():
             reason = why.pop(dotted((*prefix, name)), "")
             beside = _row((*prefix, name)).meaning + (f" {_REASON}{reason}" if reason else "")
-            yield f"{indent}{name}: {_value(value, indent)}  # {beside}"
+            yield f"{_pair(name, value, indent)}  # {beside}"
+
+
+def _pair(name: str, value: Any, indent: str) -> str:
+    text = _value(value, indent)
+    return f"{indent}{name}:{text}" if text.startswith("\n") else f"{indent}{name}: {text}"
 
 
 def _value(value: Any, indent: str) -> str:
