@@ -116,6 +116,45 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 
 
+def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_kept(
+    copy: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    keys = {"finetune__trials": [0.0001, 0.03], "finetune__overrides": {"cirf_full": {"learning_rate": 0.01}}}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+    tried = {"trials/direct_sft/0.0001", "trials/direct_sft/0.03"}
+    assert rerun(copy, recipe) >= tried | {"models/direct_sft"}
+    rows = json.loads((copy / "models/direct_sft/trials.json").read_text())["trials"]
+    assert [row["learning_rate"] for row in rows] == [0.0001, 0.03]
+    losses = []
+    for row in rows:
+        history = json.loads((copy / f"trials/direct_sft/{row['learning_rate']}/history.json").read_text())
+        assert history["learning_rate"] == row["learning_rate"]
+        losses.append(history["validation"][-1]["loss"])
+    assert losses == [row["validation_loss"] for row in rows] and losses[0] != losses[1]
+    best = rows[losses.index(min(losses))]
+    assert [row["chosen"] for row in rows] == [row == best for row in rows]
+    for file in ("model.safetensors", "history.json", "tokenizer.json", "sft.jsonl"):
+        kept = copy / f"trials/direct_sft/{best['learning_rate']}" / file
+        assert (copy / "models/direct_sft" / file).read_bytes() == kept.read_bytes(), file
+    assert not (copy / "trials/cirf_full").exists()  # its rate is given
+    data = json.loads((copy / "report.json").read_text())
+    assert data["training"]["direct_sft"]["trials"] == rows and data["training"]["cirf_full"]["trials"] == []
+    assert data["changed"] == []
+    assert "Learning rates tried" in (copy / "report.html").read_text()
+    assert f"{best['learning_rate']:g} (cosine)" in (copy / "models/direct_sft/README.md").read_text()
+    keys["finetune__trials"] = [0.0001, 0.03, 0.002]  # one more trains that one, and chooses anew
+    made = rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", **keys))
+    assert {"trials/direct_sft/0.002", "models/direct_sft"} <= made and not made & tried
+
+
+def test_trials_need_a_validation_row(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(
+        tmp_path / "recipe.yaml", methods=["direct_sft"], finetune__trials=[0.001, 0.01], problems__validation=0
+    )
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert "finetune.trials" in said.error() and "problems.validation" in said.error()
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_key_makes_again_just_what_depends_on_it(
     copy: Path, workshop: tinyrun.Workshop, tmp_path: Path, name: str

@@ -25,6 +25,7 @@ class Section(BaseModel):
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Rate = Annotated[float, Field(gt=0.0)]
 
 
 class Architecture(Section):
@@ -166,6 +167,7 @@ class Finetune(Section):
     accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
     optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
+    trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept. Empty: learning_rate alone. A method whose learning rate stands in overrides is trained with that alone.")
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     beta1: Fraction = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
     beta2: Fraction = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
@@ -182,6 +184,16 @@ class Finetune(Section):
     evaluate_every: Positive | None = key(None, "Updates between two validation losses; null: once an epoch.", unit="updates")
     report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
     overrides: dict[str, Override] = key({}, "Keys of single methods, such as direct_sft: {learning_rate: 3.0e-4}.")
+
+    def tried(self, method: str) -> tuple[float, ...]:
+        """The learning rates that a method's model is chosen among; none where it is trained with one that is given."""
+        given = self.overrides.get(method, Override()).learning_rate is not None
+        return () if given else tuple(dict.fromkeys(self.trials))
+
+    def alone(self, method: str, rate: float) -> Finetune:
+        """The section for one training of a method: that learning rate and no other."""
+        override = self.overrides.get(method, Override()).model_copy(update={"learning_rate": rate})
+        return self.model_copy(update={"trials": (), "overrides": {**self.overrides, method: override}})
 
 
 class Evaluate(Section):

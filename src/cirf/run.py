@@ -5,6 +5,8 @@
     problems -> rationales -> segments -> embeddings -> codebook-K --.
                                    `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
                                                                                               `---> latency/METHOD
+
+With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one training a learning rate.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
 from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files, result_files
 from cirf.methods import get
-from cirf.recipe import Recipe
+from cirf.methods.method import Method
+from cirf.recipe import Finetune, Recipe
 from cirf.stages import codes, data, models, scores
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
@@ -68,14 +71,9 @@ def plans(context: Context) -> list[Plan]:
         functional: dict[str, Plan | Part | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
         answering: Plan | str = f"{model_hash(recipe.backbone.model)} {recipe.backbone.revision or ''}".rstrip()
         if method.trained:
-            answering = plan(
-                f"models/{method.name}",
-                _training_keys(recipe, method) | asked_by,
-                steps | functional,
-                models.finetune,
-                method.name,
-            )
-            stages.append(answering)
+            training = _training(context, method, asked_by, steps | functional)
+            answering = training[-1]
+            stages += training
         asked = {"problems": tested, "model": answering}
         accuracy, latency = _evaluation_keys(recipe, method)
         judged = rules if method.trained else rules | wordings
@@ -83,6 +81,23 @@ def plans(context: Context) -> list[Plan]:
         if recipe.evaluate.latency_items:
             stages.append(plan(f"latency/{method.name}", latency | judged, asked, scores.latency, method.name))
     return stages
+
+
+def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs: Mapping[str, Plan | Part | str]) -> list[Plan]:
+    """The stages that end in a method's model: its training, or one a learning rate and the choice among them."""
+    recipe, name = context.recipe, method.name
+    rates = recipe.finetune.tried(name)
+
+    def training(stage: str, section: Finetune, make: Stage) -> Plan:
+        keys = _training_keys(recipe, section, method) | asked_by
+        return Plan(stage, keys, inputs, partial(make, context, name, section), together=True)
+
+    if not rates:
+        return [training(f"models/{name}", recipe.finetune, models.finetune)]
+    trials = [training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate), models.trial) for rate in rates]
+    keys = _training_keys(recipe, recipe.finetune, method) | asked_by
+    choice = Plan(f"models/{name}", keys, {plan.name: plan for plan in trials}, partial(models.choose, context, name, rates))
+    return [*trials, choice]
 
 
 def execute(context: Context, until: str | None = None, say: Callable[[str], None] = lambda line: None) -> Path:
@@ -106,8 +121,7 @@ def execute(context: Context, until: str | None = None, say: Callable[[str], Non
             say(f"{stage.name}: finished before")
         else:
             say(f"{stage.name} ...")
-            together = stage.name.startswith("models/") and world_size() > 1
-            if together:
+            if stage.together and world_size() > 1:
                 context.folder.run_together(stage)
             else:
                 with first_on_main():
@@ -161,10 +175,14 @@ def _width_key(recipe: Recipe) -> str:
     return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
 
 
-def _training_keys(recipe: Recipe, method: Any) -> dict[str, Any]:
-    section = recipe.finetune.model_dump(exclude={"overrides", "save_every", "report_to"})
-    override = recipe.finetune.overrides.get(method.name)
-    keys = {"finetune": section, "override": override.model_dump() if override else None, "seed": recipe.seed}
+def _training_keys(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
+    apart = {"overrides", "save_every", "report_to"} | (set() if section.tried(method.name) else {"trials"})
+    override = section.overrides.get(method.name)
+    keys = {
+        "finetune": section.model_dump(exclude=apart),
+        "override": override.model_dump() if override else None,
+        "seed": recipe.seed,
+    }
     keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model", "architecture"}) | {
         "content": model_hash(recipe.backbone.model)
     }

@@ -37,6 +37,8 @@ _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
 _SCRATCH = "scratch"
 _RECIPE = "recipe.yaml"
+RECORDS = (_MANIFEST, _RECIPE)
+"""Files of a finished stage that tell of the stage, and not what it made."""
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -117,6 +119,8 @@ class Plan:
     inputs: Mapping[str, Plan | Part | str]
     make: Callable[[Path], Mapping[str, Any] | None] = field(compare=False)
     version: int = 1
+    together: bool = False
+    """Whether all processes of ``accelerate launch`` make it; else the main one does."""
 
 
 @dataclass(frozen=True)

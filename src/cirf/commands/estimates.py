@@ -69,13 +69,15 @@ def estimate(context: Context) -> dict[str, Any]:
             prompt_tokens, target_tokens, longest = prompt_tokens + asked, target_tokens + written, max(longest, asked + written)
         override = recipe.finetune.overrides.get(name)
         epochs = (override.epochs if override else None) or recipe.finetune.epochs
+        trainings = len(recipe.finetune.tried(name)) or 1
         made["methods"][name] = {
             "rows": len(steps),
             "updates": int(-(-len(steps) // (recipe.finetune.batch_size * recipe.finetune.accumulation)) * epochs),
             "tokens_trained": int((prompt_tokens + target_tokens) * epochs),
+            "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, len(steps)), 1),
             "memory_gib": round(_memory(recipe, sizes, longest) / GIB, 1),
-            "disk_gib": round(_disk(recipe, sizes) / GIB, 1),
+            "disk_gib": round(_disk(recipe, sizes, trainings) / GIB, 1),
         }
     return made
 
@@ -111,10 +113,10 @@ def _memory(recipe: Recipe, sizes: dict[str, int], longest: int) -> float:
     return 2.0 * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * recipe.finetune.lora.rank + activations
 
 
-def _disk(recipe: Recipe, sizes: dict[str, int]) -> float:
+def _disk(recipe: Recipe, sizes: dict[str, int], trainings: int) -> float:
     saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
     trained = sizes["parameters"] if recipe.finetune.adaptation == "full" else sizes["lora_per_rank"] * recipe.finetune.lora.rank
-    return saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
+    return trainings * saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
 
 
 def print_estimate(made: dict[str, Any]) -> None:
@@ -125,8 +127,9 @@ def print_estimate(made: dict[str, Any]) -> None:
     tests = ", ".join(f"{name} {count:,}" for name, count in made["problems"]["test"].items())
     print(f"problems: {made['problems']['train']:,} to train on, {made['problems']['validation']:,} held out; test: {tests}")
     for name, row in made.get("methods", {}).items():
+        times = f" in each of {row['trainings']} trainings" if row["trainings"] > 1 else ""
         print(
-            f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates,"
+            f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates{times},"
             f" {row['target_tokens_mean']} tokens a target;"
             f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
         )

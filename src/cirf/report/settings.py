@@ -49,6 +49,8 @@ def as_trained(
         overrides = {name: keys for name, keys in found["finetune"]["overrides"].items() if name != method}
         if settings.get("override"):
             overrides[method] = settings["override"]
+        if not overrides.get(method, {}).get("learning_rate"):
+            found["finetune"] = {**found["finetune"], "trials": []}  # unless the model's own settings name them
         found["finetune"] = {**found["finetune"], **settings.get("finetune", {}), "overrides": overrides}
         found["seed"] = settings.get("seed", found["seed"])
         for part in ("backbone", "vocabulary"):

@@ -14,7 +14,8 @@ def read_training(folder: Path) -> dict[str, Any] | None:
 
     ``train`` and ``validation`` are ``[[update, loss], ...]`` with the mean loss of a target token, ``numbers`` the
     other numbers of the history (rows, updates, tokens, rates), ``functional_rows`` how far the functional tokens' rows
-    moved, and ``timings`` the numbers of ``timings.json`` (seconds, tokens a second).
+    moved, ``trials`` the learning rates the model was chosen among (empty where there was one), and ``timings`` the numbers
+    of ``timings.json`` (seconds, tokens a second).
     """
     history = load_object(folder / "history.json")
     if history is None:
@@ -25,6 +26,7 @@ def read_training(folder: Path) -> dict[str, Any] | None:
             "validation": [[row["update"], row["loss"]] for row in history.get("validation", ())],
             "numbers": _scalars(history),
             "functional_rows": history.get("functional_rows", []),
+            "trials": (load_object(folder / "trials.json") or {}).get("trials", []),
             "timings": _scalars(load_object(folder / "timings.json") or {}),
         }
     except (KeyError, TypeError):

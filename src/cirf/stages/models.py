@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +13,9 @@ from cirf.assets import resolve
 from cirf.distributed import is_main
 from cirf.errors import CirfError
 from cirf.methods import get
+from cirf.recipe import Finetune
 from cirf.stages.context import Context
-from cirf.store import to_json, write_atomic, write_rows
+from cirf.store import RECORDS, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +23,11 @@ if TYPE_CHECKING:
     from cirf.records import Example
 
 
-def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Train one method from the backbone and save a plain, merged checkpoint."""
+def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict[str, Any]:
+    """Train one method from the backbone and save a plain, merged checkpoint.
+
+    ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for.
+    """
     from cirf.lm import backbone, vocabulary
     from cirf.lm.finetune import Row, finetune
     from cirf.lm.saving import save_model
@@ -30,7 +37,7 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
     release(context)
     source = resolve(recipe.backbone.model, context.progress)
     tokenizer = backbone.load_tokenizer(source, recipe.backbone)
-    model = backbone.load_model(source, recipe.backbone, training=recipe.finetune.adaptation)
+    model = backbone.load_model(source, recipe.backbone, training=section.adaptation)
     new_ids: list[int] = []
     if method.functional:
         new_ids = vocabulary.extend(model, tokenizer, _codes(context), recipe.vocabulary, recipe.codebook.size, recipe.seed)
@@ -48,7 +55,7 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
         tokenizer,
         train_rows,
         validation_rows,
-        recipe.finetune,
+        section,
         name,
         new_ids,
         work / "scratch",
@@ -65,6 +72,38 @@ def finetune(context: Context, name: str, work: Path) -> dict[str, Any]:
     del model, trained
     gc.collect()
     return {"rows": len(train_rows)}
+
+
+def trial(context: Context, name: str, section: Finetune, work: Path) -> dict[str, Any]:
+    """As `finetune`, for a model that `choose` is to judge."""
+    if not context.examples(functional=False)[1]:
+        raise CirfError("finetune.trials: no validation row is left to choose by; raise problems.validation")
+    return finetune(context, name, section, work)
+
+
+def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
+    """Keep the model of the trial with the lowest last validation loss, the first of equal ones; ``trials.json`` lists all.
+
+    The files are hard links where the file system has them, so that the choice takes no room.
+    """
+    folders = {rate: context.folder.folder(f"trials/{name}/{rate}") for rate in rates}
+    losses = {
+        rate: float(json.loads((folder / "history.json").read_text())["validation"][-1]["loss"])
+        for rate, folder in folders.items()
+    }
+    chosen = min(losses, key=losses.__getitem__)
+    for path in sorted(folders[chosen].iterdir()):
+        if path.name not in RECORDS:
+            target = work / path.name
+            target.unlink(missing_ok=True)
+            try:
+                target.hardlink_to(path)
+            except OSError:
+                shutil.copy2(path, target)
+    tried = [{"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen} for rate, loss in losses.items()]
+    write_atomic(work / "trials.json", to_json({"trials": tried}))
+    rows: int = json.loads((work / "history.json").read_text())["rows"]
+    return {"rows": rows}
 
 
 def _codes(context: Context) -> np.ndarray:
