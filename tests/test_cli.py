@@ -16,6 +16,7 @@ import tinyrun
 
 from cirf import methods, tasks
 from cirf.recipe_io import shipped
+from cirf.store import RunFolder
 
 
 def lines(rows: list[Any]) -> str:
@@ -128,8 +129,15 @@ def test_a_mistake_in_a_recipe_is_one_line(workshop: tinyrun.Workshop, tmp_path:
 
 
 def test_a_wrong_model_is_told_before_any_work(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    for keys in ({"backbone__model": "/no/such/model"}, {"embeddings__model": "./none"}):
-        tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
+    for keys in (
+        {"backbone__model": "/no/such/model"},
+        {"embeddings__model": "./none"},
+        {"backbone__architecture": {"hidden_size": 999}},
+        {"codebook__dimension": 77},
+    ):
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+        tinyrun.cirf("run", recipe, "--out", tmp_path / "run").error()
+        tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run").error()
         assert not (tmp_path / "run").exists()
 
 
@@ -140,7 +148,8 @@ def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_p
     assert (
         "gsm8k/train.jsonl: no such file" in tinyrun.cirf("run", published, "--data", tmp_path, "--out", tmp_path / "run").error()
     )
-    assert "no such stage" in tinyrun.cirf("run", recipe, "--until", "finetune", "--out", tmp_path / "run").error()
+    for more in ([], ["--dry-run"]):
+        assert "no such stage" in tinyrun.cirf("run", recipe, "--until", "finetune", "--out", tmp_path / "run", *more).error()
     for command in ("status", "report"):
         assert "not a run's folder" in tinyrun.cirf(command, tmp_path / "none").error()
     for arguments in (["ask", tmp_path, "What?"], ["codes", tmp_path]):
@@ -157,6 +166,16 @@ def test_a_run_folder_where_nothing_can_be_written(workshop: tinyrun.Workshop, t
     (tmp_path / "file").write_text("")
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "file")
     assert f"{tmp_path / 'file'}: cannot be used" in said.error()
+    for command in ("run", "check", "status"):  # no file's name may be so long
+        assert "name too long" in tinyrun.cirf(command, "x" * 5000).error() and len(said.error()) < 500
+
+
+def test_a_run_folder_in_which_another_process_works(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"])
+    with RunFolder(tmp_path / "run").alone():
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "problems")
+        assert "another process works on this run" in said.error() and tinyrun.stages(tmp_path / "run") == {}
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "problems").code == 0
 
 
 # Data that lead nowhere: said by the stage that finds out, with all before it kept

@@ -100,12 +100,23 @@ def test_a_trace_that_is_cut_off_has_no_answer() -> None:
 
 
 def test_prose_is_read_after_its_last_mark() -> None:
-    method, task, problem = methods.get("cot", recipe()), tasks.get("gsm8k"), example().problem
+    method, task, problem = methods.get("sft_cot", recipe()), tasks.get("gsm8k"), example().problem
     trace, said = method.read("First 24.\n#### 24\nNo, wait.\n#### 72")
     assert trace == "First 24.\n#### 24\nNo, wait." and task.parse(said, problem) == "72"
     assert method.read("It is 72.") == ("It is 72.", "It is 72.")
     for cut_off in ("It is 72.\n####", "It is 72.\n#### \n"):
         assert task.parse(method.read(cut_off)[1], problem) == "72"
+
+
+def test_of_untaught_prose_all_is_read_so_that_a_heading_is_no_answer() -> None:
+    method, task, problem = methods.get("cot", recipe()), tasks.get("gsm8k"), example().problem
+    for said in (
+        "The answer is 72.\n#### Done",
+        "#### Step 1\n48 + 24 = 72\n#### 72",
+        "It is 72.\n####",
+        "The answer is 72.\n#### Step 5: check",
+    ):
+        assert task.parse(method.read(said)[1], problem) == "72", said
 
 
 @pytest.mark.parametrize("name", methods.names())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.records import Completion, Dropped, Example, Problem, Rationale, Record, Steps, Trace, Verdict
+from cirf.records import Dropped, Example, Problem, Rationale, Record, Steps, Trace
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 texts = st.lists(text, max_size=4).map(tuple)
@@ -22,8 +22,6 @@ flat = st.one_of(
     st.builds(Rationale, text, st.integers(0, 9), text, text, st.none() | st.booleans()),
     st.builds(Steps, text, st.integers(0, 9), text, texts),
     st.builds(Dropped, text, st.none() | st.integers(0, 9), text, text),
-    st.builds(Completion, text, text, text, text, text, text, text, st.integers(0, 999), st.booleans()),
-    st.builds(Verdict, st.none() | text, text, st.booleans()),
 )
 
 

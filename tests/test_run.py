@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,9 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "evaluate.batch_size": ({"evaluate__batch_size": 8}, asking("evaluation")),
     "evaluate.text_cap": ({"evaluate__text_cap": 9}, {"evaluation/cot", "latency/cot"}),
     "evaluate.trace_cap": ({"evaluate__trace_cap": 25}, {"evaluation/cirf_full", "latency/cirf_full"}),
+    "backbone.threads": ({"backbone__threads": 2}, asking("latency")),
+    "backbone.trust_remote_code, revision of a folder": ({"backbone__trust_remote_code": True, "backbone__revision": "x"}, set()),
+    "finetune.lora, where all weights are trained": ({"finetune__lora": {"rank": 3}}, set()),
     "one method's rate": ({"finetune__overrides": {"direct_sft": {"learning_rate": 0.02}}}, of("direct_sft")),
     "finetune.save_every, notes": ({"finetune__save_every": 3, "notes": "new"}, set()),
     "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency/direct"}),
@@ -272,3 +276,62 @@ def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Work
     assert load(str(finished / "recipe.yaml")) == load(str(workshop.recipe(tmp_path / "recipe.yaml")))
     saved = read_rows(finished / "models" / "direct_sft" / "sft.jsonl")
     assert len(saved) == 36 and all(set(row) == {"prompt", "completion"} for row in saved)
+
+
+def test_trackers_write_where_the_run_keeps_it(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import TrainerCallback
+    from transformers.integrations import integration_utils
+
+    class Recorder(TrainerCallback):
+        """As TensorBoard's, in one line."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            folder = Path(os.environ["TENSORBOARD_LOGGING_DIR"])
+            folder.mkdir(parents=True)
+            (folder / "events").write_text(args.run_name)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            with open(Path(os.environ["TENSORBOARD_LOGGING_DIR"]) / "events", "a") as file:
+                file.write(f" {state.global_step}" if "loss" in logs else "")
+
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Recorder)
+    keys = {"methods": ["direct_sft"], "finetune__report_to": ["tensorboard"], "evaluate__latency_items": 0}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert (tmp_path / "run/trackers/direct_sft/events").read_text() == "direct_sft 1 2 3 4 5"
+    assert "TENSORBOARD_LOGGING_DIR" not in os.environ
+
+
+def test_rows_that_were_not_drawn_are_not_told_as_trained_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {"methods": ["direct_sft"], "evaluate__latency_items": 0, "problems__validation": 0.25}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--set", "problems.tasks.0.rows=8")
+    assert said.code == 0, said.err
+    history = json.loads((tmp_path / "run/models/direct_sft/history.json").read_text())
+    assert (history["rows"], history["validation_rows"]) == (8, 2)
+    told = json.loads((tmp_path / "run/report.json").read_text())["data"]
+    assert told["train"] == {"sums": 8} and told["validation"] == {"sums": 2} and told["segmented"] == 10
+    assert told["segmentable"] == 1.0 and told["cut"] == 40
+    assert "| Training questions | sums 8 |" in (tmp_path / "run/models/direct_sft/README.md").read_text()
+    assert len(read_rows(tmp_path / "run/problems/train.jsonl")) == 30
+
+
+def test_what_was_dropped_is_said_as_it_happens(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    rows = tinyrun.sums(40)
+    rows[3] |= {"question": tinyrun.sums(8, seed=9, steps=2)[0]["question"]}  # a test question
+    rows[5] |= {"rationale": "Step 1: 1 + 1 = 2\nStep 2: The answer is 99999."}
+    recipe = workshop.recipe(
+        tmp_path / "recipe.yaml", train=tinyrun.write_jsonl(tmp_path / "train.jsonl", rows), problems__validation=0
+    )
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--set", "problems.tasks.0.test=50", "--until", "segments")
+    assert said.code == 0, said.err
+    for line in (
+        "problems: 1 dropped: question is also in the test",
+        "problems: sums: 50 test rows were asked for, 8 are there",
+        "rationales: 1 dropped: another answer",
+    ):
+        assert line in said.err.splitlines()

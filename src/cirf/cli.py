@@ -30,8 +30,16 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Folder of mirrored data sets: TASK/SPLIT.jsonl, rationales/*.jsonl.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME).")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N."
+    ),
+]
 Until = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`).")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
@@ -56,7 +64,7 @@ def run(
     limit: Limit = None,
     until: Until = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing.")
+        bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing to the run.")
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -66,7 +74,7 @@ def run(
 
     context = prepare(recipe, sets or [], data, out, limit, quiet)
     if dry_run:
-        dry(context, as_json)
+        dry(context, until, as_json)
     else:
         go(context, until, as_json, (lambda line: None) if quiet else _say)
 
@@ -178,9 +186,9 @@ def main() -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             _fail(_full(error.filename))
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-            raise
-        _fail(f"{error.filename or 'a file'}: cannot be used ({error.strerror}); name a place that this user may read and write")
+        where = str(error.filename or "a file")
+        where = where if len(where) < 200 else f"{where[:80]}..."
+        _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
         # safetensors and torch.save say that the disk is full in words of their own
         if not any(

@@ -40,8 +40,8 @@ def _hash(path: str, size: int, _changed: int) -> str:
     return digest.hexdigest()
 
 
-def model_hash(model: str) -> str:
-    """What identifies a model: a bundled one's published hash, a folder's files, or a hub id as it is.
+def model_hash(model: str, revision: str | None = None) -> str:
+    """What identifies a model: a bundled one's published hash, a folder's files, or a hub id as it is (``ID@REVISION``).
 
     ``CirfError`` if it can be none of these.
     """
@@ -51,7 +51,7 @@ def model_hash(model: str) -> str:
         return published_hash(model)
     folder = Path(resolve(model)).expanduser()
     if not folder.is_dir():
-        return model
+        return model if revision is None else f"{model}@{revision}"
     kept = (".json", ".safetensors", ".model", ".jinja", ".txt", ".py")
     files = sorted(path for path in folder.rglob("*") if path.suffix in kept and path.is_file() and path.name != "timings.json")
     return hash_json({path.relative_to(folder).as_posix(): file_hash(path) for path in files})

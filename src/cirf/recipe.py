@@ -26,6 +26,7 @@ class Section(BaseModel):
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Architecture(Section):
@@ -56,7 +57,7 @@ class TaskEntry(Section):
     answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
     rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink alike.", unit="problems")
-    test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="A.2: 200 a task")
+    test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="not said; its accuracies are multiples of 1/600, which 200 questions and three runs give")
     options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
 
 
@@ -117,10 +118,10 @@ class Codebook(Section):
     batch_size: Positive = key(128, "Segments an update.", unit="segments", paper="Table hyper-parameters, Step 3")
     learning_rate: float = key(1e-4, "Adam's learning rate.", paper="Table hyper-parameters, Step 3", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 3", gt=0)
-    beta: float = key(1.0, "β: weight of the commitment term.", paper="eq. 12; Table hyper-parameters, Step 3", ge=0)
+    beta: float = key(1.0, "β: weight of the commitment term.", paper="eq. 10; Table hyper-parameters, Step 3", ge=0)
     initialiser: Literal["sinkhorn", "kmeans", "random"] = key("sinkhorn", "How the first codes are found.", paper="3.2; C Codebook construction")
     assign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Final code of a training step: the balanced argmax or the nearest code. A new step always gets its nearest.", paper="eq. 8-9")
-    gradient: Literal["straight_through", "decoder_only"] = key("straight_through", "Whether the reconstruction error reaches the encoder.", paper="eq. 12")
+    gradient: Literal["straight_through", "decoder_only"] = key("straight_through", "Whether the reconstruction error reaches the encoder.", paper="eq. 10")
     sinkhorn: Sinkhorn = key(Sinkhorn(), "The balanced assignment.")
 
 
@@ -140,8 +141,8 @@ class Results(Section):
 
 
 class Vocabulary(Section):
-    init: Literal["codebook", "random"] = key("codebook", "First rows of the functional tokens: the code vectors or noise, rescaled to `alpha` either way.", paper="eq. 13; C")
-    alpha: float | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 13; Table hyper-parameters, Step 3")
+    init: Literal["codebook", "random"] = key("codebook", "First rows of the functional tokens: the code vectors or noise, rescaled to `alpha` either way.", paper="eq. 11; C")
+    alpha: Rate | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
 
 
@@ -169,8 +170,8 @@ class Finetune(Section):
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
     trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept. Empty: learning_rate alone. A method whose learning rate stands in overrides is trained with that alone.")
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
-    beta1: Fraction = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
-    beta2: Fraction = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
+    beta1: Decay = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
+    beta2: Decay = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
     epsilon: float = key(1e-8, "Adam's ε.", paper="Table hyper-parameters, Step 4", gt=0)
     schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
     warmup_steps: int = key(100, "Updates until the peak.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
@@ -216,7 +217,7 @@ class Compression(Section):
 class Recipe(Section):
     """One experiment."""
 
-    name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=r"^[A-Za-z0-9._-]+$")
+    name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
     notes: str = key("", "Why the values are what they are.")
     seed: int = key(1, "Seed of every draw.", ge=0)
     methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare (see `cirf methods`).", min_length=1)
@@ -238,4 +239,9 @@ class Recipe(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"problems.tasks: {twice[0]} stands twice; give each its own name")
+        again = sorted({name for name in self.methods if self.methods.count(name) > 1})
+        if again:
+            raise ValueError(f"methods: {again[0]} stands twice; name each once")
+        if self.segments.minimum > self.segments.maximum:
+            raise ValueError("segments.minimum: above segments.maximum, so that no rationale would fit; lower it")
         return self

@@ -6,8 +6,8 @@ A worked example, one question on its way from the data to the report::
     Rationale(problem="train-0", sample=0, text="Step 1: 48/2 = 24 ...", source="gpt-5.1")
     Steps(problem="train-0", sample=0, segments=("48/2 = 24 ...", "48+24 = 72 ..."))
     Trace(problem="train-0", sample=0, codes=(16, 23), results=("24", "72"), answer="72")
-    Completion(problem="test-3", task="gsm8k", method="cirf_full", output="<cirf><cirf_016>24...", tokens=9, ...)
-    Verdict(parsed="72", correct=True)
+
+What a model answers and how it was judged is a row of the evaluation (`cirf.evaluation.harness`).
 
 Every record is immutable and knows its way to one JSON object and back. Records say nothing of models or files.
 """
@@ -122,32 +122,3 @@ class Example(Record):
     problem: Problem
     segments: tuple[str, ...]
     trace: Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Completion(Record):
-    """What a model wrote for one problem.
-
-    ``output`` is the decoded text without the end token but with functional tokens; ``tokens`` counts the
-    generated ids including the end token; ``truncated`` is true when the cap came before the end token.
-    ``trace`` and ``answer`` are the two halves of ``output`` as the method reads it.
-    """
-
-    problem: str
-    task: str
-    method: str
-    prompt: str
-    output: str
-    trace: str
-    answer: str
-    tokens: int
-    truncated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict(Record):
-    """The answer read from a completion (``None`` if nothing could be read, which is not the same as wrong)."""
-
-    parsed: str | None
-    gold: str
-    correct: bool

@@ -69,7 +69,7 @@ def plans(context: Context) -> list[Plan]:
         stages += [results, embeddings, *books.values(), traces]
     for method in methods:
         functional: dict[str, Plan | Part | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
-        answering: Plan | str = f"{model_hash(recipe.backbone.model)} {recipe.backbone.revision or ''}".rstrip()
+        answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
         if method.trained:
             training = _training(context, method, asked_by, steps | functional)
             answering = training[-1]
@@ -100,38 +100,51 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
     return [*trials, choice]
 
 
+def asked_for(context: Context, until: str | None = None) -> list[Plan]:
+    """The stages up to and including ``until``; ``CirfError`` if there is no such stage."""
+    stages = plans(context)
+    names = [stage.name for stage in stages]
+    if until is not None and until not in names:
+        raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
+    return stages if until is None else stages[: names.index(until) + 1]
+
+
 def execute(context: Context, until: str | None = None, say: Callable[[str], None] = lambda line: None) -> Path:
     """Bring every stage up to date, up to and including ``until``; returns the run's folder.
 
     ``say`` is given a line when a stage begins and one when it is done. Under ``accelerate launch`` the main process
     makes every stage but the fine-tuning, which all processes share.
     """
-    stages = plans(context)
-    names = [stage.name for stage in stages]
-    if until is not None and until not in names:
-        raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
-    if is_main():
-        save_recipe(context)
-        _save_environment(context)
-        context.folder.sweep()
+    stages = asked_for(context, until)
+    if not all(settled(partial(context.folder.is_done, stage)) for stage in stages):
+        models.check_backbone(context)
+    if not is_main():
+        _bring_up_to_date(context, stages, _nothing)
     else:
-        say = _nothing
+        with context.folder.alone():
+            save_recipe(context)
+            _save_environment(context)
+            context.folder.sweep()
+            _bring_up_to_date(context, stages, say)
+    models.release(context)
+    return context.folder.root
+
+
+def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str], None]) -> None:
     for stage in stages:
         if settled(partial(context.folder.is_done, stage)):
             say(f"{stage.name}: finished before")
+            continue
+        say(f"{stage.name} ...")
+        if stage.together and world_size() > 1:
+            context.folder.run_together(stage)
         else:
-            say(f"{stage.name} ...")
-            if stage.together and world_size() > 1:
-                context.folder.run_together(stage)
-            else:
-                with first_on_main():
-                    context.folder.run(stage)
-            standing = settled(partial(context.folder.standing, stage))
-            say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
-        if stage.name == until:
-            break
-    models.release(context)
-    return context.folder.root
+            with first_on_main():
+                context.folder.run(stage)
+        standing = settled(partial(context.folder.standing, stage))
+        say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
+        for note in standing.notes:
+            say(f"{stage.name}: {note}")
 
 
 def _nothing(line: str) -> None:
@@ -167,7 +180,8 @@ def _embedding_keys(recipe: Recipe) -> dict[str, Any]:
 def _codebook_keys(recipe: Recipe, size: int) -> dict[str, Any]:
     keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
     if recipe.codebook.reuse:
-        keys["reuse"] = file_hash(Path(recipe.codebook.reuse) / "codebook.safetensors")
+        saved = Path(recipe.codebook.reuse)
+        keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
     return keys | {"width": _width_key(recipe)}
 
 
@@ -176,15 +190,20 @@ def _width_key(recipe: Recipe) -> str:
 
 
 def _training_keys(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
-    apart = {"overrides", "save_every", "report_to"} | (set() if section.tried(method.name) else {"trials"})
+    read = {
+        "trials": bool(section.tried(method.name)),
+        "lora": section.adaptation == "lora",
+        "min_lr_ratio": section.schedule == "cosine",
+    }
+    apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
     override = section.overrides.get(method.name)
     keys = {
         "finetune": section.model_dump(exclude=apart),
         "override": override.model_dump() if override else None,
         "seed": recipe.seed,
     }
-    keys["backbone"] = recipe.backbone.model_dump(exclude={"device", "threads", "model", "architecture"}) | {
-        "content": model_hash(recipe.backbone.model)
+    keys["backbone"] = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}) | {
+        "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
     }
     if method.functional:
         keys["vocabulary"] = recipe.vocabulary.model_dump()
@@ -197,4 +216,5 @@ def _evaluation_keys(recipe: Recipe, method: Any) -> tuple[dict[str, Any], dict[
     backbone = {"backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}), "seed": recipe.seed}
     many = recipe.evaluate.model_dump(include={"batch_size"} | ({"runs"} if recipe.evaluate.temperature > 0 else set()))
     timing = recipe.evaluate.model_dump(include={"latency_items", "latency_warmup"})
-    return {"evaluate": once | many} | backbone, {"evaluate": once | timing} | backbone
+    machine = recipe.backbone.model_dump(include={"device", "threads"})
+    return {"evaluate": once | many} | backbone, {"evaluate": once | timing} | backbone | {"machine": machine}

@@ -20,6 +20,7 @@ a stage that is made again and comes out the same leaves everything behind it st
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -139,6 +140,8 @@ class Standing:
     state: str
     rows: int | None
     seconds: float | None
+    notes: tuple[str, ...] = ()
+    """What its maker would have a person know."""
 
 
 class RunFolder:
@@ -152,6 +155,22 @@ class RunFolder:
     def folder(self, name: str) -> Path:
         """Where the finished stage lies."""
         return self.root / name
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from working here; ``CirfError`` if one does. The system lets go if this one dies."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.root, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CirfError(
+                    f"{self.root}: another process works on this run; wait for it, or give --out another folder"
+                ) from None
+            yield
+        finally:
+            os.close(handle)
 
     def manifest(self, name: str) -> dict[str, Any] | None:
         """The record of a finished stage, or ``None``."""
@@ -196,7 +215,7 @@ class RunFolder:
         rows = None if manifest is None else manifest["summary"].get("rows")
         if manifest is not None:
             state = "done" if manifest["key"] == self.key(plan) else "stale"
-            return Standing(plan.name, state, rows, timings.get("seconds"))
+            return Standing(plan.name, state, rows, timings.get("seconds"), tuple(manifest["summary"].get("notes", ())))
         state = "part" if any(self._work.glob(f"{_flat(plan.name)}-*")) else "open"
         return Standing(plan.name, state, None, None)
 

@@ -1,4 +1,4 @@
-"""The loss of eq. 12 sends each gradient where the paper says, and nowhere else."""
+"""The loss of eq. 10 sends each gradient where the paper says, and nowhere else."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ ENTRIES = st.builds(
 )
 RECIPES = st.builds(
     Recipe,
-    name=st.from_regex(r"[A-Za-z0-9._-]+", fullmatch=True),
+    name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]*", fullmatch=True),
     notes=st.text(st.characters(exclude_categories=["Cs"])),
     problems=st.builds(Problems, tasks=st.lists(ENTRIES, min_size=1, max_size=3, unique_by=lambda entry: entry.task).map(tuple)),
     codebook=st.builds(

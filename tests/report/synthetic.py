@@ -98,7 +98,14 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
         write_rows(root / "problems" / f"{part}.jsonl", made[part])
     for task, rows in tests.items():
         write_rows(root / "problems" / "test" / f"{task}.jsonl", [problem for problem, _, _ in rows])
-    write_atomic(root / "problems" / "problems.json", to_json({"train": len(made["train"]), "leaks": {"svamp": 2}}))
+    unused = Problem("svamp-train-99", "svamp", "a question that was not drawn", "1")  # a recipe with `rows` uses a part
+    write_rows(root / "problems" / "train.jsonl", [*made["train"], unused])
+    leaks = [
+        {"problem": f"y{i}", "sample": None, "stage": "problems", "reason": "question is also in the test"} for i in range(2)
+    ]
+    write_rows(root / "problems" / "dropped.jsonl", leaks)
+    told = {"train": len(made["train"]), "leaks": {"svamp": 2}, "warnings": ["svamp: 50 test rows were asked for, 40 are there"]}
+    write_atomic(root / "problems" / "problems.json", to_json(told))
     write_rows(root / "rationales" / "rationales.jsonl", made["rationales"])
     dropped = [{"problem": f"x{i}", "sample": 0, "stage": "rationales", "reason": "another answer"} for i in range(3)]
     write_rows(root / "rationales" / "dropped.jsonl", dropped)
@@ -107,7 +114,7 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
     write_rows(
         root / "segments" / "dropped.jsonl", [{"problem": "x9", "sample": 0, "stage": "segments", "reason": "no step found"}]
     )
-    write_atomic(root / "segments" / "report.json", to_json({"rules": {"line": 108}}))
+    write_atomic(root / "segments" / "report.json", to_json({"rules": {"line": 108}, "rows": 250, "kept": 248}))
     results = [{key: row[key] for key in ("problem", "sample", "results")} for row in made["traces"]]
     write_rows(root / "results" / "results.jsonl", results)
     write_atomic(root / "results" / "report.json", to_json({"empty": 0}))

@@ -73,7 +73,7 @@ def test_the_page_tells_the_numbers(data, html):
         if row["count"]:
             assert row["examples"][0] in html
     assert "no step found" in text and "another answer" in text
-    assert "99.2 % could be segmented" in text and "0.8 % dropped" in text
+    assert "99.2 % of the rationales could be segmented (248)" in text and "0.8 % dropped" in text
     assert "inside the noise" in text
     assert text.count('<article class="example">') == 12
     assert "learning_rate: 0.001" in text and "a CPU" in text and "loss a target token" in text

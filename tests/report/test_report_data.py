@@ -76,8 +76,14 @@ def test_codes_count_training_segments_and_answers(finished, data):
 def test_data_tells_what_was_dropped_and_why(data):
     told = data["data"]
     assert told["train"] == {"coin_flip": 54, "svamp": 54} and told["test"] == {"coin_flip": 40, "svamp": 40}
-    assert told["dropped"] == {"rationales": {"another answer": 3}, "segments": {"no step found": 1}}
-    assert told["segmentable"] == pytest.approx(120 / 121) and told["paper_segmentable"] == pytest.approx(0.992)
+    lost = {
+        "problems": {"question is also in the test": 2},
+        "rationales": {"another answer": 3},
+        "segments": {"no step found": 1},
+    }
+    assert told["dropped"] == lost
+    assert told["segmented"] == 120 and told["cut"] == 248
+    assert told["segmentable"] == pytest.approx(248 / 250) and told["paper_segmentable"] == pytest.approx(0.992)
     assert told["reports"]["problems"]["leaks"] == {"svamp": 2}
 
 

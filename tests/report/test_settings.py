@@ -22,7 +22,7 @@ ENVIRONMENT = {"cpu": "a CPU"}
 def section(recipe, **changes):
     """What `cirf.run` keeps of a recipe in a model's ``stage.json``."""
     finetune = recipe.finetune.model_dump(mode="json", exclude={"overrides", "save_every", "report_to"})
-    backbone = recipe.backbone.model_dump(mode="json", exclude={"device", "threads", "model", "architecture"})
+    backbone = recipe.backbone.model_dump(mode="json", include={"dtype", "attention", "empty_system"})
     found = {"finetune": finetune, "override": None, "seed": recipe.seed}
     return found | {"backbone": backbone | {"content": published_hash(recipe.backbone.model)}} | changes
 
@@ -34,9 +34,13 @@ def put(folder, name, value):
 def test_settings_are_read_from_the_models_folder(tmp_path):
     assert read_settings(tmp_path) is None
     recipe = synthetic.recipe()
-    for content, model in ((published_hash(recipe.backbone.model), recipe.backbone.model), ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B")):
+    for content, known in (
+        (published_hash(recipe.backbone.model), {"model": recipe.backbone.model}),
+        ("Qwen/Qwen3-8B", {"model": "Qwen/Qwen3-8B", "revision": None}),
+        ("Qwen/Qwen3-8B@main", {"model": "Qwen/Qwen3-8B", "revision": "main"}),
+    ):
         put(tmp_path, "stage.json", {"section": section(recipe, backbone={"dtype": "float32", "content": content})})
-        assert read_settings(tmp_path)["backbone"] == {"model": model, "dtype": "float32"}
+        assert read_settings(tmp_path)["backbone"] == known | {"dtype": "float32"}
     put(tmp_path, "stage.json", {"section": section(recipe, backbone={"content": "0" * 64})})
     assert read_settings(tmp_path)["backbone"] == {}, "a folder is known by its hash alone"
     put(tmp_path, "functions.json", {"backbone": "/a/folder"})

@@ -71,7 +71,7 @@ def test_ids_rationales_and_blank_lines(tmp_path: Path) -> None:
         {**SUM, "rationale": None},
     )
     problems = read_problems(path, "number")
-    assert [problem.id for problem in problems] == ["a", "9", "2"]
+    assert [problem.id for problem in problems] == ["a", "9", "row-2"]
     assert [problem.rationale for problem in problems] == ["3 + 4 = 7", None, None]
 
 
@@ -101,7 +101,7 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
         ([{**SUM, "rationale": ""}], "line 1: rationale is empty"),
         ([{**SUM, "rationale": 5}], "line 1: rationale is a number, expected a string"),
         ([{**SUM, "id": "x"}, SUM, {**SUM, "id": "x"}], "line 3: id 'x' stands already in line 1"),
-        ([{**SUM, "id": "1"}, SUM], "line 2: id '1' stands already in line 1"),
+        ([{**SUM, "id": "row-1"}, SUM], "line 2: id 'row-1' stands already in line 1"),
         ([{**SUM, "id": [1]}], "line 1: id is a list"),
         ([{**PICK, "answer": "pear"}], "line 1: answer 'pear' is not among the choices; write a letter from A to B"),
         ([{**PICK, "answer": "C"}], "line 1: answer 'C' is not among the choices"),

@@ -1,10 +1,10 @@
-"""Training of the VQ-VAE: autoencoder, first codes, VQ epochs; resumable after any epoch (paper 3.2, eq. 12).
+"""Training of the VQ-VAE: autoencoder, first codes, VQ epochs; resumable after any epoch (paper 3.2, eq. 10).
 
 The course of a fit::
 
     autoencoder epochs   encoder and decoder learn z' -> x -> z'
     first codes          initialise.py
-    VQ epochs            each: assign all segments evenly to the current codes, then one pass of eq. 12 with these codes
+    VQ epochs            each: assign all segments evenly to the current codes, then one pass of eq. 10 with these codes
 
 A segment keeps the code it got at the start of an epoch for that whole epoch: a balanced assignment is a property of the
 whole set, so a minibatch cannot make its own. All three initialisers are followed by the same balanced VQ epochs. Each of

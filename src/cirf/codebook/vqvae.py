@@ -1,4 +1,4 @@
-"""The VQ-VAE: encoder, decoder, codes, and the loss that trains them (paper 3.2, eq. 12).
+"""The VQ-VAE: encoder, decoder, codes, and the loss that trains them (paper 3.2, eq. 10).
 
 Shapes: M segments, K codes, d_s width of a sentence embedding, d_e width of a code (the backbone's embedding width).
 
@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
 
 @dataclass(frozen=True)
 class Losses:
-    """The three terms of eq. 12, each summed over dimensions and averaged over the batch's segments."""
+    """The three terms of eq. 10, each summed over dimensions and averaged over the batch's segments."""
 
     reconstruction: Tensor
     codebook: Tensor

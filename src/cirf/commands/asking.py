@@ -108,6 +108,14 @@ def _known_functions(folder: Path) -> dict[str, Any]:
     return by_traces(context, context.examples(functional=True)[0])
 
 
+def _labels(folder: Path, book: Path) -> dict[str, Any]:
+    """What the codes of that codebook stand for; empty where model and traces are of another."""
+    found: dict[str, Any] = _known_functions(folder).get("codes", {})
+    usage = json.loads((book / "codebook.json").read_text(encoding="utf-8"))["report"]["usage"]
+    same = {str(code): count for code, count in enumerate(usage) if count} == {code: row["count"] for code, row in found.items()}
+    return found if same else {}
+
+
 def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> None:
     from cirf.assets import resolve
     from cirf.codebook.codebook import Codebook
@@ -121,6 +129,8 @@ def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> Non
     if not where.is_dir():
         raise CirfError(f"{where}: the codebook is not there yet; run `cirf run` first")
     book = Codebook.load(where)
+    if (where / "recipe.yaml").is_file():
+        recipe = load(str(where / "recipe.yaml"))  # the run's may have changed since
     segments = [plain for plain, _ in clean_segments(text, recipe.segments.by)[1]]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
@@ -131,7 +141,7 @@ def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> Non
     texts = [*segments, question] if centred and question is not None else segments
     vectors = embed_once(texts, recipe.embeddings, model, pick_device(recipe.backbone.device))
     found = book.quantise(vectors[: len(segments)], vectors[-1] if centred else None)
-    labels = _known_functions(folder).get("codes", {})
+    labels = _labels(folder, where)
     rows = [
         {"code": int(code), "label": labels.get(str(int(code)), {}).get("label", ""), "segment": piece}
         for code, piece in zip(found, segments, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +14,26 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-def estimate(context: Context) -> dict[str, Any]:
-    """Stages with their state, and for each trained method its rows, tokens, memory and disk.
+def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
+    """Stages with their state (up to ``until``), and for each trained method its rows, tokens, memory and disk.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
-    Memory is weights + gradients + Adam's two moments (+ a float32 logit row a target token and about 34 bytes a token,
-    layer and unit of width for activations), an estimate to plan by and not a promise.
+    Memory is weights + gradients + Adam's two moments, for a batch of the longest rows three float32 logits a target
+    token and word of the vocabulary (with their gradients), and about 34 bytes a token, layer and unit of width for
+    activations: an estimate to plan by and not a promise.
     """
     from cirf.lm import backbone
+    from cirf.lm.finetune import plan_updates
     from cirf.rationales.collect import collect
     from cirf.rationales.results import write_results
     from cirf.rationales.segmentation import cut
     from cirf.records import Example, Trace
-    from cirf.run import plans
+    from cirf.run import asked_for
     from cirf.stages.data import drawn
     from cirf.tasks.load import load_problems
 
     recipe = context.recipe
-    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans(context)]
+    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in asked_for(context, until)]
     problems = load_problems(recipe.problems, recipe.seed)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
@@ -58,7 +59,7 @@ def estimate(context: Context) -> dict[str, Any]:
         method = get(name, recipe)
         if not method.trained:
             continue
-        prompt_tokens = target_tokens = longest = 0
+        rows = tokens = target_tokens = longest = longest_target = 0
         for row, found in zip(steps, results, strict=True):
             problem = by_id[row.problem]
             codes = tuple(position % recipe.codebook.size for position in range(len(row.segments)))
@@ -66,17 +67,20 @@ def estimate(context: Context) -> dict[str, Any]:
             prompt = backbone.prompt_text(tokenizer, method.prompt(problem, context.tasks[problem.task]))
             asked = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
             written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + 1
-            prompt_tokens, target_tokens, longest = prompt_tokens + asked, target_tokens + written, max(longest, asked + written)
+            if asked + written > recipe.finetune.max_length:
+                continue  # training drops it too
+            rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
+            longest, longest_target = max(longest, asked + written), max(longest_target, written)
         override = recipe.finetune.overrides.get(name)
         epochs = (override.epochs if override else None) or recipe.finetune.epochs
         trainings = len(recipe.finetune.tried(name)) or 1
         made["methods"][name] = {
-            "rows": len(steps),
-            "updates": int(-(-len(steps) // (recipe.finetune.batch_size * recipe.finetune.accumulation)) * epochs),
-            "tokens_trained": int((prompt_tokens + target_tokens) * epochs),
+            "rows": rows,
+            "updates": plan_updates(rows, recipe.finetune, epochs).total if rows else 0,
+            "tokens_trained": int(tokens * epochs),
             "trainings": trainings,
-            "target_tokens_mean": round(target_tokens / max(1, len(steps)), 1),
-            "memory_gib": round(_memory(recipe, sizes, longest) / GIB, 1),
+            "target_tokens_mean": round(target_tokens / max(1, rows), 1),
+            "memory_gib": round(_memory(recipe, sizes, longest, longest_target) / GIB, 1),
             "disk_gib": round(_disk(recipe, sizes, trainings) / GIB, 1),
         }
     return made
@@ -100,14 +104,16 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     )
     text = config.get_text_config()
     count = sum(parameter.numel() for parameter in model.parameters())
-    return {"parameters": count, "lora_per_rank": linear, "layers": text.num_hidden_layers, "width": text.hidden_size}
+    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
+    return {"parameters": count, "lora_per_rank": linear} | shape
 
 
-def _memory(recipe: Recipe, sizes: dict[str, int], longest: int) -> float:
+def _memory(recipe: Recipe, sizes: dict[str, int], longest: int, longest_target: int) -> float:
     tokens = recipe.finetune.batch_size * longest
     activations = 34.0 * tokens * sizes["layers"] * sizes["width"]
     if recipe.finetune.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5
+    activations += 3 * 4.0 * recipe.finetune.batch_size * longest_target * sizes["vocabulary"]
     if recipe.finetune.adaptation == "full":
         return 16.0 * sizes["parameters"] + 2.0 * sizes["parameters"] * recipe.finetune.bf16 + activations
     return 2.0 * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * recipe.finetune.lora.rank + activations
@@ -134,4 +140,4 @@ def print_estimate(made: dict[str, Any]) -> None:
             f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
         )
     if "methods" not in made:
-        print(json.dumps({"trained": []}))
+        print("nothing is trained")

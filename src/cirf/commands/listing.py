@@ -38,6 +38,8 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
         print(text, end="")
         return
     rows = [{"name": key, "notes": load(key).notes.strip(), "path": str(path)} for key, path in there.items()]
+    if not as_json:  # a line each: the first sentence
+        rows = [row | {"notes": " ".join(row["notes"].split()).partition(". ")[0]} for row in rows]
     _show(rows, as_json, ("name", "notes"))
 
 

@@ -53,7 +53,8 @@ def absolute(recipe: Recipe) -> Recipe:
     """The recipe with the paths that exist made absolute, so that a run can be looked at from any folder."""
 
     def full(name: str | None) -> str | None:
-        return str(Path(name).resolve()) if name and Path(name).exists() else name
+        path = Path(name).expanduser() if name else None
+        return str(path.resolve()) if path is not None and path.exists() else name
 
     tasks = tuple(
         entry.model_copy(update={"train_file": full(entry.train_file), "test_file": full(entry.test_file)})
@@ -188,11 +189,13 @@ def status(folder: Path, as_json: bool) -> None:
     print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
 
 
-def dry(context: Context, as_json: bool) -> None:
+def dry(context: Context, until: str | None, as_json: bool) -> None:
     """Say what a run would do, with tokens, memory and disk."""
     from cirf.commands.estimates import estimate, print_estimate
+    from cirf.stages.models import check_backbone
 
-    made = estimate(context)
+    check_backbone(context)
+    made = estimate(context, until)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:

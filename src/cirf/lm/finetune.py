@@ -145,7 +145,7 @@ def finetune(
         enable({"use_reentrant": False})
     try:
         padding = end_token(tokenizer)
-        trainer, plan = _trainer(model, features, held_out, section, epochs, learning_rate, work, seed, device, padding)
+        trainer, plan = _trainer(model, features, held_out, section, epochs, learning_rate, work, seed, device, padding, method)
         timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
     except torch.OutOfMemoryError:
         raise CirfError(
@@ -227,11 +227,12 @@ def _trainer(
     seed: int,
     device: str,
     padding: int,
+    method: str,
 ) -> tuple[TargetTrainer, Plan]:
     from cirf.distributed import world_size
 
     plan = plan_updates(len(features), section, epochs, world_size())
-    args = arguments(section, plan.total, plan.warmup, learning_rate, work / "checkpoints", seed, device)
+    args = arguments(section, plan.total, plan.warmup, learning_rate, work / "checkpoints", seed, device, method)
     return TargetTrainer(model, args, features, held_out, section.group_by_length, padding), plan
 
 

@@ -1,4 +1,4 @@
-"""The training loss: next-token cross-entropy on target tokens alone (paper eq. 17).
+"""The training loss: next-token cross-entropy on target tokens alone (paper eq. 14).
 
 Of a row of 50 tokens some 15 are targets, and the head of a small model costs as much as a third of its layers: so
 logits are computed only where a target is predicted. Positions differ from row to row, which ``logits_to_keep`` of the

@@ -45,6 +45,8 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
         with disk_errors(folder), without_bars():
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
+            for weights in folder.glob("*.safetensors"):  # written for this user alone, unlike the files beside them
+                weights.chmod((folder / "config.json").stat().st_mode & 0o777)
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:

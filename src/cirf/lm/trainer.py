@@ -157,13 +157,14 @@ class Course(TrainerCallback):
 
 
 def arguments(
-    section: recipe.Finetune, total: int, warmup: int, learning_rate: float, folder: Path, seed: int, device: str
+    section: recipe.Finetune, total: int, warmup: int, learning_rate: float, folder: Path, seed: int, device: str, name: str
 ) -> TrainingArguments:
-    """The Trainer's settings for a section of the recipe."""
+    """The Trainer's settings for a section of the recipe; trackers know the training by ``name``."""
     schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.schedule]
     kind = torch.device(device).type
     args = TrainingArguments(
         output_dir=str(folder),
+        run_name=name,
         max_steps=total,
         per_device_train_batch_size=section.batch_size,
         gradient_accumulation_steps=section.accumulation,

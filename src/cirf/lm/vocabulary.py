@@ -1,4 +1,4 @@
-"""Functional tokens: their names, their rows in the model, and traces as text (paper 3.2 eq. 13, 3.3 eq. 14-15).
+"""Functional tokens: their names, their rows in the model, and traces as text (paper 3.2 eq. 11, 3.3 eq. 13).
 
 A trace of two steps with its answer reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72``.
 """
@@ -80,7 +80,7 @@ def extend(
 
     The names become ordinary added tokens: a special token would vanish from decoded text. The embedding matrix
     [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
-    matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 13) or for
+    matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
     random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
     that the model already knows stay as they are.
 

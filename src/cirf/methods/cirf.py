@@ -1,6 +1,6 @@
 """CIRF Full: a functional token and its result for every step, then the bare answer.
 
-A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 15-17).
+A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14).
 """
 
 from __future__ import annotations

@@ -35,12 +35,8 @@ class Cot:
         raise TypeError("cot is not trained")
 
     def read(self, output: str) -> tuple[str, str]:
-        """The prose before the last answer mark and the text after it; without either the parser reads all of it."""
-        before, mark, after = output.rpartition(ANSWER_MARK.strip())
-        if mark and after.strip():
-            return before.rstrip(), f"{ANSWER_MARK}{after.strip()}"
-        prose = before.rstrip() if mark else output
-        return prose, prose
+        """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
+        return output, output
 
     def cap(self, task: Task, section: Evaluate) -> int:
         """The recipe's cap of prose."""
@@ -61,3 +57,11 @@ class SftCot(Cot):
     def target(self, example: Example) -> str:
         """One step a line, then the answer line."""
         return "\n".join((*example.segments, ANSWER_MARK + example.problem.answer))
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The prose before the last answer mark and the text after it; without either the parser reads all of it."""
+        before, mark, after = output.rpartition(ANSWER_MARK.strip())
+        if mark and after.strip():
+            return before.rstrip(), f"{ANSWER_MARK}{after.strip()}"
+        prose = before.rstrip() if mark else output
+        return prose, prose

@@ -95,22 +95,29 @@ class Matcher:
                 raise CirfError(f"problem {problem.id}: duplicate id among the training problems; make ids unique")
             self._by_id[problem.id] = problem
             self._by_question.setdefault(question_key(problem.question), []).append(problem)
-            self._by_source_id.setdefault(problem.id.rsplit("/", 1)[-1], []).append(problem)
+            self._by_source_id.setdefault(problem.id.split("/", 2)[-1], []).append(problem)  # TABLE/SPLIT/ROW
 
     def candidates(self, row: Row) -> list[Problem]:
         """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id.
 
-        An id may also be the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must
-        then be the only such.
+        A question in other words than the named problem's (options added, say) must share half of its words. An id may
+        also be the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be
+        the only such.
         """
         named = self._by_id.get(row.id) if row.id is not None else None
         asked = self._by_question.get(question_key(row.question), []) if row.question is not None else []
-        if named is not None and (not asked or named in asked):
+        if named is not None and (named in asked or (not asked and _alike(named.question, row.question))):
             return [named]
         of_source = self._by_source_id.get(row.id, []) if row.id is not None else []
         if row.question is None:
             return of_source if len(of_source) == 1 else []
         return [problem for problem in asked if problem in of_source] or list(asked)
+
+
+def _alike(question: str, other: str | None) -> bool:
+    """Whether half of a question's words stand in another text; with no other text there is nothing to doubt."""
+    words = set(question_key(question).split())
+    return other is None or 2 * len(words & set(question_key(other).split())) >= len(words)
 
 
 def _differ(one: str | None, other: str | None) -> bool:

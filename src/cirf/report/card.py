@@ -130,7 +130,7 @@ def _facts(
         "Adaptation": f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight",
         "Epochs": number(tune["epochs"]),
         "Rows an update": number(tune["batch_size"] * tune["accumulation"]),
-        "Peak learning rate": f"{(training or tune)['learning_rate']:g} ({tune['schedule']})",
+        "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['schedule']})",
         "Seed": str(recipe["seed"]),
     }
     if functional:

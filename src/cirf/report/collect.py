@@ -237,20 +237,22 @@ def _spread(texts: Sequence[str], count: int) -> list[str]:
 
 
 def _data(run: Path) -> Data:
-    """Rows in, rows out, and why rows were dropped, counted from the files themselves."""
+    """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
     train, validation = _rows(run / "problems" / "train.jsonl"), _rows(run / "problems" / "validation.jsonl")
     test = _test(run)
     rationales, segments = _rows(run / "rationales" / "rationales.jsonl"), _rows(run / "segments" / "segments.jsonl")
-    lost = {stage: _rows(run / stage / "dropped.jsonl") for stage in ("rationales", "segments")}
-    cut = len(segments) + len(lost["segments"])
+    lost = {stage: _rows(run / stage / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
+    cut = _json(run / "segments" / "report.json")
+    used = {row["problem"] for row in segments} or {row["id"] for row in [*train, *validation]}
     lengths = [len(row["segments"]) for row in segments]
     return {
-        "train": dict(Counter(row["task"] for row in train)),
-        "validation": dict(Counter(row["task"] for row in validation)),
+        "train": dict(Counter(row["task"] for row in train if row["id"] in used)),
+        "validation": dict(Counter(row["task"] for row in validation if row["id"] in used)),
         "test": {name: len(rows) for name, rows in test.items()},
         "rationales": len(rationales),
         "segmented": len(segments),
-        "segmentable": len(segments) / cut if cut else None,
+        "cut": cut.get("kept", len(segments)),
+        "segmentable": cut["kept"] / cut["rows"] if cut.get("rows") else None,
         "paper_segmentable": 1 - PAPER_SHARE_DROPPED,
         "steps": sum(lengths),
         "steps_mean": sum(lengths) / len(lengths) if lengths else None,

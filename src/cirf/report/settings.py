@@ -23,17 +23,22 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
         return None
     backbone = dict(section.get("backbone") or {})
     content = backbone.pop("content", None)
-    name = (load_object(folder / "functions.json") or {}).get("backbone") or _name(content)
-    return section | {"backbone": {**({"model": name} if name else {}), **backbone}}
+    named = (load_object(folder / "functions.json") or {}).get("backbone")
+    return section | {"backbone": {**_name(content), **({"model": named} if named else {}), **backbone}}
 
 
-def _name(content: str | None) -> str | None:
-    """A backbone's name from what identifies it in a stage's key; ``None`` for a folder, which is identified by a hash."""
+def _name(content: str | None) -> dict[str, str | None]:
+    """A backbone's name from what identifies it in a stage's key; nothing for a folder, which is identified by a hash."""
     from cirf.assets import ASSETS, published_hash
     from cirf.assets.catalogue import PREFIX
 
     bundled = {published_hash(PREFIX + asset): PREFIX + asset for asset in ASSETS}
-    return bundled.get(content or "") or (None if content is None or _HASH.match(content) else content)
+    if content in bundled:
+        return {"model": bundled[content]}
+    if content is None or _HASH.match(content):
+        return {}
+    model, _, revision = content.partition("@")
+    return {"model": model, "revision": revision or None}
 
 
 def as_trained(

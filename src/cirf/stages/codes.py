@@ -38,7 +38,7 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
 
 
 def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
-    """Learn K codes of the backbone's width and name each segment's (eq. 5-12)."""
+    """Learn K codes of the backbone's width and name each segment's (eq. 5-10)."""
     import numpy as np
 
     from cirf.codebook.centering import represent

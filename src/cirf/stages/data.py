@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.methods import get
 from cirf.recipe import Recipe
-from cirf.records import Problem, Trace
+from cirf.records import Dropped, Problem, Trace
 from cirf.stages.context import Context
 from cirf.store import to_json, write_atomic, write_rows
 
@@ -28,7 +29,8 @@ def problems(context: Context, work: Path) -> dict[str, Any]:
     write_atomic(work / "problems.json", to_json(loaded.report))
     if not loaded.train and any(get(name, context.recipe).trained for name in context.recipe.methods):
         raise CirfError("problems: no training problem is left; see problems.tasks and the test questions that stand in train")
-    return {"rows": len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))}
+    count = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
+    return {"rows": count, "notes": [*_counted(loaded.dropped), *loaded.report["warnings"]]}
 
 
 def rationales(context: Context, work: Path) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def rationales(context: Context, work: Path) -> dict[str, Any]:
     write_rows(work / "rationales.jsonl", collected.rationales)
     write_rows(work / "dropped.jsonl", collected.dropped)
     write_atomic(work / "report.json", to_json(collected.report))
-    return {"rows": len(collected.rationales)}
+    return {"rows": len(collected.rationales), "notes": _counted(collected.dropped)}
 
 
 def segments(context: Context, work: Path) -> dict[str, Any]:
@@ -54,7 +56,12 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     write_rows(work / "annotated.jsonl", [steps for steps in pieces.annotated if steps.problem in kept])
     write_rows(work / "dropped.jsonl", pieces.dropped)
     write_atomic(work / "report.json", to_json(pieces.report | {"problems_used": len(kept)}))
-    return {"rows": sum(steps.problem in kept for steps in pieces.steps)}
+    return {"rows": sum(steps.problem in kept for steps in pieces.steps), "notes": _counted(pieces.dropped)}
+
+
+def _counted(dropped: Sequence[Dropped]) -> list[str]:
+    """What a person should know of the rows dropped: how many for which reason."""
+    return [f"{count:,} dropped: {reason}" for reason, count in Counter(row.reason for row in dropped).most_common()]
 
 
 def drawn(recipe: Recipe, training: Sequence[Problem], held_out: Sequence[Problem], usable: Collection[str]) -> set[str]:
@@ -88,7 +95,7 @@ def results(context: Context, work: Path) -> dict[str, Any]:
 
 
 def traces(context: Context, work: Path) -> dict[str, Any]:
-    """Lay codes and results side by side: the functional form of every solution (paper eq. 16)."""
+    """Lay codes and results side by side: the functional form of every solution (paper eq. 13)."""
     size = context.recipe.codebook.size
     codes = {(row["problem"], row["sample"]): row["codes"] for row in context.rows(f"codebook-{size}", "codes.jsonl")}
     answers = {problem.id: problem.answer for problem in [*context.train(), *context.validation()]}

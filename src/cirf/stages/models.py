@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cirf.records import Example
+
+
+def check_backbone(context: Context) -> None:
+    """``CirfError`` where the backbone is not what the recipe says: told by its configuration, before hours of work."""
+    from cirf.lm.backbone import check_architecture, load_config
+
+    source = resolve(context.recipe.backbone.model, context.progress)
+    check_architecture(load_config(source, context.recipe.backbone), context.recipe.backbone.architecture, source)
+    _ = context.width
 
 
 def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict[str, Any]:
@@ -50,18 +61,19 @@ def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict
 
     training, held_out = context.examples(method.functional)
     train_rows, validation_rows = rows(training), rows(held_out)
-    trained, history, timings = finetune(
-        model,
-        tokenizer,
-        train_rows,
-        validation_rows,
-        section,
-        name,
-        new_ids,
-        work / "scratch",
-        recipe.seed,
-        context.progress,
-    )
+    with _trackers(context.folder.root / "trackers" / name):
+        trained, history, timings = finetune(
+            model,
+            tokenizer,
+            train_rows,
+            validation_rows,
+            section,
+            name,
+            new_ids,
+            work / "scratch",
+            recipe.seed,
+            context.progress,
+        )
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
         write_atomic(work / "history.json", to_json(history.to_dict()))
@@ -72,6 +84,20 @@ def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict
     del model, trained
     gc.collect()
     return {"rows": len(train_rows)}
+
+
+@contextlib.contextmanager
+def _trackers(folder: Path) -> Iterator[None]:
+    """Have TensorBoard write there, unless the user says where: its own choice lies among the checkpoints, which go."""
+    name = "TENSORBOARD_LOGGING_DIR"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def trial(context: Context, name: str, section: Finetune, work: Path) -> dict[str, Any]:
@@ -93,13 +119,16 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     }
     chosen = min(losses, key=losses.__getitem__)
     for path in sorted(folders[chosen].iterdir()):
-        if path.name not in RECORDS:
+        if path.name not in (*RECORDS, "timings.json"):
             target = work / path.name
             target.unlink(missing_ok=True)
             try:
                 target.hardlink_to(path)
             except OSError:
                 shutil.copy2(path, target)
+    timings = json.loads((folders[chosen] / "timings.json").read_text())
+    del timings["seconds"]  # the trial's, which its own stage tells
+    write_atomic(work / "timings.json", to_json(timings))
     tried = [{"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen} for rate, loss in losses.items()]
     write_atomic(work / "trials.json", to_json({"trials": tried}))
     rows: int = json.loads((work / "history.json").read_text())["rows"]

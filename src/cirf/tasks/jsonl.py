@@ -59,9 +59,11 @@ def read_problems(path: Path, kind: AnswerKind, refused: Refused | None = None) 
     Given a list for ``refused`` rows, these go there and the others are returned.
     """
     problems, seen = [], dict[str, int]()
-    for number, (line, row) in enumerate(_checked_rows(path, refused)):
+    rows = _checked_rows(path, refused)
+    place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
+    for number, (line, row) in enumerate(rows):
         with sorting_out(refused):
-            problem = _problem(row, str(number), kind, f"{path}, line {line}")
+            problem = _problem(row, place.format(number), kind, f"{path}, line {line}")
             first = seen.setdefault(problem.id, line)
             if first != line:
                 message = f"id {problem.id!r} stands already in line {first}; every id must be its own"
