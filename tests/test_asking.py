@@ -55,6 +55,16 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
     assert [cap for cap, *_ in capped] == [25 + 64, 24 + 64, 128 + 64, 512]
 
 
+def test_of_prose_the_answer_is_told_apart(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def generate(*arguments: Any) -> decode.TimedOutput:
+        return decode.TimedOutput(9, 0.5, 0.1, "2 + 3 = 5\n#### 5", False)
+
+    monkeypatch.setattr(decode, "generate_one", generate)
+    said = tinyrun.cirf("ask", finished / "models" / "direct_sft", "How many?")
+    assert said.code == 0 and said.out.splitlines()[:3] == ["2 + 3 = 5", "5", "9 tokens, 0.50 s"]
+    assert document("ask", finished / "models" / "direct_sft", "How many?")["answer"] == "5"
+
+
 def test_a_code_beyond_the_functions_is_shown_without_a_label(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

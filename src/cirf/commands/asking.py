@@ -45,6 +45,7 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     """
     from cirf.lm import backbone, decode
     from cirf.lm.vocabulary import parse_trace, read_trace, token_names
+    from cirf.methods.cot import ANSWER_MARK
     from cirf.tasks.task import with_options
 
     folder = find_model(path)
@@ -57,8 +58,9 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     cap = limits.trace_cap + _LONGEST_ANSWER if functions else limits.text_cap
     output = decode.generate_one(model, tokenizer, prompt, cap, limits.temperature, limits.top_p, seed)
     steps: list[dict[str, Any]] = []
-    answer = output.text.strip()
+    prose, _, answer = output.text.rpartition(ANSWER_MARK)  # of a model that writes prose; all is answer without the mark
     if functions:
+        prose = ""
         names = token_names(functions["size"], functions["delimiters"])
         trace, answer = read_trace(output.text, names)
         for code, result in parse_trace(trace):
@@ -66,11 +68,14 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
             steps.append({"token": None if code is None else f"<cirf_{code:03d}>", "label": label, "result": result})
     if as_json:
         timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
-        print(json.dumps({"answer": answer, "steps": steps, "output": output.text} | timed, indent=2, ensure_ascii=False))
+        found = {"answer": answer.strip(), "steps": steps, "output": output.text}
+        print(json.dumps(found | timed, indent=2, ensure_ascii=False))
         return
+    if prose.strip():
+        print(prose.strip())
     for step in steps:
         print(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}")
-    print(answer)
+    print(answer.strip())
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
 
 
