@@ -97,6 +97,7 @@ class Embeddings(Section):
     batch_size: Positive = key(64, "Segments embedded at once.", unit="segments")
     max_length: Positive | None = key(256, "Tokens of a segment that are read; null: all the model can.", unit="tokens")
     dtype: Literal["float32", "float16"] = key("float32", "Number format of the stored embeddings.")
+    numbers: Literal["keep", "mask"] = key("keep", "Embed segments as they are, or with every number as N: which numbers a step works with is about the question, not about what the step does.")
 
 
 class Sinkhorn(Section):

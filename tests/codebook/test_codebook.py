@@ -18,7 +18,7 @@ from cirf.progress import SILENT
 
 Segments = tuple[np.ndarray, np.ndarray]
 Trained = tuple[Codebook, np.ndarray, dict[str, Any], np.ndarray]
-EMBEDDER = {"model": "tiny", "revision": None}
+EMBEDDER = {"model": "tiny", "revision": None, "numbers": "keep"}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_codebook_that_does_not_fit_is_refused(trained: Trained) -> None:
     with pytest.raises(CirfError, match=r"its codes are 10 wide, the backbone's embeddings 576"):
         book.check(width=576, embedder=EMBEDDER)
     with pytest.raises(CirfError, match=r"trained on vectors of tiny, the recipe embeds with other at v2"):
-        book.check(width=10, embedder={"model": "other", "revision": "v2"})
+        book.check(width=10, embedder=EMBEDDER | {"model": "other", "revision": "v2"})
     with pytest.raises(CirfError, match=r"set codebook.size to 6"):
         book.check(width=10, embedder=EMBEDDER, size=64)
     with pytest.raises(CirfError, match=r"quantises mean_centered, codebook.representation is raw"):

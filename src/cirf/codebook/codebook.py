@@ -42,7 +42,7 @@ class Codebook:
     """K codes and all that leads a new segment to one of them.
 
     ``codes`` float32 [K x d_e] on the CPU; ``settings``: the section it was trained by; ``corpus_mean`` float32 [d_s] and
-    ``embedder`` (model id and revision) are known once ``described``; ``report``: see ``train``.
+    ``embedder`` (model id, revision, what becomes of numbers) are known once ``described``; ``report``: see ``train``.
     """
 
     codes: Tensor
@@ -74,7 +74,7 @@ class Codebook:
         return self.settings.single_step
 
     def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
-        """This codebook with the corpus mean [d_s] and the embedding model (``model``, ``revision``) it belongs to."""
+        """This codebook with the corpus mean [d_s] and the embeddings (``model``, ``revision``, ``numbers``) it belongs to."""
         return dataclasses.replace(self, corpus_mean=np.asarray(corpus_mean, np.float32), embedder=dict(embedder))
 
     def check(
@@ -89,7 +89,7 @@ class Codebook:
         if dict(embedder) != dict(self.embedder):
             raise CirfError(
                 f"codebook.reuse: it was trained on vectors of {_name(self.embedder)}, the recipe embeds with {_name(embedder)}; "
-                "set embeddings.model and embeddings.revision to the former"
+                "set embeddings.model, embeddings.revision and embeddings.numbers to the former"
             )
         if size is not None and size != self.size:
             raise CirfError(
@@ -163,7 +163,7 @@ class Codebook:
                 _network("decoder", tensors),
                 settings,
                 tensors["corpus_mean"].numpy(),
-                facts["embedder"],
+                facts["embedder"] | {"numbers": facts["embedder"].get("numbers", "keep")},
                 facts["report"],
             )
         except (FileNotFoundError, NotADirectoryError):
@@ -220,5 +220,5 @@ def _network(name: str, tensors: Mapping[str, Tensor]) -> FeedForward:
 
 
 def _name(embedder: Mapping[str, str | None]) -> str:
-    revision = embedder.get("revision")
-    return f"{embedder.get('model')}" + (f" at {revision}" if revision else "")
+    revision, masked = embedder.get("revision"), embedder.get("numbers") == "mask"
+    return f"{embedder.get('model')}" + (f" at {revision}" if revision else "") + (", numbers masked" if masked else "")

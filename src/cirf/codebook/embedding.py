@@ -2,13 +2,15 @@
 
     ["48/2 = 24 clips", "48+24 = 72 clips"]  ->  float32 [2 x 384]
 
-Each distinct text is embedded once. The distinct texts, in order of first appearance, are cut into chunks of fixed size,
-and a finished chunk is a file; which texts share a forward pass therefore never depends on where an earlier run stopped.
+With ``numbers: mask`` the model reads ``N/N = N clips`` and ``N+N = N clips``. What reads alike is embedded once. The
+distinct texts, in order of first appearance, are cut into chunks of fixed size, and a finished chunk is a file; which
+texts share a forward pass therefore never depends on where an earlier run stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 CHUNK = 512
 """Texts a file of finished work."""
 
+_NUMBER = re.compile(r"[$€£]?\d+(?:[.,]\d+)*%?")
+_NUMBER_WORD = "N"
+
 
 class Embedder:
     """A sentence embedding model in memory; ``embedder(texts)`` gives float32 [n x d_s]."""
@@ -43,7 +48,8 @@ class Embedder:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of texts, in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
-        vectors = self._model.encode(list(texts), batch_size=self._section.batch_size, show_progress_bar=False)
+        read = [wording(text, self._section) for text in texts]
+        vectors = self._model.encode(read, batch_size=self._section.batch_size, show_progress_bar=False)
         found = np.asarray(vectors, dtype=np.float32).reshape(len(texts), -1)
         bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(bad):
@@ -66,6 +72,7 @@ def embed(
     """
     if not texts:
         raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
+    texts = [wording(text, section) for text in texts]
     place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     distinct = list(place)
     chunks = [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
@@ -85,6 +92,11 @@ def embed(
     rows = np.array([place[text] for text in texts])
     found: np.ndarray = np.concatenate([chunk for chunk in vectors if chunk is not None])[rows]
     return found
+
+
+def wording(text: str, section: recipe.Embeddings) -> str:
+    """What is embedded of a text: itself, or with every number as ``N`` (``48/2 = 24 clips``: ``N/N = N clips``)."""
+    return text if section.numbers == "keep" else _NUMBER.sub(_NUMBER_WORD, text)
 
 
 def embed_once(texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str) -> np.ndarray:

@@ -134,27 +134,26 @@ def print_table(data: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("method")
-    for title in ("accuracy", "95 % interval", "n", "tokens", "latency mean", "p50", "p95", "truncated", "unparsed"):
-        table.add_column(title, justify="right")
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True)
+    for title in ("accuracy\n(95 %)", "n", "tokens", "s\nmean", "\np50", "\np95", "cut\noff", "un-\nread"):
+        table.add_column(title, justify="right", no_wrap=True)
 
     def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f} s"
+        return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
     for name, row in data["methods"].items():
         low, high = row["interval"]
         table.add_row(
             name,
-            f"{row['accuracy']:.1%}",
-            f"{low:.1%} to {high:.1%}",
-            f"{row['n']:,}",
+            f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
+            str(row["n"]),
             f"{row['tokens']:.1f}",
             *(seconds(row[f"latency_{part}_s"]) for part in ("mean", "p50", "p95")),
             f"{row['truncated']:.1%}",
             f"{row['unparsed']:.1%}",
         )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    Console(width=200).print(table)  # its own width: in a narrow window a broken line says more than cells cut off
 
 
 def open_run(folder: Path) -> Recipe:

@@ -54,7 +54,7 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     groups = np.repeat(np.arange(len(steps)), lengths)
     in_training = np.repeat(np.array([row.problem in training_ids for row in steps]), lengths)
     vectors, questions = _read_embeddings(context.folder.folder("embeddings") / "embeddings.safetensors")
-    embedder = {"model": context.recipe.embeddings.model, "revision": context.recipe.embeddings.revision}
+    embedder = context.recipe.embeddings.model_dump(include={"model", "revision", "numbers"})
     if section.reuse:
         book = Codebook.load(Path(section.reuse))
         book.check(width=width, embedder=embedder, size=size, representation=section.representation)
