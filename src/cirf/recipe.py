@@ -42,7 +42,7 @@ class Backbone(Section):
     revision: str | None = key(None, "Branch, tag or commit on the hub; null: the default branch.")
     dtype: Literal["bfloat16", "float32", "float16"] = key("bfloat16", "Number format of the weights when generating.")
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks.")
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, and plain attention to train on short rows on a CPU, where that is faster.")
     threads: Positive | None = key(None, "CPU threads of torch; null: one a core.")
     empty_system: bool = key(True, "Send an empty system message where the chat template would insert a long default one; saved in the model's template too.")
     trust_remote_code: bool = key(False, "Run Python code that comes with the model. Only for sources you trust.")

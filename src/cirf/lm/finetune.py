@@ -16,6 +16,7 @@ import torch
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.lm.attention import for_rows
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
 from cirf.lm.memory import keep_freed_memory
@@ -105,6 +106,7 @@ def finetune(
     seed: int,
     progress: Progress = SILENT,
     device: str | None = None,
+    attention: str = "auto",
 ) -> tuple[Any, History, dict[str, float]]:
     """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
 
@@ -117,6 +119,7 @@ def finetune(
         work: folder for checkpoints; remove it when the result is safe.
         seed: of the order of rows, the adapters' first values and dropout.
         device: a torch device; ``None``: where the model is.
+        attention: ``auto``: the kernel that is fastest for these rows; else the model's own is kept.
 
     Returns:
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}`` of this process's part,
@@ -139,6 +142,7 @@ def finetune(
     if torch.device(device).type == "cpu":
         keep_freed_memory()
     before = _rows(model, new_ids)
+    base = model
     model, rows = _adapt(model, section, list(new_ids), seed)
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -146,7 +150,9 @@ def finetune(
     try:
         padding = end_token(tokenizer)
         trainer, plan = _trainer(model, features, held_out, section, epochs, learning_rate, work, seed, device, padding, method)
-        timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
+        longest = max(len(feature.ids) for feature in [*features, *held_out])
+        with for_rows(base, longest, device) if attention == "auto" else contextlib.nullcontext():
+            timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
     except torch.OutOfMemoryError:
         raise CirfError(
             f"fine-tuning {method}: the memory of {device} is too small; lower finetune.batch_size (and raise accumulation), "

@@ -73,6 +73,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict
             work / "scratch",
             recipe.seed,
             context.progress,
+            attention=recipe.backbone.attention,
         )
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
