@@ -170,8 +170,9 @@ def check(folder: Path, ledger: Ledger, unbroken: dict[str, bytes]) -> None:
     assert [name for name in unbroken if found[name] != unbroken[name]] == []
     assert ledger.twice() == {}
     assert ledger.phases == sorted(set(ledger.phases))  # no epoch count comes again
-    rows = 48  # a batch that was being written down when the kill came may be written again
-    assert all(rows <= count <= rows + 4 for count in ledger.answered.values())
+    # A batch that was being written down when the kill came may be written again. The last one may go unseen, between two
+    # looks: that all are there is what the artefacts say.
+    assert all(count <= 48 + 4 for count in ledger.answered.values()), ledger.answered
 
 
 def test_a_run_killed_inside_each_long_stage_ends_like_an_unbroken_one(
