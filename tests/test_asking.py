@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tinyrun
 
+from cirf.codebook import embedding
 from cirf.lm import backbone, decode
 
 TEXT = "**Step 1:** There are 2 + 3 = <<2+3=5>>5 coins.\nStep 2: <<5=5>>\nStep 3: There are 5 + 1 = 6 coins."
@@ -94,6 +96,22 @@ def test_codes_are_listed_before_there_is_a_model(finished: Path, workshop: tiny
 def test_a_rationale_is_cleaned_as_the_pipeline_does(finished: Path) -> None:
     written = document("codes", finished, TEXT)
     assert [row["segment"] for row in written] == ["There are 2 + 3 = 5 coins.", "There are 5 + 1 = 6 coins."]
+
+
+def test_where_numbers_are_masked_a_new_text_is_read_so(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = until_traces(workshop, tmp_path, embeddings__numbers="mask", codebook__size=1)  # its rows differ in numbers alone
+    read: list[str] = []
+    embedded = embedding.Embedder.__call__
+
+    def reading(self: embedding.Embedder, texts: Sequence[str]) -> Any:
+        read.extend(texts)
+        return embedded(self, texts)
+
+    monkeypatch.setattr(embedding.Embedder, "__call__", reading)
+    assert "There are 2 + 3 = 5 coins." in [row["segment"] for row in document("codes", run, TEXT)]
+    assert read == ["There are N + N = N coins.", "There are N + N = N coins."]
 
 
 def test_a_question_centred_codebook_wants_the_question(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -62,6 +62,14 @@ def test_what_is_saved_is_read_back_and_both_write_the_same_bytes(trained: Train
     again.check(width=10, embedder=EMBEDDER, size=6, representation="mean_centered")
 
 
+def test_a_codebook_from_before_numbers_could_be_masked_kept_them(trained: Trained, tmp_path: Path) -> None:
+    trained[0].save(tmp_path)
+    facts = json.loads((tmp_path / "codebook.json").read_text())
+    del facts["embedder"]["numbers"]
+    (tmp_path / "codebook.json").write_text(json.dumps(facts))
+    assert Codebook.load(tmp_path).embedder == EMBEDDER
+
+
 def test_encoding_is_the_nearest_code(trained: Trained) -> None:
     book, _, _, vectors = trained
     x = book.encoder(torch.from_numpy(vectors))
@@ -75,6 +83,8 @@ def test_a_codebook_that_does_not_fit_is_refused(trained: Trained) -> None:
         book.check(width=576, embedder=EMBEDDER)
     with pytest.raises(CirfError, match=r"trained on vectors of tiny, the recipe embeds with other at v2"):
         book.check(width=10, embedder=EMBEDDER | {"model": "other", "revision": "v2"})
+    with pytest.raises(CirfError, match=r"of tiny, the recipe embeds with tiny, numbers masked; set .*embeddings\.numbers"):
+        book.check(width=10, embedder=EMBEDDER | {"numbers": "mask"})
     with pytest.raises(CirfError, match=r"set codebook.size to 6"):
         book.check(width=10, embedder=EMBEDDER, size=64)
     with pytest.raises(CirfError, match=r"quantises mean_centered, codebook.representation is raw"):

@@ -20,17 +20,18 @@ if sys.argv[1] == "keep":
 for turn in range(20):
     if turn == 4:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [bytearray(b"x") * (8 * 2**20) for _ in range(4)]
+    blocks = [bytearray(b"x") * (int(sys.argv[3]) * 2**20) for _ in range(4)]
     del blocks
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
-def test_memory_asked_for_again_is_not_faulted_in_again() -> None:
+@pytest.mark.parametrize("size", [8, 48])  # MiB, below and above the largest block that a threshold keeps in the heap
+def test_memory_asked_for_again_is_not_faulted_in_again(size: int) -> None:
     faults = {}
     for how in ("keep", "default"):
-        command = [sys.executable, "-c", CODE, how, str(Path(memory.__file__).parents[2])]
+        command = [sys.executable, "-c", CODE, how, str(Path(memory.__file__).parents[2]), str(size)]
         faults[how] = int(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
     assert faults["keep"] < faults["default"] / 10, faults
 

@@ -31,7 +31,6 @@ CHUNK = 512
 """Texts a file of finished work."""
 
 _NUMBER = re.compile(r"[$€£]?\d+(?:[.,]\d+)*%?")
-_NUMBER_WORD = "N"
 
 
 class Embedder:
@@ -47,9 +46,8 @@ class Embedder:
         self._model = _load(section, _located(section, source, progress), device)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of texts, in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
-        read = [wording(text, self._section) for text in texts]
-        vectors = self._model.encode(read, batch_size=self._section.batch_size, show_progress_bar=False)
+        """Vectors of texts as they stand, in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
+        vectors = self._model.encode(list(texts), batch_size=self._section.batch_size, show_progress_bar=False)
         found = np.asarray(vectors, dtype=np.float32).reshape(len(texts), -1)
         bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(bad):
@@ -96,12 +94,12 @@ def embed(
 
 def wording(text: str, section: recipe.Embeddings) -> str:
     """What is embedded of a text: itself, or with every number as ``N`` (``48/2 = 24 clips``: ``N/N = N clips``)."""
-    return text if section.numbers == "keep" else _NUMBER.sub(_NUMBER_WORD, text)
+    return text if section.numbers == "keep" else _NUMBER.sub("N", text)
 
 
 def embed_once(texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str) -> np.ndarray:
     """Embed a few texts with nothing kept: float32 [n x d_s]. ``CirfError`` as ``embed``."""
-    return Embedder(section, source, device)(texts)
+    return Embedder(section, source, device)([wording(text, section) for text in texts])
 
 
 def _read(path: Path, key: str) -> np.ndarray | None:
