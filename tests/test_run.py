@@ -165,6 +165,45 @@ def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_
     assert {"trials/direct_sft/0.002", "models/direct_sft"} <= made and not made & tried
 
 
+def test_a_learning_rate_that_comes_to_no_number_has_lost(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__trials=[1e30, 0.01], **keys)
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert said.code == 0 and "trials/direct_sft/1e+30: no model: the training loss is not a number" in said.err
+    rows = json.loads((tmp_path / "run/models/direct_sft/trials.json").read_text())["trials"]
+    assert [(row["learning_rate"], row["chosen"]) for row in rows] == [(1e30, False), (0.01, True)]
+    assert rows[0]["validation_loss"] is None and rows[1]["validation_loss"] > 0
+    assert "no number" in (tmp_path / "run" / "report.html").read_text()
+    assert rerun(tmp_path / "run", recipe) == set()
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__trials=[1e30, 1e29], **keys)
+    assert "no learning rate gave direct_sft a finite" in tinyrun.cirf("run", recipe, "--out", tmp_path / "none").error()
+
+
+def test_an_untrained_method_has_nothing_to_override(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__overrides={"cot": {"epochs": 3}})
+    assert "finetune.overrides.cot: cot is not trained" in tinyrun.cirf("run", recipe, "--out", tmp_path / "run").error()
+
+
+def test_untrained_methods_need_no_rationale_file(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"methods": ["cot"], "rationales__files": ["nowhere"]}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert set(tinyrun.stages(tmp_path / "run")) == {"problems", "evaluation/cot", "latency/cot"}
+
+
+def test_codebooks_of_several_sizes_are_compared(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], codebook__sizes=[3, 4], evaluate__latency_items=0)
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    rows = json.loads((tmp_path / "run" / "report.json").read_text())["codebooks"]
+    assert [(row["size"], row["trained"]) for row in rows] == [(3, False), (4, True)]
+    for row in rows:
+        usage = json.loads((tmp_path / "run" / f"codebook-{row['size']}" / "codebook.json").read_text())["report"]["usage"]
+        assert (row["used"], row["least"]) == (sum(count > 0 for count in usage), min(usage))
+        assert 1 <= row["perplexity"] <= row["size"] and row["vq"] >= 0 and row["autoencoder"] >= 0
+    assert "Codebooks by size" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_trials_need_a_validation_row(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe = workshop.recipe(
         tmp_path / "recipe.yaml", methods=["direct_sft"], finetune__trials=[0.001, 0.01], problems__validation=0
@@ -282,6 +321,30 @@ def test_limit_takes_so_many_rows_of_each(workshop: tinyrun.Workshop, tmp_path: 
         for name in ("train.jsonl", "validation.jsonl", "test/sums.jsonl")
     }
     assert counts == {"train.jsonl": 4, "validation.jsonl": 1, "test/sums.jsonl": 5}
+
+
+@pytest.mark.parametrize(("limit", "counts"), [(20, [16, 4, 8]), (5, [4, 1, 5])])
+def test_limit_takes_no_more_of_an_only_file_for_the_test_than_a_whole_run(
+    workshop: tinyrun.Workshop, tmp_path: Path, limit: int, counts: list[int]
+) -> None:
+    made = tinyrun.recipe(workshop.backbone, workshop.embedder, workshop.train)
+    made["problems"]["validation"] = 0.2
+    recipe = tinyrun.write_recipe(tmp_path / "recipe.yaml", made)
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "problems", "--limit", str(limit))
+    assert said.code == 0, said.err
+    files = ("train.jsonl", "validation.jsonl", "test/sums.jsonl")
+    found = [len(read_rows(tmp_path / "run" / "problems" / name)) for name in files]
+    assert found == counts  # of 40 rows, 8 are the test
+
+
+def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    rows = tinyrun.sums(40)
+    bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
+    told = tinyrun.write_jsonl(tmp_path / "told.jsonl", rows[30:])
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=bare, rationales__files=[str(told)])
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "segments", "--limit", "5")
+    assert said.code == 0, said.err
+    assert len(read_rows(tmp_path / "run" / "segments" / "segments.jsonl")) == 5
 
 
 def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_stage_that_fails_leaves_the_old_one_and_its_own_beginnings(tmp_path: 
     with pytest.raises(CirfError, match="no"):
         house.folder.run(broken)
     assert (tmp_path / "a" / "file").read_text() == "old"
-    assert [path.name for path in tmp_path.glob(".work/*/scratch/*")] == ["begun"]
+    assert sorted(path.name for path in tmp_path.glob(".work/*/scratch/*")) == ["begun", "lives.json"]
     assert house.run(house.plan("a", "other", section={"k": 2})) == ["a"]
     assert not list(tmp_path.glob(".work/*"))  # progress towards a key that no one asks for is gone
 
@@ -282,10 +282,35 @@ def test_standings(tmp_path: Path) -> None:
     def fail(work: Path) -> None:
         raise CirfError("no")
 
-    begun = Plan("begun", {}, {}, fail)
+    begun, other = Plan("begun", {}, {}, fail), Plan("begun", {"k": 1}, {}, fail)
     with pytest.raises(CirfError):
         house.folder.run(begun)
-    assert state(begun) == "part"
+    assert (state(begun), state(other)) == ("part", "open")
+    with pytest.raises(CirfError):
+        house.folder.run(Plan("a", {"k": 2}, {}, fail))
+    assert [state(Plan("a", {"k": k}, {}, fail)) for k in (1, 2)] == ["stale", "part"]
+    house.folder.sweep([a, begun])
+    assert [path.name.partition("-")[0] for path in tmp_path.glob(".work/*")] == ["begun"]  # the other has no use any more
+
+
+def test_the_time_of_a_stage_counts_lives_that_were_cut_short(tmp_path: Path) -> None:
+    folder, lives = RunFolder(tmp_path), iter((True, True, False))
+
+    def make(work: Path) -> dict[str, Any]:
+        time.sleep(0.2)
+        write_atomic(work / "file", "x")
+        if next(lives):
+            raise CirfError("cut short")
+        return {"rows": 1}
+
+    plan = Plan("slow", {}, {}, make)
+    for _ in range(2):
+        with pytest.raises(CirfError):
+            folder.run(plan)
+        time.sleep(0.3)  # between two lives nothing is counted
+    folder.run(plan)
+    seconds = folder.standing(plan).seconds
+    assert seconds is not None and 0.55 <= seconds < 1.1
 
 
 def test_a_run_that_was_moved_stands(tmp_path: Path) -> None:

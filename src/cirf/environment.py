@@ -46,6 +46,15 @@ def describe() -> dict[str, Any]:
     }
 
 
+def processor(device: str) -> str:
+    """The name of what computes on a torch device: of the CPU, or of the accelerator."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return _cpu() if device == "cpu" else device
+
+
 def _cpu() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -70,7 +70,7 @@ class Problems(Section):
 class Teacher(Section):
     """Where collected rationales come from. Recorded with the rationales; the texts themselves are read from files."""
 
-    models: tuple[str, ...] = key((), "The models that wrote the rationales.", paper="A.2 CoT Collection")
+    models: tuple[str, ...] = key((), "The models that wrote the rationales; recorded, like all of this group: nothing is asked.", paper="A.2 CoT Collection")
     prompt: str = key("Solve the following problem step by step:{question}", "The prompt they were asked with.", paper="A.2 CoT Collection")
     temperature: float = key(0.7, "Sampling temperature.", paper="Table hyper-parameters, Step 1", ge=0)
     top_p: Fraction = key(0.95, "Nucleus of sampling.", paper="Table hyper-parameters, Step 1")
@@ -175,7 +175,7 @@ class Finetune(Section):
     beta2: Decay = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
     epsilon: float = key(1e-8, "Adam's ε.", paper="Table hyper-parameters, Step 4", gt=0)
     schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
-    warmup_steps: int = key(100, "Updates until the peak.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
+    warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(True, "Compute in bfloat16; master weights stay float32.", paper="A.2")
@@ -245,4 +245,6 @@ class Recipe(Section):
             raise ValueError(f"methods: {again[0]} stands twice; name each once")
         if self.segments.minimum > self.segments.maximum:
             raise ValueError("segments.minimum: above segments.maximum, so that no rationale would fit; lower it")
+        if self.codebook.reuse and set(self.codebook.sizes) - {self.codebook.size}:
+            raise ValueError("codebook.sizes: a saved codebook has one size; leave sizes empty where codebook.reuse is given")
         return self

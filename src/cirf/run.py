@@ -32,6 +32,8 @@ Stage = Callable[..., Mapping[str, Any]]
 def plans(context: Context) -> list[Plan]:
     """Every stage the recipe asks for, in the order in which they run."""
     recipe = context.recipe
+    methods = [get(name, recipe) for name in recipe.methods]
+    coded = any(method.functional for method in methods) or bool(recipe.codebook.sizes)
     seed = {"seed": recipe.seed}
     rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
     asked_by = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
@@ -43,35 +45,32 @@ def plans(context: Context) -> list[Plan]:
     ) -> Plan:
         return Plan(name, section, inputs, partial(make, context, *more), version)
 
+    stages: list[Plan] = []
+    steps: dict[str, Plan | Part | str] = {}
+    functional: dict[str, Plan | Part | str] = {}
     problems = plan("problems", recipe.problems.model_dump(exclude={"data"}) | seed | rules, problem_files(recipe), data.problems)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
-    found = {"problems": learnt} | rationale_files(recipe)
-    rationales = plan("rationales", recipe.rationales.model_dump() | rules, found, data.rationales)
-    segments = plan(
-        "segments",
-        recipe.segments.model_dump() | _draw_keys(recipe),
-        {"problems": learnt, "rationales": rationales},
-        data.segments,
-    )
-    steps: dict[str, Plan | Part | str] = {"problems": learnt, "segments": segments}
-    results = plan("results", recipe.results.model_dump() | rules, steps | result_files(recipe), data.results)
-    embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
-    vectors = steps | {"embeddings": embeddings}
-    sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
-    books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k) for k in sizes}
-    traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
-
-    methods = [get(name, recipe) for name in recipe.methods]
-    stages = [problems]
-    if any(method.trained for method in methods):
+    stages.append(problems)
+    if coded or any(method.trained for method in methods):
+        found = {"problems": learnt} | rationale_files(recipe)
+        rationales = plan("rationales", recipe.rationales.model_dump() | rules, found, data.rationales)
+        cut = recipe.segments.model_dump() | _draw_keys(recipe)
+        segments = plan("segments", cut, {"problems": learnt, "rationales": rationales}, data.segments)
+        steps = {"problems": learnt, "segments": segments}
         stages += [rationales, segments]
-    if any(method.functional for method in methods) or recipe.codebook.sizes:
+    if coded:
+        results = plan("results", recipe.results.model_dump() | rules, steps | result_files(recipe), data.results)
+        embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
+        vectors = steps | {"embeddings": embeddings}
+        sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
+        books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k, version=2) for k in sizes}
+        traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
+        functional = {"traces": traces, "codebook": books[size]}
         stages += [results, embeddings, *books.values(), traces]
     for method in methods:
-        functional: dict[str, Plan | Part | str] = {"traces": traces, "codebook": books[size]} if method.functional else {}
         answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
         if method.trained:
-            training = _training(context, method, asked_by, steps | functional)
+            training = _training(context, method, asked_by, steps | (functional if method.functional else {}))
             answering = training[-1]
             stages += training
         asked = {"problems": tested, "model": answering}
@@ -89,12 +88,14 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
     rates = recipe.finetune.tried(name)
 
     def training(stage: str, section: Finetune, make: Stage) -> Plan:
-        keys = _training_keys(recipe, section, method) | asked_by
-        return Plan(stage, keys, inputs, partial(make, context, name, section), together=True)
+        return Plan(stage, _training_keys(recipe, section, method) | asked_by, inputs, make, version=2, together=True)
 
     if not rates:
-        return [training(f"models/{name}", recipe.finetune, models.finetune)]
-    trials = [training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate), models.trial) for rate in rates]
+        return [training(f"models/{name}", recipe.finetune, partial(models.finetune, context, name, recipe.finetune))]
+    trials = [
+        training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate), partial(models.trial, context, name, rate))
+        for rate in rates
+    ]
     keys = _training_keys(recipe, recipe.finetune, method) | asked_by
     choice = Plan(f"models/{name}", keys, {plan.name: plan for plan in trials}, partial(models.choose, context, name, rates))
     return [*trials, choice]
@@ -124,7 +125,7 @@ def execute(context: Context, until: str | None = None, say: Callable[[str], Non
         with context.folder.alone():
             save_recipe(context)
             _save_environment(context)
-            context.folder.sweep()
+            context.folder.sweep(stages)
             _bring_up_to_date(context, stages, say)
     models.release(context)
     return context.folder.root

@@ -26,7 +26,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from cirf.rows import read_rows as read_rows
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
 _SCRATCH = "scratch"
+_LIVES = "lives.json"
 _RECIPE = "recipe.yaml"
 RECORDS = (_MANIFEST, _RECIPE)
 """Files of a finished stage that tell of the stage, and not what it made."""
@@ -134,7 +135,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a stage stands: ``done``, ``part`` (begun), ``stale`` (done with other inputs), ``open``; and what is known of it."""
+    """How a stage stands: ``done``, ``part`` (begun as it is asked for), ``stale`` (done with other inputs), ``open``.
+
+    ``seconds``: what it took, lives that were cut short included.
+    """
 
     name: str
     state: str
@@ -210,14 +214,13 @@ class RunFolder:
 
     def standing(self, plan: Plan) -> Standing:
         """What a rerun would find."""
-        manifest = self.manifest(plan.name)
-        timings = _read_timings(self.folder(plan.name))
-        rows = None if manifest is None else manifest["summary"].get("rows")
-        if manifest is not None:
-            state = "done" if manifest["key"] == self.key(plan) else "stale"
-            return Standing(plan.name, state, rows, timings.get("seconds"), tuple(manifest["summary"].get("notes", ())))
-        state = "part" if any(self._work.glob(f"{_flat(plan.name)}-*")) else "open"
-        return Standing(plan.name, state, None, None)
+        manifest, key = self.manifest(plan.name), self.key(plan)
+        begun = key is not None and any(self._work.glob(f"{_flat(plan.name)}-{key[:16]}*"))
+        if manifest is None:
+            return Standing(plan.name, "part" if begun else "open", None, None)
+        state = "done" if manifest["key"] == key else "part" if begun else "stale"
+        summary, timings = manifest["summary"], _read_timings(self.folder(plan.name))
+        return Standing(plan.name, state, summary.get("rows"), timings.get("seconds"), tuple(summary.get("notes", ())))
 
     def run(self, plan: Plan) -> Path:
         """The stage's folder, made now unless it is there already. Its inputs must be finished."""
@@ -225,9 +228,9 @@ class RunFolder:
         if not self.is_done(plan):
             self._tidy(plan, work)
             if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
-                started = time.perf_counter()
+                before, started = _begin(work), time.perf_counter()
                 summary = dict(plan.make(work) or {})
-                self._seal(plan, key, work, summary, time.perf_counter() - started)
+                self._seal(plan, key, work, summary, before + time.perf_counter() - started)
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
 
@@ -244,11 +247,11 @@ class RunFolder:
             self._tidy(plan, work)
         barrier()
         if not whole:
-            started = time.perf_counter()
+            before, started = _begin(work) if is_main() else 0.0, time.perf_counter()
             summary = dict(plan.make(work) or {})
             barrier()  # no one writes there any more
             if is_main():
-                self._seal(plan, key, work, summary, time.perf_counter() - started)
+                self._seal(plan, key, work, summary, before + time.perf_counter() - started)
         if is_main():
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
@@ -268,14 +271,18 @@ class RunFolder:
         for name in [name for name in _files(work) if Path(name).name.startswith(".")]:
             (work / name).unlink()
 
-    def sweep(self) -> None:
-        """Remove what a kill left of stages that had given way to new ones."""
+    def sweep(self, plans: Sequence[Plan] = ()) -> None:
+        """Remove what a kill left of stages that had given way to new ones, and progress of ``plans`` that are done."""
         for old in self._work.glob("*.old"):
             shutil.rmtree(old)
+        for plan in plans:
+            if self.is_done(plan):
+                for other in self._work.glob(f"{_flat(plan.name)}-*"):
+                    shutil.rmtree(other)
 
     def _seal(self, plan: Plan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
         timings = _read_timings(work)
-        timings["seconds"] = round(seconds + timings.get("seconds", 0.0), 3)
+        timings["seconds"] = round(seconds, 3)
         write_atomic(work / _TIMINGS, to_json(timings))
         if (self.root / _RECIPE).exists():
             write_atomic(work / _RECIPE, (self.root / _RECIPE).read_bytes())
@@ -307,6 +314,21 @@ def _files(folder: Path) -> Iterator[str]:
     for path in folder.rglob("*"):
         if path.is_file():
             yield path.relative_to(folder).as_posix()
+
+
+def _begin(work: Path) -> float:
+    """Note that a stage's making begins or goes on; the seconds that earlier lives had worked at it.
+
+    A life that was cut short lasted, as far as can be known, until it last wrote a file.
+    """
+    path = work / _SCRATCH / _LIVES
+    seconds = 0.0
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        known = json.loads(path.read_text())
+        last = max((work / name).stat().st_mtime for name in _files(work))
+        seconds = known["seconds"] + max(0.0, last - known["begun"])
+    write_atomic(path, to_json({"seconds": round(seconds, 3), "begun": time.time()}))
+    return seconds
 
 
 def _read_timings(folder: Path) -> dict[str, Any]:

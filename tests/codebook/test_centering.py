@@ -46,6 +46,18 @@ def test_a_single_step_loses_the_corpus_mean_or_everything() -> None:
     assert centred.single_steps == zero.single_steps == 2
 
 
+def test_steps_that_all_read_alike_are_a_single_step() -> None:
+    draw = np.random.default_rng(3)
+    vectors = draw.standard_normal((6, 70)).astype(np.float32)
+    vectors[2:5] = vectors[2]  # a rationale of three steps with one embedding
+    groups = np.array([0, 0, 4, 4, 4, 9])
+    found = represent(vectors, groups, "mean_centered", "corpus_mean", 0)
+    assert found.single_steps == 2
+    np.testing.assert_array_equal(found.vectors[2:], vectors[2:] - found.corpus_mean)
+    np.testing.assert_allclose(found.vectors[0], (vectors[0] - vectors[1]) / 2, atol=1e-6)
+    assert not represent(vectors, groups, "mean_centered", "zero", 0).vectors[2:].any()
+
+
 def test_the_corpus_is_the_rows_fitted_on_or_the_one_remembered() -> None:
     vectors, groups = np.eye(4, dtype=np.float32), np.arange(4)
     fitted = represent(vectors, groups, "mean_centered", "corpus_mean", 0, fit=np.array([0, 1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.backbone import embedding_width, load_model, load_tokenizer, pick_device, prompt_text
+from cirf.lm.backbone import check_weights, embedding_width, load_model, load_tokenizer, pick_device, prompt_text
 
 
 @pytest.fixture
@@ -71,3 +72,25 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(CirfError, match="no cuda device"):
             pick_device("cuda")
+    for name, count in (("cuda:99", torch.cuda.device_count()), ("cpu:1", 1), ("meta", 0)):
+        with pytest.raises(CirfError, match=f"{name}, but this machine has {count or 'no'} "):
+            pick_device(name)
+
+
+def test_damaged_weights_are_one_sentence_before_any_work(saved: Path) -> None:
+    check_weights(saved)
+    weights, whole = saved / "model.safetensors", (saved / "model.safetensors").read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"\xff" * 100):
+        weights.write_bytes(damaged)
+        for read in (check_weights, lambda folder: load_model(folder, recipe.Backbone(device="cpu"))):
+            with pytest.raises(CirfError, match="no model could be loaded") as caught:
+                read(saved)
+            assert "\n" not in str(caught.value)
+    weights.write_bytes(whole)
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config | {"hidden_size": 2 * config["hidden_size"]}))
+    with pytest.raises(CirfError, match="no model could be loaded"):
+        load_model(saved, recipe.Backbone(device="cpu"))
+    (saved / "tokenizer.json").write_text('{"version": 1, "model": {"type": "Torn"}}')
+    with pytest.raises(CirfError, match="no tokenizer could be loaded"):
+        load_tokenizer(saved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.lm import trainer
 from cirf.lm.decode import generate
 from cirf.lm.finetune import Row, finetune
 from cirf.lm.prompt import end_token, prompt_text
@@ -64,8 +66,6 @@ def test_overfitted_on_eight_rows_it_answers_them_and_stops(
 def _trainables(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, adaptation: str
 ) -> list[str]:
-    from cirf.lm import trainer
-
     model = tiny.build_model("llama", tied)
     ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
     frozen = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -199,6 +199,45 @@ def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenize
     assert short.warmup_scaled_down and short.warmup_updates == 0
 
 
+@pytest.mark.parametrize(
+    ("schedule", "last"),
+    [
+        ("cosine", lambda left: 0.1 + 0.9 * (1 + math.cos(math.pi * (1 - left))) / 2),
+        ("linear", lambda left: left),
+        ("constant", lambda left: 1.0),
+    ],
+)
+def test_the_rate_takes_its_course(tiny: Any, tokenizer: Any, tmp_path: Path, schedule: str, last: Any) -> None:
+    section = _section(schedule=schedule, epochs=6, learning_rate=1e-3, warmup_steps=2, min_lr_ratio=0.1)
+    _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
+    rates = [row["learning_rate"] for row in history.losses]
+    assert len(rates) == 12
+    for update, rate in enumerate(rates):  # of the 12 updates the first two warm up
+        expected = update / 2 if update < 2 else last((12 - update) / 10)
+        assert rate == pytest.approx(1e-3 * expected, rel=1e-6, abs=1e-12), (update, rates)
+
+
+def test_the_optimiser_is_what_the_recipe_says(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    create = trainer.TargetTrainer.create_optimizer
+
+    def creating(self: trainer.TargetTrainer, *more: Any) -> Any:
+        seen.append(create(self, *more))
+        return seen[-1]
+
+    monkeypatch.setattr(trainer.TargetTrainer, "create_optimizer", creating)
+    section = _section(weight_decay=0.03, beta1=0.8, beta2=0.95, epsilon=1e-7)
+    finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
+    assert isinstance(seen[0], torch.optim.AdamW)
+    groups = seen[0].param_groups
+    assert {(group["betas"], group["eps"]) for group in groups} == {((0.8, 0.95), 1e-7)}
+    assert {group["weight_decay"] for group in groups} == {0.03, 0.0}  # none on norms and biases
+    decayed = sum(p.numel() for group in groups if group["weight_decay"] for p in group["params"])
+    assert decayed > sum(p.numel() for group in groups if not group["weight_decay"] for p in group["params"])
+
+
 def test_overrides_take_precedence_for_their_method(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     section = _section(overrides={"direct_sft": {"learning_rate": 3e-4, "epochs": 3}})
     for method, rate, updates in (("direct_sft", 3e-4, 6), ("cirf_full", 1e-2, 2)):
@@ -280,16 +319,27 @@ def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tm
         assert "\n" not in str(caught.value)
 
 
-def test_bfloat16_and_checkpointed_activations_train_too(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
-    losses = []
+def test_bfloat16_and_checkpointed_activations_train_too(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses, seen = [], set()
+    loss = trainer.target_loss
+
+    def looking(model: Any, *more: Any) -> Any:
+        seen.add((torch.is_autocast_enabled("cpu"), any(getattr(m, "gradient_checkpointing", False) for m in model.modules())))
+        return loss(model, *more)
+
+    monkeypatch.setattr(trainer, "target_loss", looking)
     for number, keys in enumerate(({}, {"bf16": True}, {"gradient_checkpointing": True})):
         for adaptation in ("full", "lora"):
             model = tiny.build_model("llama", False)
             own = tiny.build_tokenizer()
             ids = extend(model, own, None, recipe.Vocabulary(), 8, 0)
             section = _section(adaptation, epochs=4, **keys)
+            seen.clear()
             work = tmp_path / f"{number}{adaptation}"
             trained, history, _ = finetune(model, own, _rows(own), [], section, "x", ids, work, 0)
+            assert seen == {(bool(keys.get("bf16")), bool(keys.get("gradient_checkpointing")))}
             assert trained.dtype is torch.float32
             losses.append(history.losses[-1]["loss"])
     torch.testing.assert_close(torch.tensor(losses[2:4]), torch.tensor(losses[:2]), atol=0.15, rtol=0.05)

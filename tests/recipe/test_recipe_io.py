@@ -96,6 +96,11 @@ def test_what_is_missing_is_said_with_its_meaning() -> None:
     assert "problems.tasks.0.task: missing; expected text: A task's name" in mistake("name: a\nproblems: {tasks: [{train: 5}]}")
 
 
+def test_a_saved_codebook_has_one_size() -> None:
+    told = "my.yaml: codebook.sizes: a saved codebook has one size; leave sizes empty where codebook.reuse is given"
+    assert mistake(BASE + "codebook: {reuse: saved, size: 8, sizes: [8, 16]}") == told
+
+
 def test_a_task_that_stands_twice_needs_a_name() -> None:
     assert mistake("name: a\nproblems: {tasks: [{task: b}, {task: b}]}") == (
         "my.yaml: problems.tasks: b stands twice; give each its own name"

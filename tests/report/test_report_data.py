@@ -49,6 +49,14 @@ def test_comparisons_pair_the_same_questions(finished, data):
     assert data["comparisons"]["cot"]["speedup"] == pytest.approx(2.4 / 0.31)
 
 
+def test_times_of_different_machines_are_not_compared(run):
+    path = run / "latency" / "cot" / "timings.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "another"}))
+    compared = collect(run, environment=ENVIRONMENT)["comparisons"]
+    assert compared["cot"]["speedup"] is None and compared["sft_cot"]["speedup"] is not None
+    assert compared["cot"]["token_ratio"] is not None
+
+
 def test_codes_count_training_segments_and_answers(finished, data):
     book = data["codebook"]
     training = {row["id"] for row in read_rows(finished / "problems" / "train.jsonl")}

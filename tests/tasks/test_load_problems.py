@@ -101,7 +101,7 @@ def test_a_table_keeps_its_rows_whatever_else_is_in_the_recipe(mirror: Path) -> 
 
 def test_leaks_are_reported_and_dropped_from_train_alone(mirror: Path) -> None:
     test = arith(100, 10)
-    shouted = {"question": "  " + test[7]["question"].upper().replace(" ", "   "), "final_ans": "109"}
+    shouted = {"question": "  Q: " + test[7]["question"].upper().replace(" ", "   ").rstrip("?.") + " !", "final_ans": "109"}
     write(mirror / "multiarith/train.jsonl", [*arith(0, 5), test[3], shouted, arith(0, 1)[0]])
     loaded = load(mirror, {"task": "multiarith", "test": 5}, validation=0.0)
     assert loaded.report["leaks"] == [["multiarith/train/5", "multiarith/test/3"], ["multiarith/train/6", "multiarith/test/7"]]

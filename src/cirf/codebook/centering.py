@@ -21,7 +21,7 @@ class Representation:
     """Functional representations z' of M segments.
 
     ``vectors`` float32 [M x d_s]; ``corpus_mean`` float32 [d_s], the mean of the bare embeddings, which a later
-    rationale of one step needs; ``single_steps``: how many rationales have one step only.
+    rationale of one step needs; ``single_steps``: how many rationales have one step only, or steps of one embedding.
     """
 
     vectors: np.ndarray
@@ -44,8 +44,9 @@ def represent(
 
     ``groups`` [M] gives each segment its rationale. The kinds:
 
-    * ``mean_centered`` (eq. 5): z - mean of z over its rationale. A rationale of one step would become zero, and all
-      such steps one code; ``single_step`` says whether the corpus mean is taken off instead, or zero it stays.
+    * ``mean_centered`` (eq. 5): z - mean of z over its rationale. A rationale of one step, or of steps that all have the
+      same embedding, would become zero, and all such steps one code; ``single_step`` says whether the corpus mean is
+      taken off instead, or zero it stays.
     * ``raw``: z itself.
     * ``question_centered``: z - the embedding of its question, row ``groups[i]`` of ``questions`` [G x d_s].
     * ``random``: seeded Gaussian noise of each segment's own norm.
@@ -58,14 +59,17 @@ def represent(
             f"codebook: {vectors.shape} embeddings do not fit {groups.shape} rationale numbers; make the embeddings again"
         )
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    alone = sizes[inverse] == 1
+    order = np.argsort(inverse, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    single = _all_alike(vectors, inverse, order, starts)
     if corpus_mean is None:
         chosen = vectors if fit is None else vectors[fit]
         corpus_mean = (
             chosen.mean(axis=0, dtype=np.float64).astype(np.float32) if len(chosen) else np.zeros(vectors.shape[1], np.float32)
         )
     if kind == "mean_centered":
-        found = _off_group_mean(vectors, inverse, sizes)
+        found = _off_group_mean(vectors, inverse, sizes, order, starts)
+        alone = single[inverse]
         found[alone] = vectors[alone] - corpus_mean if single_step == "corpus_mean" else 0.0
     elif kind == "raw":
         found = vectors.astype(np.float32)
@@ -74,12 +78,25 @@ def represent(
     else:
         found = np.random.default_rng(seed).standard_normal(vectors.shape, dtype=np.float32)
         found *= (np.linalg.norm(vectors, axis=1) / np.linalg.norm(found, axis=1))[:, None]
-    return Representation(found, corpus_mean, int((sizes == 1).sum()))
+    return Representation(found, corpus_mean, int(single.sum()))
 
 
-def _off_group_mean(vectors: np.ndarray, inverse: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    order = np.argsort(inverse, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+def _all_alike(vectors: np.ndarray, inverse: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which groups hold one vector, be it several times: bool [G]."""
+    if not len(vectors):
+        return np.zeros(0, dtype=bool)
+    first = order[starts][inverse]
+    same = np.ones(len(vectors), dtype=bool)
+    for left in range(0, vectors.shape[1], _COLUMNS):
+        block = vectors[:, left : left + _COLUMNS]
+        same &= (block == block[first]).all(axis=1)
+    alike: np.ndarray = np.logical_and.reduceat(same[order], starts)
+    return alike
+
+
+def _off_group_mean(
+    vectors: np.ndarray, inverse: np.ndarray, sizes: np.ndarray, order: np.ndarray, starts: np.ndarray
+) -> np.ndarray:
     found = np.empty(vectors.shape, np.float32)
     for left in range(0, vectors.shape[1], _COLUMNS):
         block = vectors[:, left : left + _COLUMNS].astype(np.float64)

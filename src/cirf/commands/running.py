@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
 from cirf.progress import for_terminal
-from cirf.recipe import Recipe
+from cirf.recipe import Recipe, TaskEntry
 from cirf.recipe_io import load
 
 if TYPE_CHECKING:
@@ -24,8 +24,11 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
     from cirf.store import RunFolder
 
     recipe = absolute(limited(with_data(load(name, sets), data), limit))
-    for method in (*recipe.methods, *recipe.finetune.overrides):
+    for method in recipe.methods:
         get(method, recipe)  # a name that is no method's is said before any work
+    for method in recipe.finetune.overrides:
+        if not get(method, recipe).trained:
+            raise CirfError(f"finetune.overrides.{method}: {method} is not trained; remove the key")
     _check_trackers(recipe)
     folder = out or Path("runs") / (recipe.name if limit is None else f"{recipe.name}-limit-{limit}")
     context = Context(recipe, RunFolder(folder), for_terminal(quiet))
@@ -82,13 +85,28 @@ def with_data(recipe: Recipe, data: Path | None) -> Recipe:
 
 
 def limited(recipe: Recipe, limit: int | None) -> Recipe:
-    """The recipe with at most ``limit`` training and test problems a task, and no more codes than that."""
+    """The recipe with at most ``limit`` training and test problems a task, and no more codes than that.
+
+    Where rationales come from files, training problems are counted when they have one. A user's only file gives up no
+    more rows to the test than it would without the limit.
+    """
     if limit is None:
         return recipe
-    tasks = tuple(
-        entry.model_copy(update={"train": min(entry.train or limit, limit), "test": min(entry.test or limit, limit)})
-        for entry in recipe.problems.tasks
-    )
+    from cirf.tasks import JSONL
+    from cirf.tasks.jsonl import train_path
+    from cirf.tasks.load import default_cut
+
+    counted = "rows" if recipe.rationales.files else "train"
+
+    def few(entry: TaskEntry) -> TaskEntry:
+        tested = entry.test
+        if tested is None and entry.task == JSONL and entry.test_file is None:
+            tested = default_cut(train_path(entry, recipe.problems.data))
+        return entry.model_copy(
+            update={counted: min(getattr(entry, counted) or limit, limit), "test": min(tested or limit, limit)}
+        )
+
+    tasks = tuple(few(entry) for entry in recipe.problems.tasks)
     book = recipe.codebook.model_copy(update={"size": min(recipe.codebook.size, limit), "sizes": ()})
     return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks}), "codebook": book})
 

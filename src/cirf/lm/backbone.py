@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from cirf import recipe
 from cirf.errors import CirfError
@@ -27,6 +28,10 @@ __all__ = [
     "sanitise",
 ]
 
+_FAULTS: dict[str, tuple[type[Exception], ...]] = {
+    "model": (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError),
+    "tokenizer": (Exception,),  # what reads tokenizer.json raises nothing narrower
+}
 _ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cirf env`)"
 
 
@@ -47,8 +52,9 @@ def pick_device(wanted: str) -> str:
         kind = torch.device(wanted).type
     except RuntimeError:
         raise CirfError(f"backbone.device: {wanted!r} is not a device; use auto, cpu, cuda or mps") from None
-    if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
-        raise CirfError(f"backbone.device: this machine has no {kind} device; use auto or cpu")
+    there = 1 if kind == "cpu" else getattr(getattr(torch, kind, None), "device_count", int)()
+    if (torch.device(wanted).index or 0) >= there:
+        raise CirfError(f"backbone.device: {wanted}, but this machine has {there or 'no'} {kind} device(s); use auto or cpu")
     return wanted
 
 
@@ -132,6 +138,15 @@ def check_architecture(config: Any, wanted: recipe.Architecture, source: str | P
             raise CirfError(f"backbone.architecture.{key}: {mismatch}; use the model it was written for")
 
 
+def check_weights(source: str | Path) -> None:
+    """``CirfError`` where a weight file of a model's folder is cut off or damaged: its header and length tell."""
+    if Path(source).is_dir():
+        with _explained(source, "model"):
+            for path in sorted(Path(source).glob("*.safetensors")):
+                with safe_open(path, framework="pt"):
+                    pass
+
+
 def _where(source: str | Path, section: recipe.Backbone) -> dict[str, Any]:
     revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
     return {"trust_remote_code": section.trust_remote_code, **revision}
@@ -150,7 +165,7 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
         raise CirfError(f"{source}: the folder holds no model (no config.json); {_ADVICE}")
     try:
         yield
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except _FAULTS[what] as error:
         if "trust_remote_code" in str(error):
             advice = "set backbone.trust_remote_code: true if you trust it"
             raise CirfError(f"{source}: the {what} comes with code of its own; {advice}") from None

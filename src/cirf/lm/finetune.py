@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,6 +106,7 @@ def finetune(
     progress: Progress = SILENT,
     device: str | None = None,
     attention: str = "auto",
+    run_name: str | None = None,
 ) -> tuple[Any, History, dict[str, float]]:
     """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
 
@@ -120,10 +120,11 @@ def finetune(
         seed: of the order of rows, the adapters' first values and dropout.
         device: a torch device; ``None``: where the model is.
         attention: ``auto``: the kernel that is fastest for these rows; else the model's own is kept.
+        run_name: what trackers call it; ``None``: the method's name.
 
     Returns:
-        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}`` of this process's part,
-        which a clock has touched.
+        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
+        has touched; what came before the checkpoint that it went on from counts too.
 
     Raises:
         CirfError: no row to train on, every row too long, a loss that is no number, a full disk, unknown LoRA targets, no
@@ -149,7 +150,14 @@ def finetune(
         enable({"use_reentrant": False})
     try:
         padding = end_token(tokenizer)
-        trainer, plan = _trainer(model, features, held_out, section, epochs, learning_rate, work, seed, device, padding, method)
+        trainer, plan = _trainer(
+            model, features, held_out, section, epochs, learning_rate, work, seed, device, padding, run_name or method
+        )
+        if trainer.is_fsdp_enabled:
+            raise CirfError(
+                "fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training, with "
+                "adaptation: lora or gradient_checkpointing: true where memory is short"
+            )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         with for_rows(base, longest, device) if attention == "auto" else contextlib.nullcontext():
             timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
@@ -261,23 +269,18 @@ def _run(
     if trainer.is_world_process_zero():
         clean(root)
     trainer.remove_callback(PrinterCallback)
-    started = time.perf_counter()
-    begun = 0 if resume is None else int(resume.name.rpartition("-")[2])
+    trainer.begin(resume)
     with contextlib.ExitStack() as stack:
         trainer.add_callback(Course(section.save_every, section.evaluate_every or plan.epoch, validate, stack, progress, title))
         with disk_errors(root):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    seconds = time.perf_counter() - started
-    updates = plan.total - begun
-    tokens = sum(len(feature.ids) for feature in features) / plan.epoch * updates
-    speed = round(tokens / seconds, 1) if updates else 0.0
-    return {"training_seconds": round(seconds, 3), "updates": updates, "tokens_per_second": speed}
+    seconds = trainer.seconds()
+    tokens = sum(len(feature.ids) for feature in features) / plan.epoch * plan.total
+    return {"training_seconds": round(seconds, 3), "updates": plan.total, "tokens_per_second": round(tokens / seconds, 1)}
 
 
 def _plain(trainer: TargetTrainer, rows: TrainableRows | None) -> Any:
     """The model without wrappers, adapters and rows merged in."""
-    if trainer.is_fsdp_enabled:
-        raise CirfError("fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training instead")
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from cirf.lm.batches import Feature, LengthSampler, collate
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.loss import target_logits, target_loss
 from cirf.progress import Progress
+from cirf.store import write_atomic
 
 _WEIGHTS = "trainable.safetensors"
+_SECONDS = "seconds"
 
 
 class Features(torch.utils.data.Dataset[Feature]):
@@ -52,6 +55,7 @@ class TargetTrainer(Trainer):
         """``padding`` is the id that fills rows up."""
         self._validation, self._group, self._padding = list(validation), group, padding
         self._lengths = [len(feature.ids) for feature in train]
+        self._before, self._begun = 0.0, time.perf_counter()
         super().__init__(model=model, args=args, train_dataset=Features(train), data_collator=self._collate)
         self.model_accepts_loss_kwargs = True  # so that the targets of the whole update are counted
         self.loss_is_scaled_for_ga = True
@@ -78,7 +82,7 @@ class TargetTrainer(Trainer):
         with torch.no_grad():
             for turn in range(math.ceil(len(batches) / ranks)):
                 mine = turn * ranks + rank
-                # Every process makes as many passes as the others, or a sharded model would wait for ever.
+                # Every process makes as many passes as the others.
                 inputs = self._prepare_inputs(self._collate([self._validation[i] for i in batches[min(mine, len(batches) - 1)]]))
                 logits, targets = target_logits(model, inputs["input_ids"], inputs["labels"])
                 if mine < len(batches):
@@ -101,21 +105,26 @@ class TargetTrainer(Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.is_world_process_zero():
+                write_atomic(folder / _SECONDS, f"{self.seconds():.3f}")
                 complete(folder)
 
+    def begin(self, checkpoint: Path | None) -> None:
+        """Start the clock, at what it showed when ``checkpoint`` was saved."""
+        told = checkpoint / _SECONDS if checkpoint is not None else None
+        self._before = float(told.read_text()) if told is not None and told.exists() else 0.0
+        self._begun = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds of training, those before the checkpoint it went on from included."""
+        return self._before + time.perf_counter() - self._begun
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if self.is_fsdp_enabled:
-            super()._save(output_dir, state_dict)
-            return
         if self.args.should_save:
             folder = output_dir or str(self.args.output_dir)
             os.makedirs(folder, exist_ok=True)
             save_file({name: p.detach().contiguous() for name, p in _trainable(self.model)}, os.path.join(folder, _WEIGHTS))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        if self.is_fsdp_enabled:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-            return
         saved = load_file(os.path.join(resume_from_checkpoint, _WEIGHTS))
         with torch.no_grad():
             for name, parameter in _trainable(self.model):
@@ -124,6 +133,10 @@ class TargetTrainer(Trainer):
 
 def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+
+
+class Diverged(CirfError):
+    """The loss is no number any more."""
 
 
 class Course(TrainerCallback):
@@ -153,7 +166,7 @@ class Course(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and not math.isfinite(logs.get("loss", 0.0)):
-            raise CirfError(f"the training loss is not a number after {state.global_step} updates; lower finetune.learning_rate")
+            raise Diverged(f"the training loss is not a number after {state.global_step} updates; lower finetune.learning_rate")
 
 
 def arguments(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.records import Problem
 from cirf.rows import Refused, RowError, numbered_rows, sorting_out
-
-_SPACE = re.compile(r"\s+")
-_PREFIX = re.compile(r"^(?:q|question) ?: ")
-_PUNCTUATION = re.compile(r"[;:!?\"'`\u2018\u2019\u201c\u201d]|(?<!\d)[.,]|[.,](?!\d)")
+from cirf.tasks.questions import question_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +67,6 @@ def _row(raw: Mapping[str, Any], where: str) -> Row:
     if row.question is None and row.id is None:
         raise RowError(where, "neither `question` nor `id`; add the question's text so that the row can be matched")
     return row
-
-
-def question_key(text: str) -> str:
-    """A question's text as it is compared: case, spacing, punctuation (but for a number's) and a leading ``Q:`` do not count.
-
-    Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How many``.
-    """
-    folded = _PREFIX.sub("", _SPACE.sub(" ", text).strip().casefold())
-    return _SPACE.sub(" ", _PUNCTUATION.sub(" ", folded)).strip()
 
 
 class Matcher:

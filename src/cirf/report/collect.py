@@ -22,6 +22,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
+from cirf.report.codebooks import compare_codebooks
 from cirf.report.examples import pick_examples
 from cirf.report.labels import UNUSED, label_codes
 from cirf.report.settings import as_trained, read_settings
@@ -62,11 +63,12 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "backbone": origin.get("backbone", {}).get("model"),
         "reference": reference,
         "methods": methods,
-        "comparisons": _comparisons(reference, rows, methods),
+        "comparisons": _comparisons(reference, rows, methods, latencies),
         "latency": {name: _facts(found) for name, found in latencies.items() if found},
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
+        "codebooks": compare_codebooks(run, recipe),
         "examples": pick_examples(_test(run), rows, examples),
         "data": _data(run),
         "recipe": recipe,
@@ -141,8 +143,13 @@ def _facts(timings: Mapping[str, Any]) -> Data:
     return {key: timings.get(key) for key in ("engine", "device", "batch_size", "warmup")}
 
 
-def _comparisons(reference: str | None, rows: Mapping[str, Mapping[str, Sequence[Row]]], methods: Mapping[str, Data]) -> Data:
-    """The reference against every other method on the questions both answered."""
+def _comparisons(
+    reference: str | None,
+    rows: Mapping[str, Mapping[str, Sequence[Row]]],
+    methods: Mapping[str, Data],
+    latencies: Mapping[str, Mapping[str, Any]],
+) -> Data:
+    """The reference against every other method on the questions both answered; no ``speedup`` across machines."""
     found = {}
     for name in methods:
         if reference is None or name == reference:
@@ -151,10 +158,11 @@ def _comparisons(reference: str | None, rows: Mapping[str, Mapping[str, Sequence
         if compared is None:
             continue
         ours, theirs = methods[reference], methods[name]
+        alike = _facts(latencies[reference]) == _facts(latencies[name])
         found[name] = {
             **compared.to_dict(),
             "token_ratio": _ratio(theirs["tokens"], ours["tokens"]),
-            "speedup": _ratio(theirs["latency_mean_s"], ours["latency_mean_s"]),
+            "speedup": _ratio(theirs["latency_mean_s"], ours["latency_mean_s"]) if alike else None,
             "accuracy_ratio": _ratio(ours["accuracy"], theirs["accuracy"]),
         }
     return found

@@ -11,6 +11,7 @@ from cirf.report.style import Style, style
 from cirf.report.traces import is_functional
 
 _BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
+_MANY_CUT_OFF = 0.02
 _OPEN_CODES = 16
 _SHORT = 80
 
@@ -79,8 +80,14 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any] | None:
         "theirs": theirs,
         "tokens": times(pair["token_ratio"], "fewer", "more"),
         "speed": times(pair["speedup"], "faster", "slower"),
-        "sentence": sentence(pair, us, them),
+        "sentence": " ".join([sentence(pair, us, them), *_cut_off(theirs, them)]),
     }
+
+
+def _cut_off(row: Mapping[str, Any], title: str) -> list[str]:
+    """What must be said of a method whose answers the cap cut off: a longer cap might have found more of them right."""
+    told = f"{percent(row['truncated'])} of the answers of {title} were cut off at the cap and count as wrong."
+    return [told[0].upper() + told[1:]] if row["truncated"] > _MANY_CUT_OFF else []
 
 
 def differences(data: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -27,17 +28,20 @@ if TYPE_CHECKING:
 
 def check_backbone(context: Context) -> None:
     """``CirfError`` where the backbone is not what the recipe says: told by its configuration, before hours of work."""
-    from cirf.lm.backbone import check_architecture, load_config
+    from cirf.lm.backbone import check_architecture, check_weights, load_config, pick_device
 
+    pick_device(context.recipe.backbone.device)
     source = resolve(context.recipe.backbone.model, context.progress)
     check_architecture(load_config(source, context.recipe.backbone), context.recipe.backbone.architecture, source)
+    check_weights(source)
     _ = context.width
 
 
-def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict[str, Any]:
+def finetune(context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None) -> dict[str, Any]:
     """Train one method from the backbone and save a plain, merged checkpoint.
 
-    ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for.
+    ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for; ``tracked`` is what
+    trackers call the training (the method's name if not given).
     """
     from cirf.lm import backbone, vocabulary
     from cirf.lm.finetune import Row, finetune
@@ -61,7 +65,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict
 
     training, held_out = context.examples(method.functional)
     train_rows, validation_rows = rows(training), rows(held_out)
-    with _trackers(context.folder.root / "trackers" / name):
+    with _trackers(context.folder.root / "trackers" / (tracked or name)):
         trained, history, timings = finetune(
             model,
             tokenizer,
@@ -74,6 +78,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path) -> dict
             recipe.seed,
             context.progress,
             attention=recipe.backbone.attention,
+            run_name=tracked,
         )
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
@@ -101,11 +106,18 @@ def _trackers(folder: Path) -> Iterator[None]:
         del os.environ[name]
 
 
-def trial(context: Context, name: str, section: Finetune, work: Path) -> dict[str, Any]:
-    """As `finetune`, for a model that `choose` is to judge."""
+def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any]:
+    """As `finetune`, for a model that `choose` is to judge: one that comes to no number has lost, and leaves no model."""
+    from cirf.lm.trainer import Diverged
+
     if not context.examples(functional=False)[1]:
         raise CirfError("finetune.trials: no validation row is left to choose by; raise problems.validation")
-    return finetune(context, name, section, work)
+    try:
+        return finetune(context, name, context.recipe.finetune.alone(name, rate), work, f"{name}/{rate}")
+    except Diverged as error:
+        if is_main():
+            write_atomic(work / "history.json", to_json({"diverged": str(error)}))
+        return {"rows": 0, "notes": [f"no model: {error}"]}
 
 
 def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
@@ -114,11 +126,11 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     The files are hard links where the file system has them, so that the choice takes no room.
     """
     folders = {rate: context.folder.folder(f"trials/{name}/{rate}") for rate in rates}
-    losses = {
-        rate: float(json.loads((folder / "history.json").read_text())["validation"][-1]["loss"])
-        for rate, folder in folders.items()
-    }
-    chosen = min(losses, key=losses.__getitem__)
+    losses = {rate: _last_loss(folder) for rate, folder in folders.items()}
+    finite = {rate: loss for rate, loss in losses.items() if loss is not None}
+    if not finite:
+        raise CirfError(f"finetune.trials: no learning rate gave {name} a finite validation loss; try lower ones")
+    chosen = min(finite, key=finite.__getitem__)
     for path in sorted(folders[chosen].iterdir()):
         if path.name not in (*RECORDS, "timings.json"):
             target = work / path.name
@@ -134,6 +146,17 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     write_atomic(work / "trials.json", to_json({"trials": tried}))
     rows: int = json.loads((work / "history.json").read_text())["rows"]
     return {"rows": rows}
+
+
+def _last_loss(folder: Path) -> float | None:
+    """The last validation loss of a trial; ``None`` where it is no number."""
+    history = json.loads((folder / "history.json").read_text())
+    if "diverged" in history:
+        return None
+    if not history["validation"]:
+        raise CirfError("finetune.trials: every validation row is longer than finetune.max_length; raise one of the two")
+    loss = float(history["validation"][-1]["loss"])
+    return loss if math.isfinite(loss) else None
 
 
 def _codes(context: Context) -> np.ndarray:

@@ -43,6 +43,7 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     import torch
     import transformers
 
+    from cirf.environment import processor
     from cirf.evaluation.latency import measure
     from cirf.lm import backbone, decode
 
@@ -63,7 +64,7 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
         context.progress,
         work=work,
         engine=f"transformers {transformers.__version__}",
-        device=f"{model.device}, {torch.get_num_threads()} threads",
+        device=f"{model.device} ({processor(str(model.device))}), {torch.get_num_threads()} threads",
     )
     write_atomic(work / "timings.json", to_json(timings))
     return {"rows": timings["overall"]["n"]}

@@ -15,7 +15,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.records import Problem
-from cirf.tasks.questions import same_question_key
+from cirf.tasks.questions import exact_key
 from cirf.tasks.task import Task
 
 TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200
@@ -32,7 +32,7 @@ def stream_seed(name: str, seed: int) -> int:
 
 def is_test(question: str) -> bool:
     """Whether a question belongs to the test split: a function of its text alone."""
-    return hashlib.sha256(same_question_key(question).encode()).digest()[0] % _TEST_SHARE == 0
+    return hashlib.sha256(exact_key(question).encode()).digest()[0] % _TEST_SHARE == 0
 
 
 def settle(task: Task, given: Mapping[str, Any], where: str = "problems.tasks") -> dict[str, Any]:
@@ -72,7 +72,7 @@ def draw(task: Task, table: str, split: str, seed: int, count: int, options: Map
     index, misses = 0, 0
     while len(found) < count:
         problem = task.make(seed, index, options)
-        key = same_question_key(problem.question) if problem else ""
+        key = exact_key(problem.question) if problem else ""
         if problem and key not in seen and is_test(problem.question) == (split == "test"):
             seen.add(key)
             found.append(dataclasses.replace(problem, id=f"{table}/{split}/{index}", task=table))

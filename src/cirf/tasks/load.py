@@ -22,7 +22,7 @@ from cirf.recipe import Problems, TaskEntry
 from cirf.records import Dropped, Problem
 from cirf.rows import Refused, RowError, numbered_rows, sorting_out
 from cirf.tasks import JSONL, generated, get, resolve
-from cirf.tasks.questions import same_question_key
+from cirf.tasks.questions import question_key
 from cirf.tasks.task import Task
 
 _CUT_SHARE = 0.2  # of a user's only file, for the test, where the recipe says no number
@@ -43,7 +43,7 @@ class LoadedProblems:
 def load_problems(section: Problems, seed: int, refused: Refused | None = None, whole: bool = False) -> LoadedProblems:
     """Every problem the recipe asks for.
 
-    A training question that is also a test question of any task of the run (same text up to case and white space; the
+    A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
     whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. Ids are
     ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data,
@@ -59,7 +59,7 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     tested: dict[str, str] = {}
     for _, test in pools.values():
         for problem in test:
-            tested.setdefault(same_question_key(problem.question), problem.id)
+            tested.setdefault(question_key(problem.question), problem.id)
     seen: dict[tuple[str, ...], str] = {}
     leaks: list[list[str]] = []
     dropped: list[Dropped] = []
@@ -71,8 +71,8 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
         pool, test = pools[table]
         kept = []
         for problem in pool:
-            key = same_question_key(problem.question)
-            full = (key, *map(same_question_key, problem.choices or ()))
+            key = question_key(problem.question)
+            full = (key, *map(question_key, problem.choices or ()))
             if key in tested:
                 leaks.append([problem.id, tested[key]])
                 dropped.append(Dropped(problem.id, None, "problems", _LEAK))
@@ -186,9 +186,9 @@ def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[l
     if test is None and reading.whole:
         test = []
     if test is None:
-        questions = list(dict.fromkeys(same_question_key(problem.question) for problem in train))
+        questions = list(dict.fromkeys(question_key(problem.question) for problem in train))
         Random(f"{reading.seed}/{table}/test").shuffle(questions)
-        cut = set(questions[: entry.test or max(1, round(_CUT_SHARE * len(questions)))])
+        cut = set(questions[: entry.test or _cut(len(questions))])
         if len(cut) == len(questions):
             raise CirfError(
                 f"{entry.train_file}: too few different questions ({len(questions)}) to cut {len(cut)} test rows from; "
@@ -196,10 +196,20 @@ def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[l
             )
         first: dict[str, Problem] = {}
         for problem in train:
-            first.setdefault(same_question_key(problem.question), problem)
+            first.setdefault(question_key(problem.question), problem)
         test = [problem for key, problem in first.items() if key in cut]
-        train = [problem for problem in train if same_question_key(problem.question) not in cut]
+        train = [problem for problem in train if question_key(problem.question) not in cut]
     return _named(train, table, "train"), _named(test, table, "test")
+
+
+def default_cut(path: Path) -> int:
+    """About how many rows of a user's only file are cut off for the test where the recipe says no number."""
+    with open(path, "rb") as file:
+        return _cut(sum(1 for line in file if line.strip()))
+
+
+def _cut(rows: int) -> int:
+    return max(1, round(_CUT_SHARE * rows))
 
 
 def _named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import re
 
-def same_question_key(question: str) -> str:
-    """The question up to case and white space: what leaks and duplicates are found by."""
+_SPACE = re.compile(r"\s+")
+_PREFIX = re.compile(r"^(?:q|question) ?: ")
+_PUNCTUATION = re.compile(r"[;:!?\"'`\u2018\u2019\u201c\u201d]|(?<!\d)[.,]|[.,](?!\d)")
+
+
+def exact_key(question: str) -> str:
+    """The question up to case and white space: what generated problems are told apart and split by."""
     return " ".join(question.casefold().split())
+
+
+def question_key(question: str) -> str:
+    """A question as leaks, duplicates and rationales are found by: case, spacing, punctuation (but for a number's) and a
+    leading ``Q:`` do not count.
+
+    Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How many``.
+    """
+    folded = _PREFIX.sub("", _SPACE.sub(" ", question).strip().casefold())
+    return _SPACE.sub(" ", _PUNCTUATION.sub(" ", folded)).strip()
