@@ -8,9 +8,9 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.collect import collect, gather
 from cirf.rationales.conclusions import closes_with, stated_answer
-from cirf.tasks.questions import question_key
 from cirf.records import Problem
 from cirf.rows import RowError
+from cirf.tasks.questions import question_key
 
 
 def section(*files: str, **keys) -> recipe.Rationales:
