@@ -25,6 +25,7 @@ TASK = Task(
     summary="word problems of two or more operations",
     answer="number",
     rule=calculated,
+    version=2,
     row=read_row,
     hub=HubSource("ChilleD/MultiArith"),
 )

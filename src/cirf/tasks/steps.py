@@ -58,6 +58,10 @@ _CONCLUDES = re.compile(
     r"this means|that means)\b",
     re.IGNORECASE | re.MULTILINE,
 )
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+_SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.IGNORECASE)
+_UNKNOWN = re.compile(r" ?(?:[A-Z]|[a-hj-z])(?![A-Za-z'])")
+_SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.IGNORECASE)
 _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.IGNORECASE)
 
 
@@ -71,7 +75,8 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
 
     An equation whose right side is still to be worked out (``= 6 × 3``) has none; a number that closes the step after
     words such as *which is* counts more. Without an equation: in a sentence that concludes, the last result if it is
-    said again, or an anchored answer; else a number after words such as *leaves*; else the only number of a conclusion.
+    said again, or an anchored answer; else the only number of a last sentence that concludes, or of what follows its *so*;
+    else a number after words such as *leaves*; else the only number of a conclusion.
     """
     for note in reversed(_ANNOTATION.findall(segment)):
         numbers = find_numbers(plain(note.rpartition("=")[2]))
@@ -88,6 +93,8 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
         return last
     if anchors(segment):
         return parse_answer("number", segment) or ""
+    if found := _consequence(text):
+        return found
     for match in reversed(list(_GIVES.finditer(text))):
         number = _first(text, match.end())
         if number is not None and not _UNSETTLED.match(text, number.end):
@@ -95,6 +102,24 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     if concludes and len({number.value for number in numbers}) == 1 and not any(_UNSETTLED.match(text, n.end) for n in numbers):
         return _short(numbers[0], text)
     return ""
+
+
+def _consequence(text: str) -> str:
+    """The only number of the last sentence, where that is a conclusion, or of what follows its *so*."""
+    last = _SENTENCES.split(text.strip())[-1]
+    so = list(_SO.finditer(last))
+    said = last if _CONCLUDES.match(last) else last[so[-1].end() :] if so else ""
+    numbers = find_numbers(said)
+    if len({number.value for number in numbers}) == 1 and not any(_is_part(said, number) for number in numbers):
+        return _short(numbers[0], said)
+    return ""
+
+
+def _is_part(text: str, number: Numeral) -> bool:
+    """Whether a number is a term of something still to be worked out: of a sum, of ``4x``, ``45/9`` or ``half of 40``."""
+    asked = "/" in text[number.start : number.end] and abs(number.value) > 1 and number.value.denominator == 1
+    share = _SHARE.search(text[: number.start]) or _UNKNOWN.match(text, number.end)
+    return asked or share is not None or not _stands_alone(text, number)
 
 
 def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -225,7 +250,6 @@ def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) 
 
 
 _SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false)\b", re.IGNORECASE)
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
