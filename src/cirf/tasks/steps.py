@@ -60,7 +60,7 @@ _CONCLUDES = re.compile(
 )
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.IGNORECASE)
-_UNKNOWN = re.compile(r" ?(?:[A-Z]|[a-hj-z])(?![A-Za-z'])")
+_UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.IGNORECASE)
 _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.IGNORECASE)
 
