@@ -87,6 +87,7 @@ class Rationales(Section):
 
 class Segments(Section):
     by: Literal["auto", "ordinal", "line", "sentence", "option"] = key("auto", "Where a step ends: at 'Step k' and 'k.' marks, at line ends, at sentence ends, at options; auto: what the row holds.", paper="3.2")
+    equations: Literal["keep", "split"] = key("keep", "A step that works out several numbers: kept as one, or split at the sentence ends between them, so that each number has a functional token of its own.")
     minimum: Positive = key(1, "Fewest steps a rationale may have; others are dropped and counted.", unit="steps")
     maximum: Positive = key(32, "Most steps a rationale may have; others are dropped and counted.", unit="steps")
 
@@ -136,6 +137,7 @@ class ResultWriter(Section):
 
 class Results(Section):
     by: Literal["rule", "none", "file"] = key("rule", "Who says what a step produced: the task's rule, nobody (codes alone), or `file`.", paper="3.3")
+    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
     writer: ResultWriter = key(ResultWriter(), "How the model that wrote `file` was asked; recorded with the results.")

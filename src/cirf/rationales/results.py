@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 from cirf import recipe
@@ -18,6 +19,9 @@ from cirf.errors import CirfError
 from cirf.rationales.files import find_file
 from cirf.records import Problem, Steps
 from cirf.rows import numbered_rows
+from cirf.tasks.answers import number_value
+from cirf.tasks.numerals import find_numbers, plain
+from cirf.tasks.steps import strip_annotations, worked_out
 from cirf.tasks.task import Task
 
 _SPACE = re.compile(r"\s+")
@@ -34,14 +38,32 @@ class ResultWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RuleWriter:
-    """Each step by the rule of its task, which sees the results before it."""
+    """Each step by the rule of its task, which sees the results before it.
+
+    With ``used`` a step of several equations keeps, before its last value, those that a later step goes on with::
+
+        "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
+    """
+
+    used: bool = False
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``."""
         results: list[str] = []
         for segment in steps.segments:
             results.append(task.result(segment, problem, tuple(results)))
-        return tuple(results)
+        if not self.used or task.answer != "number":
+            return tuple(results)
+        held = [{number.value for number in find_numbers(plain(strip_annotations(segment)))} for segment in steps.segments]
+        known = {number.value for number in find_numbers(plain(problem.question))}
+        full = []
+        for place, (segment, last) in enumerate(zip(steps.segments, results, strict=True)):
+            later = set[Fraction]().union(*held[place + 1 :])
+            values = {text: number_value(text) for text in worked_out(segment) if text != last} if last else {}
+            kept = [text for text, value in values.items() if value in later and value not in known]
+            known |= {value for value in (*values.values(), number_value(last)) if value is not None}
+            full.append(", ".join([*kept, last]))
+        return tuple(full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +118,7 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
 
 
 WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {
-    "rule": lambda section, data: RuleWriter(),
+    "rule": lambda section, data: RuleWriter(section.values == "used"),
     "none": lambda section, data: NoWriter(),
     "file": _read_file,
 }

@@ -38,6 +38,7 @@ from cirf.rationales.marks import (
     split_conclusion,
     split_last_option,
 )
+from cirf.rationales.equations import split_equations
 from cirf.rationales.normalise import normalise
 from cirf.rationales.sentences import sentences
 from cirf.records import Dropped, Problem, Rationale, Steps
@@ -112,6 +113,7 @@ def cut_all(rationales: Sequence[Rationale], section: recipe.Segments, problems:
     dropped: list[Dropped] = []
     for rationale in rationales:
         rule, pairs = clean_segments(rationale.text, section.by, choices.get(rationale.problem))
+        pairs = split_equations(pairs) if section.equations == "split" else pairs
         reason = _misfit(rationale.text, len(pairs), section)
         if reason is not None:
             dropped.append(Dropped(rationale.problem, rationale.sample, "segments", reason))

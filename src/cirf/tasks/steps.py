@@ -104,6 +104,15 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     return ""
 
 
+def worked_out(segment: str) -> tuple[str, ...]:
+    """Every number that a step works out, in order: its annotations' and equations' right sides, each once."""
+    noted = [find_numbers(plain(note.rpartition("=")[2])) for note in _ANNOTATION.findall(segment)]
+    text = _MARK.sub("", plain(strip_annotations(segment)))
+    equations = (_right_side(text, sign.end()) for sign in _EQUALS.finditer(text))
+    found = [_short(numbers[-1], "") for numbers in noted if numbers] or [value for value in equations if value]
+    return tuple(dict.fromkeys(found))
+
+
 def _consequence(text: str) -> str:
     """The only number of the last sentence, where that is a conclusion, or of what follows its *so*."""
     last = _SENTENCES.split(text.strip())[-1]
