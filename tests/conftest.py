@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import tinyrun
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from cirf.assets import resolve
 from cirf.errors import CirfError
 
 # A busy machine is no failure: how long an example takes says nothing of what it shows.
-settings.register_profile("cirf", deadline=None)
+settings.register_profile("cirf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cirf")
 
 

@@ -344,7 +344,7 @@ def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop,
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=bare, rationales__files=[str(told)])
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "segments", "--limit", "5")
     assert said.code == 0, said.err
-    assert len(read_rows(tmp_path / "run" / "segments" / "segments.jsonl")) == 5
+    assert len(read_rows(tmp_path / "run" / "segments" / "segments.jsonl")) == 5 + 1  # to train on, and held out
 
 
 def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def test_an_offset_of_each_question_leaves_no_trace(sizes: list[int], width: int
     groups = np.repeat(np.arange(len(sizes)), sizes)
     # Integers: every sum is exact, so equality may be asked for to the last bit (sizes of 3 and 5 round alike on both sides).
     plain = random.integers(-8, 8, size=(len(groups), width)).astype(np.float32) * 60
+    plain[np.flatnonzero(np.diff(groups, prepend=-1))] += 17 * 60  # no group of vectors that are all alike
     offset = random.integers(-8, 8, size=(len(sizes), width)).astype(np.float32) * 60
     before = represent(plain, groups, "mean_centered", "corpus_mean", 0)
     after = represent(plain + offset[groups], groups, "mean_centered", "corpus_mean", 0)

@@ -22,6 +22,19 @@ def test_by_rule_and_none(problems, tasks) -> None:
     assert write_results(STEPS, problems, tasks, recipe.Results(by="none")) == [("", ""), ("",)]
 
 
+def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, tasks) -> None:
+    segments = (
+        "She has 2 * 6 = 12 clips, 5 * 8 = 40 pegs and 10 - 7 = 3 pins.",  # no later step counts the pegs
+        "In all 6 + 12 + 3 = 21 of them are hers.",
+        "She keeps 21 - 1 = 20, and 20 / 5 = 4 go into each box.",
+    )
+    steps = [Steps("sums/train/a", 0, "line", segments)]
+    assert write_results(steps, problems, tasks, recipe.Results()) == [("3", "21", "4")]
+    assert write_results(steps, problems, tasks, recipe.Results(values="used")) == [("12, 3", "21", "4")]
+    none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
+    assert write_results(none, problems, tasks, recipe.Results(values="used")) == [("7", "7")]
+
+
 def test_the_rule_sees_earlier_results(problems) -> None:
     count = Task(name="n", title="", summary="", answer="number", rule=lambda segment, problem, previous: str(len(previous)))
     assert write_results(STEPS, problems, {"sums": count}, recipe.Results()) == [("0", "1"), ("0",)]

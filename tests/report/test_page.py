@@ -126,10 +126,10 @@ def test_without_latency_nothing_is_called_faster(data):
 def test_headline_compares_with_chain_of_thought_and_says_noise(data):
     told = headline(data)
     assert told["them"] == "Chain-of-thought" and told["speed"] == "7.7× faster"
-    assert "inside the noise" in told["sentence"] and "cut off" not in told["sentence"]
-    cot = {**data["methods"]["cot"], "truncated": 0.25}
-    told = headline({**data, "methods": {**data["methods"], "cot": cot}})
-    assert "25.0\xa0% of the answers of Chain-of-thought were cut off at the cap" in told["sentence"]
+    assert "inside the noise" in told["sentence"]
+    assert "7.5\xa0% of the answers of Chain-of-thought were cut off at the cap" in told["sentence"]
+    whole = {**data["methods"], "cot": {**data["methods"]["cot"], "truncated": 0.02}}
+    assert "cut off" not in headline({**data, "methods": whole})["sentence"]
     assert "38.8 points above" in sentence(data["comparisons"]["direct_sft"], "CIRF", "Direct")
     alone = {**data, "comparisons": {}}
     assert headline(alone) is None

@@ -6,31 +6,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from cirf.rationales.normalise import normalise
 from cirf.rationales.sentences import sentences
-from cirf.tasks.steps import worked_out
+from cirf.tasks.numerals import find_numbers, plain
+from cirf.tasks.steps import strip_annotations, worked_out
 
 
 def split_equations(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Steps, each with and without calculator notes, cut after every sentence that works out a number not yet known.
+    """Steps, each with and without calculator notes, cut between sentences that work out numbers not yet known.
 
-    What follows the last such sentence of a step stays with it. A step that works out one number stays as it is.
+    A sentence between two of them goes with the former if it says that number again, else with the latter. A step that
+    works out one number stays as it is.
     """
     found: list[tuple[str, str]] = []
-    for plain, noted in steps:
+    for plain_step, noted in steps:
         groups = _groups(noted)
-        found += [(normalise(group), group) for group in groups] if len(groups) > 1 else [(plain, noted)]
+        found += [(normalise(group), group) for group in groups] if len(groups) > 1 else [(plain_step, noted)]
     return found
 
 
 def _groups(text: str) -> list[str]:
-    groups: list[list[str]] = [[]]
+    groups: list[list[str]] = []
+    waiting: list[str] = []  # sentences before the next number
     known: set[str] = set()
+    last: set[Fraction] = set()
     for sentence in sentences(text):
-        values = set(worked_out(sentence)) - known
-        if values and any(set(worked_out(before)) for before in groups[-1]):
-            groups.append([])
-        groups[-1].append(sentence)
-        known |= values
+        if set(worked_out(sentence)) - known:
+            groups.append([*waiting, sentence])
+            waiting = []
+            known.update(worked_out(sentence))
+            last = _numbers(*worked_out(sentence))
+        elif groups and not waiting and _numbers(sentence) & last:
+            groups[-1].append(sentence)
+        else:
+            waiting.append(sentence)
+    if groups:
+        groups[-1] += waiting
     return [" ".join(group) for group in groups]
+
+
+def _numbers(*texts: str) -> set[Fraction]:
+    return {number.value for text in texts for number in find_numbers(plain(strip_annotations(text)))}

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.rationales.equations import split_equations
 from cirf.rationales.marks import (
     Mark,
     conclusion_body,
@@ -38,7 +39,6 @@ from cirf.rationales.marks import (
     split_conclusion,
     split_last_option,
 )
-from cirf.rationales.equations import split_equations
 from cirf.rationales.normalise import normalise
 from cirf.rationales.sentences import sentences
 from cirf.records import Dropped, Problem, Rationale, Steps

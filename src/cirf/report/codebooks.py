@@ -31,7 +31,7 @@ def compare_codebooks(run: Path, recipe: Mapping[str, Any]) -> list[dict[str, An
         rows.append(
             {"size": size, "used": sum(1 for count in usage if count), "least": min(usage, default=0)}
             | {name: report.get(name) for name in _TOLD}
-            | {name: losses[name][-1] if losses.get(name) else None for name in ("autoencoder", "vq")}
+            | {name: losses[name][-1]["total"] if losses.get(name) else None for name in ("autoencoder", "vq")}
             | {"trained": size == asked.get("size")}
         )
     return rows if len(rows) > 1 else []
