@@ -127,8 +127,7 @@ def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> Non
     from cirf.codebook.embedding import embed_once
     from cirf.lm.backbone import pick_device
     from cirf.progress import SILENT
-    from cirf.rationales.equations import split_equations
-    from cirf.rationales.segmentation import clean_segments
+    from cirf.rationales.segmentation import steps_of
 
     recipe = open_run(folder)
     where = folder / f"codebook-{recipe.codebook.size}"
@@ -137,8 +136,7 @@ def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> Non
     book = Codebook.load(where)
     if (where / "recipe.yaml").is_file():
         recipe = load(str(where / "recipe.yaml"))  # the run's may have changed since
-    steps = clean_segments(text, recipe.segments.by)[1]
-    segments = [plain for plain, _ in (split_equations(steps) if recipe.segments.equations == "split" else steps)]
+    segments = [plain for plain, _ in steps_of(text, recipe.segments)[1]]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
     centred = book.representation == "question_centered"

@@ -89,6 +89,12 @@ def clean_segments(text: str, by: Rule, choices: Sequence[str] | None = None) ->
     return found.rule, [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
 
 
+def steps_of(text: str, section: recipe.Segments, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """As ``clean_segments``, by the recipe's section."""
+    rule, steps = clean_segments(text, section.by, choices)
+    return rule, split_equations(steps) if section.equations == "split" else steps
+
+
 def cut(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
     """Cut every rationale; rows that do not fit are dropped and counted by reason, beside the paper's 0.8 % (A.2).
 
@@ -112,8 +118,7 @@ def cut_all(rationales: Sequence[Rationale], section: recipe.Segments, problems:
     annotated: list[Steps] = []
     dropped: list[Dropped] = []
     for rationale in rationales:
-        rule, pairs = clean_segments(rationale.text, section.by, choices.get(rationale.problem))
-        pairs = split_equations(pairs) if section.equations == "split" else pairs
+        rule, pairs = steps_of(rationale.text, section, choices.get(rationale.problem))
         reason = _misfit(rationale.text, len(pairs), section)
         if reason is not None:
             dropped.append(Dropped(rationale.problem, rationale.sample, "segments", reason))
