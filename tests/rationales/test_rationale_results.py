@@ -31,6 +31,9 @@ def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, 
     steps = [Steps("sums/train/a", 0, "line", segments)]
     assert write_results(steps, problems, tasks, recipe.Results()) == [("3", "21", "4")]
     assert write_results(steps, problems, tasks, recipe.Results(values="used")) == [("12, 3", "21", "4")]
+    both = recipe.Results(values="used", units="keep")
+    assert write_results(steps, problems, tasks, both) == [("12 clips, 3 pins", "21", "4 go")]
+    assert write_results(steps, problems, tasks, recipe.Results(units="keep"))[0][0] == "3 pins"
     none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
     assert write_results(none, problems, tasks, recipe.Results(values="used")) == [("7", "7")]
 

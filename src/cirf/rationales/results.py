@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
+from cirf.rationales.units import with_unit
 from cirf.records import Problem, Steps
 from cirf.rows import numbered_rows
 from cirf.tasks.answers import number_value
@@ -40,30 +41,43 @@ class ResultWriter(Protocol):
 class RuleWriter:
     """Each step by the rule of its task, which sees the results before it.
 
-    With ``used`` a step of several equations keeps, before its last value, those that a later step goes on with::
+    With ``units`` a number keeps its noun (``21 pens``). With ``used`` a step of several equations keeps, before its last
+    value, those that a later step goes on with::
 
         "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
     """
 
     used: bool = False
+    units: bool = False
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``."""
         results: list[str] = []
         for segment in steps.segments:
             results.append(task.result(segment, problem, tuple(results)))
-        if not self.used or task.answer != "number":
+        if task.answer != "number":
             return tuple(results)
-        held = [{number.value for number in find_numbers(plain(strip_annotations(segment)))} for segment in steps.segments]
+        values = self._used(steps.segments, results, problem) if self.used else [[result] for result in results]
+        named = with_unit if self.units else _bare
+        pairs = zip(values, steps.segments, strict=True)
+        return tuple(", ".join(named(value, segment) for value in row) for row, segment in pairs)
+
+    def _used(self, segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
+        """Of each step the values that later steps go on with, and its last."""
+        held = [{number.value for number in find_numbers(plain(strip_annotations(segment)))} for segment in segments]
         known = {number.value for number in find_numbers(plain(problem.question))}
         full = []
-        for place, (segment, last) in enumerate(zip(steps.segments, results, strict=True)):
+        for place, (segment, last) in enumerate(zip(segments, results, strict=True)):
             later = set[Fraction]().union(*held[place + 1 :])
             values = {text: number_value(text) for text in worked_out(segment) if text != last} if last else {}
             kept = [text for text, value in values.items() if value in later and value not in known]
             known |= {value for value in (*values.values(), number_value(last)) if value is not None}
-            full.append(", ".join([*kept, last]))
-        return tuple(full)
+            full.append([*kept, last])
+        return full
+
+
+def _bare(number: str, step: str) -> str:
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,7 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
 
 
 WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {
-    "rule": lambda section, data: RuleWriter(section.values == "used"),
+    "rule": lambda section, data: RuleWriter(section.values == "used", section.units == "keep"),
     "none": lambda section, data: NoWriter(),
     "file": _read_file,
 }
