@@ -58,6 +58,7 @@ class TaskEntry(Section):
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
     rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink alike.", unit="problems")
     test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="not said; its accuracies are multiples of 1/600, which 200 questions and three runs give")
+    test_from_train: int = key(0, "Problems of the training split to test on besides, drawn by the seed and not trained on: for a small test split.", unit="rows", ge=0)
     options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
 
 

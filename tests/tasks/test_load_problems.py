@@ -111,6 +111,25 @@ def test_leaks_are_reported_and_dropped_from_train_alone(mirror: Path) -> None:
     assert [(row.problem, row.stage) for row in loaded.dropped] == [(f"multiarith/train/{n}", "problems") for n in (5, 6, 7)]
 
 
+def test_training_problems_may_join_the_test_and_are_not_trained_on(mirror: Path) -> None:
+    plain = load(mirror, {"task": "multiarith"}, validation=0.25)
+    found = load(mirror, {"task": "multiarith", "test": 3, "test_from_train": 6}, validation=0.25)
+    ids = [problem.id for problem in found.test["multiarith"]]
+    assert ids[:3] == [problem.id for problem in plain.test["multiarith"][:3]] and len(set(ids)) == 9
+    assert all(name.startswith("multiarith/train/") for name in ids[3:])
+    learnt = {problem.id for problem in (*found.train, *found.validation)}
+    assert not learnt & set(ids) and len(learnt) == len(plain.train) + len(plain.validation) - 6
+    assert found.report["leaks"] == [] and found.report["warnings"] == []
+    rows = [*arith(0, 5), *arith(0, 5)]  # every question twice: the twin of one that is tested is not learnt
+    write(mirror / "multiarith/train.jsonl", rows)
+    twins = load(mirror, {"task": "multiarith", "test_from_train": 2}, validation=0.0)
+    asked = {problem.question for problem in twins.test["multiarith"]}
+    assert len(twins.train) == 3 and not asked & {problem.question for problem in twins.train}
+    assert load(mirror, {"task": "multiarith", "test": 4, "test_from_train": 50}).report["warnings"] == [
+        "multiarith: 50 test rows of the training split were asked for, 5 are there"
+    ]
+
+
 def test_leaks_are_found_across_tasks(mirror: Path, tmp_path: Path) -> None:
     question = arith(103, 1)[0]["question"]
     own = write(tmp_path / "own.jsonl", [{"question": question, "answer": "1"}, {"question": "fresh", "answer": "2"}])

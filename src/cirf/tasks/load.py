@@ -45,7 +45,8 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
     whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
-    Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. Ids are
+    Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
+    training rows, drawn before all that, join the test. Ids are
     ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data,
     an option a task does not have, fewer generated questions than asked for.
 
@@ -56,9 +57,10 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     entries = {entry.name or entry.task: entry for entry in section.tasks}
     reading = _Reading(section.data, seed, refused, whole)
     pools = {table: _pool(entry, tasks[table], table, reading) for table, entry in entries.items()}
+    apart = {table: _set_apart(*pools[table], entries[table], f"{seed}/{table}/apart") for table in pools}
     tested: dict[str, str] = {}
-    for _, test in pools.values():
-        for problem in test:
+    for table, (_, test) in pools.items():
+        for problem in (*test, *apart[table]):
             tested.setdefault(question_key(problem.question), problem.id)
     seen: dict[tuple[str, ...], str] = {}
     leaks: list[list[str]] = []
@@ -69,8 +71,9 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     warnings: list[str] = []
     for table, entry in entries.items():
         pool, test = pools[table]
+        others = {problem.id for problem in apart[table]}
         kept = []
-        for problem in pool:
+        for problem in (problem for problem in pool if problem.id not in others):
             key = question_key(problem.question)
             full = (key, *map(question_key, problem.choices or ()))
             if key in tested:
@@ -83,16 +86,20 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
                 kept.append(problem)
         drawn = _draw(kept, entry.train, f"{seed}/{table}/train")
         held, rest = _split(drawn, section.validation, f"{seed}/{table}/validation")
-        taken = test[: entry.test]
+        taken = [*test[: entry.test], *apart[table]]
         train += rest
         validation += held
         counts[table] = {
             "task": entry.task, "available_train": len(pool), "available_test": len(test),
             "train": len(rest), "validation": len(held), "test": len(taken),
         }  # fmt: skip
-        for split, asked, got in (("train", entry.train, len(drawn)), ("test", entry.test, len(taken))):
+        for rows, asked, got in (
+            ("train rows", entry.train, len(drawn)),
+            ("test rows", entry.test, len(test[: entry.test])),
+            ("test rows of the training split", entry.test_from_train, len(apart[table])),
+        ):
             if asked is not None and got < asked:
-                warnings.append(f"{table}: {asked} {split} rows were asked for, {got} are there")
+                warnings.append(f"{table}: {asked} {rows} were asked for, {got} are there")
         pools[table] = (pool, taken)
     if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
         warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
@@ -139,6 +146,17 @@ def _draw(problems: Sequence[Problem], count: int | None, seed: str) -> list[Pro
     places = list(range(len(problems)))
     Random(seed).shuffle(places)
     return [problems[place] for place in sorted(places[:count])]
+
+
+def _set_apart(pool: Sequence[Problem], test: Sequence[Problem], entry: TaskEntry, seed: str) -> list[Problem]:
+    """Training problems to test on besides, no question twice and none of the test's."""
+    seen = {question_key(problem.question) for problem in test}
+    first: list[Problem] = []
+    for problem in pool if entry.test_from_train else ():
+        if (key := question_key(problem.question)) not in seen:
+            seen.add(key)
+            first.append(problem)
+    return _draw(first, entry.test_from_train, seed)
 
 
 def _split(problems: Sequence[Problem], share: float, seed: str) -> tuple[list[Problem], list[Problem]]:
