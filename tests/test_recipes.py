@@ -104,6 +104,7 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
     for place in range(len(recipe.problems.tasks)):
         sets |= {
             f"problems.tasks.{place}.test": TEST,
+            f"problems.tasks.{place}.test_from_train": 0,
             f"problems.tasks.{place}.train": each,
             f"problems.tasks.{place}.rows": None,
         }
