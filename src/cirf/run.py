@@ -48,7 +48,8 @@ def plans(context: Context) -> list[Plan]:
     stages: list[Plan] = []
     steps: dict[str, Plan | Part | str] = {}
     functional: dict[str, Plan | Part | str] = {}
-    problems = plan("problems", recipe.problems.model_dump(exclude={"data"}) | seed | rules, problem_files(recipe), data.problems)
+    drawn = recipe.problems.model_dump(exclude={"data"}) | seed | rules
+    problems = plan("problems", drawn, problem_files(recipe), data.problems, version=2)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     stages.append(problems)
     if coded or any(method.trained for method in methods):

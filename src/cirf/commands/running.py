@@ -103,8 +103,11 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
         if tested is None and entry.task == JSONL and entry.test_file is None:
             tested = default_cut(train_path(entry, recipe.problems.data))
         return entry.model_copy(
-            update={counted: min(getattr(entry, counted) or limit, limit), "test": min(tested or limit, limit)}
-            | {"test_from_train": min(entry.test_from_train, limit)}
+            update={
+                counted: min(getattr(entry, counted) or limit, limit),
+                "test": min(tested or limit, limit),
+                "test_from_train": min(entry.test_from_train, limit),
+            }
         )
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)

@@ -52,7 +52,8 @@ def pick_device(wanted: str) -> str:
         kind = torch.device(wanted).type
     except RuntimeError:
         raise CirfError(f"backbone.device: {wanted!r} is not a device; use auto, cpu, cuda or mps") from None
-    there = 1 if kind == "cpu" else getattr(getattr(torch, kind, None), "device_count", int)()
+    backend = getattr(torch, kind, None)  # torch.cpu, torch.cuda, torch.mps, ...; none for what cannot compute
+    there = backend.device_count() if backend is not None and hasattr(backend, "device_count") else 0
     if (torch.device(wanted).index or 0) >= there:
         raise CirfError(f"backbone.device: {wanted}, but this machine has {there or 'no'} {kind} device(s); use auto or cpu")
     return wanted

@@ -10,8 +10,7 @@ from fractions import Fraction
 
 from cirf.rationales.normalise import normalise
 from cirf.rationales.sentences import sentences
-from cirf.tasks.numerals import find_numbers, plain
-from cirf.tasks.steps import strip_annotations, worked_out
+from cirf.tasks.steps import numbers_in, worked_out
 
 
 def split_equations(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -21,9 +20,9 @@ def split_equations(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     works out one number stays as it is.
     """
     found: list[tuple[str, str]] = []
-    for plain_step, noted in steps:
+    for plain, noted in steps:
         groups = _groups(noted)
-        found += [(normalise(group), group) for group in groups] if len(groups) > 1 else [(plain_step, noted)]
+        found += [(normalise(group), group) for group in groups] if len(groups) > 1 else [(plain, noted)]
     return found
 
 
@@ -33,19 +32,16 @@ def _groups(text: str) -> list[str]:
     known: set[str] = set()
     last: set[Fraction] = set()
     for sentence in sentences(text):
-        if set(worked_out(sentence)) - known:
+        values = worked_out(sentence)
+        if not known.issuperset(values):
             groups.append([*waiting, sentence])
             waiting = []
-            known.update(worked_out(sentence))
-            last = _numbers(*worked_out(sentence))
-        elif groups and not waiting and _numbers(sentence) & last:
+            known.update(values)
+            last = numbers_in(*values)
+        elif groups and not waiting and numbers_in(sentence) & last:
             groups[-1].append(sentence)
         else:
             waiting.append(sentence)
     if groups:
         groups[-1] += waiting
     return [" ".join(group) for group in groups]
-
-
-def _numbers(*texts: str) -> set[Fraction]:
-    return {number.value for text in texts for number in find_numbers(plain(strip_annotations(text)))}

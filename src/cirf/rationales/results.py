@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Protocol
 
 from cirf import recipe
@@ -21,8 +20,7 @@ from cirf.rationales.units import with_unit
 from cirf.records import Problem, Steps
 from cirf.rows import numbered_rows
 from cirf.tasks.answers import number_value
-from cirf.tasks.numerals import find_numbers, plain
-from cirf.tasks.steps import strip_annotations, worked_out
+from cirf.tasks.steps import numbers_in, worked_out
 from cirf.tasks.task import Task
 
 _SPACE = re.compile(r"\s+")
@@ -57,27 +55,24 @@ class RuleWriter:
             results.append(task.result(segment, problem, tuple(results)))
         if task.answer != "number":
             return tuple(results)
-        values = self._used(steps.segments, results, problem) if self.used else [[result] for result in results]
-        named = with_unit if self.units else _bare
-        pairs = zip(values, steps.segments, strict=True)
-        return tuple(", ".join(named(value, segment) for value in row) for row, segment in pairs)
-
-    def _used(self, segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
-        """Of each step the values that later steps go on with, and its last."""
-        held = [{number.value for number in find_numbers(plain(strip_annotations(segment)))} for segment in segments]
-        known = {number.value for number in find_numbers(plain(problem.question))}
-        full = []
-        for place, (segment, last) in enumerate(zip(segments, results, strict=True)):
-            later = set[Fraction]().union(*held[place + 1 :])
-            values = {text: number_value(text) for text in worked_out(segment) if text != last} if last else {}
-            kept = [text for text, value in values.items() if value in later and value not in known]
-            known |= {value for value in (*values.values(), number_value(last)) if value is not None}
-            full.append([*kept, last])
-        return full
+        values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
+        if self.units:
+            pairs = zip(values, steps.segments, strict=True)
+            values = [[with_unit(value, segment) for value in row] for row, segment in pairs]
+        return tuple(", ".join(row) for row in values)
 
 
-def _bare(number: str, step: str) -> str:
-    return number
+def _used(segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
+    """Of each step the values that later steps go on with, and its last."""
+    known = numbers_in(problem.question)
+    full = []
+    for place, (segment, last) in enumerate(zip(segments, results, strict=True)):
+        later = numbers_in(*segments[place + 1 :])
+        values = {text: number_value(text) for text in worked_out(segment) if text != last} if last else {}
+        kept = [text for text, value in values.items() if value in later and value not in known]
+        known |= {value for value in (*values.values(), number_value(last)) if value is not None}
+        full.append([*kept, last])
+    return full
 
 
 @dataclass(frozen=True, slots=True)

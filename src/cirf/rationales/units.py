@@ -7,19 +7,14 @@ import re
 from cirf.tasks.numerals import find_numbers, number_text, plain
 from cirf.tasks.steps import strip_annotations
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_WORD = re.compile(r"\s?([a-z][a-z'-]*)")
-_COMPARES = frozenset(("more", "fewer", "less"))
-_NO_NOUN = _words(
-    "a an the this that these those there i he she it we they his her its their him them in on at of per for from to by with "
-    "as into over under about up down off out back before after until since while when where which who because and or but "
-    "if so than then is are was were be will would can could has have had do does did not also only just both all each every "
-    "altogether together total left remaining times plus minus divided"
+_NOUN = re.compile(
+    r"""\s?(?!(?:a|an|the|this|that|these|those|there|i|he|she|it|we|they|his|her|its|their|him|them|in|on|at|of|per|for|from|to
+    |by|with|as|into|over|under|about|up|down|off|out|back|before|after|until|since|while|when|where|which|who|because|and|or
+    |but|if|so|than|then|is|are|was|were|be|will|would|can|could|has|have|had|do|does|did|not|also|only|just|both|all|each
+    |every|altogether|together|total|left|remaining|times|plus|minus|divided)(?![a-z'-]))([a-z][a-z'-]*)""",
+    re.VERBOSE,
 )
+_COMPARES = frozenset(("more", "fewer", "less"))
 
 
 def with_unit(number: str, step: str) -> str:
@@ -28,7 +23,7 @@ def with_unit(number: str, step: str) -> str:
     for place in reversed([found for found in find_numbers(text) if number_text(found.value) == number]):
         words: list[str] = []
         at = place.end
-        while (match := _WORD.match(text, at)) and match[1] not in _NO_NOUN:
+        while match := _NOUN.match(text, at):
             words.append(match[1])
             at = match.end()
             if match[1] not in _COMPARES:

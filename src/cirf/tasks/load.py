@@ -46,9 +46,9 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
     whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
-    training rows, drawn before all that, join the test. Ids are
-    ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data,
-    an option a task does not have, fewer generated questions than asked for.
+    training rows, drawn before all that, join the test. Ids are ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the
+    row's place. ``CirfError``: unreadable or missing data, an option a task does not have, fewer generated questions than
+    asked for.
 
     To look at data rather than use them: rows that cannot be used go to ``refused`` if it is given, and a missing test
     file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
@@ -57,7 +57,7 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     entries = {entry.name or entry.task: entry for entry in section.tasks}
     reading = _Reading(section.data, seed, refused, whole)
     pools = {table: _pool(entry, tasks[table], table, reading) for table, entry in entries.items()}
-    apart = {table: _set_apart(*pools[table], entries[table], f"{seed}/{table}/apart") for table in pools}
+    apart = {table: _set_apart(*pools[table], entry.test_from_train, f"{seed}/{table}/apart") for table, entry in entries.items()}
     tested: dict[str, str] = {}
     for table, (_, test) in pools.items():
         for problem in (*test, *apart[table]):
@@ -73,7 +73,9 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
         pool, test = pools[table]
         others = {problem.id for problem in apart[table]}
         kept = []
-        for problem in (problem for problem in pool if problem.id not in others):
+        for problem in pool:
+            if problem.id in others:
+                continue
             key = question_key(problem.question)
             full = (key, *map(question_key, problem.choices or ()))
             if key in tested:
@@ -148,15 +150,15 @@ def _draw(problems: Sequence[Problem], count: int | None, seed: str) -> list[Pro
     return [problems[place] for place in sorted(places[:count])]
 
 
-def _set_apart(pool: Sequence[Problem], test: Sequence[Problem], entry: TaskEntry, seed: str) -> list[Problem]:
-    """Training problems to test on besides, no question twice and none of the test's."""
-    seen = {question_key(problem.question) for problem in test}
-    first: list[Problem] = []
-    for problem in pool if entry.test_from_train else ():
-        if (key := question_key(problem.question)) not in seen:
-            seen.add(key)
-            first.append(problem)
-    return _draw(first, entry.test_from_train, seed)
+def _set_apart(pool: Sequence[Problem], test: Sequence[Problem], count: int, seed: str) -> list[Problem]:
+    """``count`` training problems to test on besides, no question twice and none of the test's."""
+    if not count:
+        return []
+    tested = {question_key(problem.question) for problem in test}
+    first: dict[str, Problem] = {}
+    for problem in pool:
+        first.setdefault(question_key(problem.question), problem)
+    return _draw([problem for key, problem in first.items() if key not in tested], count, seed)
 
 
 def _split(problems: Sequence[Problem], share: float, seed: str) -> tuple[list[Problem], list[Problem]]:

@@ -70,6 +70,11 @@ def strip_annotations(text: str) -> str:
     return _ANNOTATION.sub("", text)
 
 
+def numbers_in(*texts: str) -> set[Fraction]:
+    """The values of all numbers in texts, calculator annotations apart."""
+    return {number.value for text in texts for number in find_numbers(plain(strip_annotations(text)))}
+
+
 def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """The number a step arrives at: an annotation's right side, else the right side of the last worked-out equation.
 
@@ -126,9 +131,13 @@ def _consequence(text: str) -> str:
 
 def _is_part(text: str, number: Numeral) -> bool:
     """Whether a number is a term of something still to be worked out: of a sum, of ``4x``, ``45/9`` or ``half of 40``."""
-    asked = "/" in text[number.start : number.end] and abs(number.value) > 1 and number.value.denominator == 1
     share = _SHARE.search(text[: number.start]) or _UNKNOWN.match(text, number.end)
-    return asked or share is not None or not _stands_alone(text, number)
+    return share is not None or _is_asked(text, number) or not _stands_alone(text, number)
+
+
+def _is_asked(text: str, number: Numeral) -> bool:
+    """Whether a number is a quotient to be worked out: ``35/5`` is, ``3/4`` is an amount."""
+    return "/" in text[number.start : number.end] and abs(number.value) > 1 and number.value.denominator == 1
 
 
 def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -190,9 +199,7 @@ def _right_side(text: str, start: int) -> str:
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _UNSETTLED.match(text, number.end):
         return ""
-    if "/" in text[number.start : number.end] and abs(number.value) > 1 and number.value.denominator == 1:
-        return ""  # 35/5 is a question, 3/4 an amount
-    return _short(number, text)
+    return "" if _is_asked(text, number) else _short(number, text)
 
 
 def _short(number: Numeral, text: str) -> str:
