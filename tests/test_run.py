@@ -13,6 +13,7 @@ import pytest
 import tinyrun
 
 from cirf.commands.running import print_table
+from cirf.environment import processor
 from cirf.store import read_rows
 
 TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"}
@@ -78,6 +79,8 @@ def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> N
     assert list(report["methods"]) == ["cirf_full", "direct_sft", "cot"]
     for row in report["methods"].values():
         assert fields <= row.keys() and row["n"] == 8
+    timings = json.loads((finished / "latency/cot/timings.json").read_text())
+    assert timings["device"] == f"cpu ({processor('cpu')}), 1 threads"  # what latencies are compared on
     assert not list(finished.glob(".work/*"))
 
 
@@ -380,6 +383,10 @@ def test_trackers_write_where_the_run_keeps_it(
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err
     assert (tmp_path / "run/trackers/direct_sft/events").read_text() == "direct_sft 1 2 3 4 5"
+    said = tinyrun.cirf("run", tmp_path / "recipe.yaml", "--out", tmp_path / "tried", "--set", "finetune.trials=[0.001,0.01]")
+    assert said.code == 0, said.err
+    for rate in ("0.001", "0.01"):
+        assert (tmp_path / f"tried/trackers/direct_sft/{rate}/events").read_text() == f"direct_sft/{rate} 1 2 3 4 5"
     assert "TENSORBOARD_LOGGING_DIR" not in os.environ
 
 

@@ -61,3 +61,12 @@ def test_two_processes_train_alike_and_resume(tmp_path: Path) -> None:
     assert _artefacts(tmp_path / "killed") == _artefacts(tmp_path / "two")
     history = json.loads((tmp_path / "two" / "history.json").read_text())
     assert history["updates"] == 12 and history["losses"][-1]["loss"] < history["losses"][0]["loss"]
+
+
+@pytest.mark.slow
+def test_sharded_training_is_refused_before_it_begins(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", *TORCHRUN, str(HERE / "together.py"), str(tmp_path / "sharded"), "-"]
+    environment = {**ENVIRONMENT, "ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": "true"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode != 0 and "sharded over devices (FSDP) is not supported" in done.stderr
+    assert not list((tmp_path / "sharded").rglob("checkpoint-*"))
