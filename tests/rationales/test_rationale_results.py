@@ -34,6 +34,10 @@ def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, 
     both = recipe.Results(values="used", units="keep")
     assert write_results(steps, problems, tasks, both) == [("12 clips, 3 pins", "21", "4 go")]
     assert write_results(steps, problems, tasks, recipe.Results(units="keep"))[0][0] == "3 pins"
+    worked = [("2*6=12, 10-7=3", "6+12+3=21", "20/5=4")]
+    assert write_results(steps, problems, tasks, recipe.Results(values="used", working="keep")) == worked
+    short = recipe.Results(values="used", working="keep", units="keep", max_characters=16)  # too long a result goes without
+    assert write_results(steps, problems, tasks, short) == [("12 clips, 3 pins", "6+12+3=21", "20/5=4 go")]
     none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
     assert write_results(none, problems, tasks, recipe.Results(values="used")) == [("7", "7")]
 

@@ -17,6 +17,7 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
 from cirf.rationales.units import with_unit
+from cirf.rationales.working import working
 from cirf.records import Problem, Steps
 from cirf.rows import numbered_rows
 from cirf.tasks.answers import number_value
@@ -39,14 +40,17 @@ class ResultWriter(Protocol):
 class RuleWriter:
     """Each step by the rule of its task, which sees the results before it.
 
-    With ``units`` a number keeps its noun (``21 pens``). With ``used`` a step of several equations keeps, before its last
-    value, those that a later step goes on with::
+    With ``units`` a number keeps its noun (``21 pens``), with ``working`` the calculation it comes from (``6+12+3=21``) unless
+    the result would be longer than ``longest`` characters. With ``used`` a step of several equations keeps, before its
+    last value, those that a later step goes on with::
 
         "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
     """
 
     used: bool = False
     units: bool = False
+    working: bool = False
+    longest: int = 40
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``."""
@@ -56,10 +60,16 @@ class RuleWriter:
         if task.answer != "number":
             return tuple(results)
         values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
-        if self.units:
-            pairs = zip(values, steps.segments, strict=True)
-            values = [[with_unit(value, segment) for value in row] for row, segment in pairs]
-        return tuple(", ".join(row) for row in values)
+        return tuple(self._text(row, segment) for row, segment in zip(values, steps.segments, strict=True))
+
+    def _text(self, values: Sequence[str], segment: str) -> str:
+        """The values of one step as its result."""
+        named = [with_unit(value, segment) if self.units else value for value in values]
+        bare = ", ".join(named)
+        if not self.working:
+            return bare
+        full = ", ".join(working(value, segment) + name for value, name in zip(values, named, strict=True))
+        return full if len(full) <= self.longest else bare
 
 
 def _used(segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
@@ -126,8 +136,12 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
     return FileWriter(str(path), rows)
 
 
+def _by_rule(section: recipe.Results) -> RuleWriter:
+    return RuleWriter(section.values == "used", section.units == "keep", section.working == "keep", section.max_characters)
+
+
 WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {
-    "rule": lambda section, data: RuleWriter(section.values == "used", section.units == "keep"),
+    "rule": lambda section, data: _by_rule(section),
     "none": lambda section, data: NoWriter(),
     "file": _read_file,
 }

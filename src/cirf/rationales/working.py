@@ -1,0 +1,110 @@
+"""The calculation that a number comes from: ``63-57=`` for the ``6`` of ``She has 63 games - 57 games = 6 games more``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from cirf.tasks.answers import number_value
+from cirf.tasks.numerals import plain
+from cirf.tasks.steps import strip_annotations
+
+_TOKEN = re.compile(
+    r"""(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
+    |(?P<sign>[+*×·÷/-]|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
+    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*)|(?P<other>[^\s$£€])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
+_SIGNS |= {"x": "*", "of": "*"}
+_WORDS = 3  # at most, between a number and the sign behind it: "7 bags of rice + 2"
+
+
+def working(number: str, step: str) -> str:
+    """What a step works out to come to ``number``, in digits and ``+-*/()%`` alone, with the equals sign; else empty.
+
+    The last such calculation counts. It need not be followed by an equals sign, but it has to come to the number; to its
+    last decimal place where it has any. ``number`` is as results have it: ``6``, ``2.5``.
+    """
+    value = number_value(number)
+    if value is None:
+        return ""
+    _, dot, decimals = number.partition(".")
+    slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
+    for terms in reversed(list(_calculations(plain(strip_annotations(step))))):
+        found = _evaluate(terms)
+        if found is not None and abs(found - value) <= slack:
+            return "".join(terms) + "="
+    return ""
+
+
+def _calculations(text: str) -> Iterator[list[str]]:
+    """Every run of numbers, signs and brackets in which there is a sign. Words behind a number are left out."""
+    run: list[str] = []
+    words = 0
+    for kind, term in [*_terms(text), ("end", "")]:
+        valued = bool(run) and (run[-1] == ")" or run[-1][0].isdigit())  # whether a sign may follow
+        if valued and words < _WORDS and (kind == "word" or (term == "of" and words)):
+            words += 1
+            continue
+        unclosed = run.count("(") > run.count(")")
+        if (
+            (kind == "sign" and valued)
+            or (kind in ("number", "open") and not valued)
+            or (kind == "close" and valued and unclosed)
+        ):
+            run.append(_SIGNS.get(term, term))
+        else:
+            yield from _whole(run)
+            run = [term] if kind in ("number", "open") else []
+        words = 0
+
+
+def _terms(text: str) -> Iterator[tuple[str, str]]:
+    for match in _TOKEN.finditer(text):
+        kind, term = str(match.lastgroup), match[0].casefold()
+        if kind == "number":
+            term = term.replace(",", "").replace(" ", "")
+            term = f"0{term}" if term.startswith(".") else term
+        yield kind, {"open": "(", "close": ")"}.get(kind, term)
+
+
+def _whole(run: list[str]) -> Iterator[list[str]]:
+    """The calculation of a run, without what dangles: signs at its end, brackets that are never closed."""
+    while run and not (run[-1] == ")" or run[-1][0].isdigit()):
+        run = run[:-1]
+    for _ in range(run.count("(") - run.count(")")):
+        run.remove("(")
+    if any(term in "+-*/" for term in run):
+        yield run
+
+
+def _evaluate(terms: Sequence[str]) -> Fraction | None:
+    """The value of a calculation; ``None`` for a division by zero."""
+    left = list(reversed(terms))
+
+    def factor() -> Fraction:
+        term = left.pop()
+        if term == "(":
+            value = sums()
+            left.pop()
+            return value
+        return Fraction(term[:-1]) / 100 if term.endswith("%") else Fraction(term)
+
+    def product() -> Fraction:
+        value = factor()
+        while left and left[-1] in "*/":
+            value = value * factor() if left.pop() == "*" else value / factor()
+        return value
+
+    def sums() -> Fraction:
+        value = product()
+        while left and left[-1] in "+-":
+            value = value + product() if left.pop() == "+" else value - product()
+        return value
+
+    try:
+        return sums()
+    except ZeroDivisionError:
+        return None
