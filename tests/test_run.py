@@ -301,6 +301,8 @@ def test_until_stops_and_a_later_run_goes_on(workshop: tinyrun.Workshop, tmp_pat
     assert set(found.values()) == {"done", "open"}
     said = tinyrun.cirf("run", recipe, "--out", run, "--until", "segment")
     assert "--until segment: there is no such stage" in said.error()
+    assert tinyrun.cirf("run", recipe, "--out", run, "--until", "codebook").code == 0  # whatever its size
+    assert set(tinyrun.stages(run)) == TRAINING - {"traces"}
 
 
 def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

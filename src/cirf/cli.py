@@ -40,7 +40,14 @@ Limit = Annotated[
         "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N."
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`).")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="STAGE",
+        help="Stop after this stage (see `cirf status`); a kind, such as models, means the last of them.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 

@@ -11,6 +11,7 @@ With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one trai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -103,12 +104,18 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
 
 
 def asked_for(context: Context, until: str | None = None) -> list[Plan]:
-    """The stages up to and including ``until``; ``CirfError`` if there is no such stage."""
+    """The stages up to and including ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``: the last of them).
+
+    ``CirfError`` if there is no such stage.
+    """
     stages = plans(context)
+    if until is None:
+        return stages
     names = [stage.name for stage in stages]
-    if until is not None and until not in names:
+    ends = [place for place, name in enumerate(names) if until in (name, re.split("[/-]", name)[0])]
+    if not ends:
         raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
-    return stages if until is None else stages[: names.index(until) + 1]
+    return stages[: ends[-1] + 1]
 
 
 def execute(context: Context, until: str | None = None, say: Callable[[str], None] = lambda line: None) -> Path:
