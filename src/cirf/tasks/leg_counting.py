@@ -2,9 +2,9 @@
 
 How many legs do 3 dogs, 2 spiders and 1 crab have in total?
 
-Step 1: 3 dogs with 4 legs each have 3 x 4 = 12 legs.
-Step 2: 2 spiders with 8 legs each have 2 x 8 = 16 legs.
-Step 3: Adding them to the 12 so far gives 12 + 16 = 28 legs.
+Step 1: A dog has 4 legs, so 3 dogs make 12 legs.
+Step 2: A spider has 8 legs, so 2 spiders make 16 legs.
+Step 3: Adding these 16 legs to the 12 legs so far gives 12 + 16 = 28 legs.
 ...
 """
 
@@ -22,12 +22,12 @@ from cirf.tasks.task import Option, Task
 
 # Two writers' wordings of the two functions.
 MULTIPLY = (
-    "{animals} with {legs} legs each: {count} x {legs} = {product}.",
-    "Each {animal} has {legs} legs, which makes {count} x {legs} = {product}.",
+    "{article} {animal} has {legs} legs, so {animals} {make} {product} legs.",
+    "Each {animal} has {legs} legs, which makes {product} legs for {animals}.",
 )
 ADD = (
-    "Adding them to {total} gives {total} + {product} = {new} legs.",
-    "The total grows to {total} + {product} = {new} legs.",
+    "Adding these {product} legs to the {total} legs so far gives {total} + {product} = {new} legs.",
+    "Together with the {total} legs counted before, the total grows to {total} + {product} = {new} legs.",
 )
 _PLURALS = {
     "butterfly": "butterflies",
@@ -68,7 +68,10 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
         group = f"{count} {animal if count == 1 else _PLURALS.get(animal, animal + 's')}"
         groups.append(group)
         product = count * legs
-        steps.append(multiply.format(animals=group, animal=animal, legs=legs, count=count, product=product))
+        article, make = "An" if animal[0] in "aeiou" else "A", "makes" if count == 1 else "make"
+        steps.append(
+            multiply.format(article=article, animals=group, animal=animal, legs=legs, make=make, product=product)
+        )
         if number:
             steps.append(add.format(total=total, product=product, new=total + product))
         total += product
@@ -86,7 +89,7 @@ TASK = Task(
     summary="counting the legs of a few kinds of animals, made offline",
     answer="number",
     rule=calculated,
-    version=2,
+    version=3,
     make=make,
     options={
         "min_animals": Option(2, 1, 30, "Fewest kinds of animals in a question."),

@@ -3,8 +3,8 @@
 A coin is heads up. Maria flips the coin. Noah does not flip the coin. Is the coin still heads up?
 
 Step 1: At the start the coin lies with heads facing up.
-Step 2: Maria turns the coin over, so it goes from heads to tails.
-Step 3: Noah leaves it alone, so the coin is still tails up.
+Step 2: Maria turns the coin over, and now it shows tails instead of heads.
+Step 3: Noah leaves the coin alone, and it still shows tails as before.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ NAMES = tuple(_LIST.split())
 
 # Two writers' wordings of the three functions.
 START = (
-    "The coin starts heads up.",
+    "To begin with, the coin lies there heads up.",
     "At the start the coin lies with heads facing up.",
 )
 FLIP = (
-    "{name} flips the coin, so it turns from {old} to {new}.",
-    "{name} turns the coin over, and now it shows {new}.",
+    "{name} flips the coin, so it turns over from {old} to {new}.",
+    "{name} turns the coin over, and now it shows {new} instead of {old}.",
 )
 KEEP = (
-    "{name} does not flip the coin, so it stays {old} up.",
-    "{name} leaves the coin alone, and it still shows {old}.",
+    "{name} does not flip the coin, so it stays {old} up as before.",
+    "{name} leaves the coin alone, and it still shows {old} as before.",
 )
 
 
@@ -63,6 +63,7 @@ TASK = Task(
     summary="tracking the state of a coin over a few people, made offline",
     answer="yesno",
     rule=coin_state,
+    version=2,
     make=make,
     options={
         "min_people": Option(2, 1, len(NAMES), "Fewest people in a question."),
