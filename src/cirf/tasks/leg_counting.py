@@ -69,9 +69,7 @@ def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
         groups.append(group)
         product = count * legs
         article, make = "An" if animal[0] in "aeiou" else "A", "makes" if count == 1 else "make"
-        steps.append(
-            multiply.format(article=article, animals=group, animal=animal, legs=legs, make=make, product=product)
-        )
+        steps.append(multiply.format(article=article, animals=group, animal=animal, legs=legs, make=make, product=product))
         if number:
             steps.append(add.format(total=total, product=product, new=total + product))
         total += product
