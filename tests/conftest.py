@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,15 @@ from cirf.errors import CirfError
 # A busy machine is no failure: how long an example takes says nothing of what it shows.
 settings.register_profile("cirf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cirf")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _imports_apart() -> None:
+    """Take the libraries' million objects out of garbage collections, which runs in miniature would spend half their time in."""
+    for name in ("accelerate", "matplotlib.pyplot", "peft", "sentence_transformers", "sklearn.metrics", "transformers.trainer"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,8 @@ def test_a_code_beyond_the_functions_is_shown_without_a_label(
     assert answer["answer"] == "6"
     assert [(step["token"], step["result"]) for step in answer["steps"]] == [("<cirf_999>", "5"), ("<cirf_000>", "6")]
     assert answer["steps"][0]["label"] == ""
-    for damaged in ("{", "[]", '{"size": 4}'):
+    typed = '{"size": "x", "delimiters": "cirf", "codes": []}'
+    for damaged in ("{", "[]", '{"size": 4}', typed, typed.replace("[]", '{"1": 2}')):
         (run / "models" / "cirf_full" / "functions.json").write_text(damaged)
         assert "functions.json: damaged" in tinyrun.cirf("ask", run, "How many?").error()
 

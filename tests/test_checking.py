@@ -92,6 +92,23 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 
 
+def test_rationales_of_other_questions_are_told_and_not_passed_over(tmp_path: Path) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(4)])
+    other = tinyrun.write_jsonl(
+        tmp_path / "other.jsonl", [{"question": f"How much is {n} and 1?", "rationale": f"{n} + 1 = {n + 1}"} for n in range(4)]
+    )
+    said = tinyrun.cirf("check", mine, "--set", f"rationales.files=[{other}]")
+    assert f"note: {other}: 4 of 4 rows match no training question, the first that of line 1" in said.out
+
+
+def test_one_odd_row_that_makes_all_answers_text_is_told(tmp_path: Path) -> None:
+    rows = [*tinyrun.sums(6), {"question": "What is 0 / 0?", "answer": "unknown", "rationale": "0 / 0 = unknown"}]
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows)
+    said = tinyrun.cirf("check", mine)
+    assert "6 of 7 rows are answered by a number, but not that of line 7, so all answers count as text" in said.out
+    assert "count as text" not in tinyrun.cirf("check", mine, "--set", "problems.tasks.0.answer=text").out
+
+
 def test_overrides_are_obeyed_and_wrong_ones_named(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine with 'quotes' & ü.jsonl", tinyrun.sums(10))
     assert checked(mine, "--set", "segments.by=sentence")["segmentation"]["rules"] == {"sentence": 10}

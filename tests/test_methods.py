@@ -71,12 +71,17 @@ def example(answer: str = "72", segments: tuple[str, ...] = ("48/2 = 24 in May."
     return Example(problem, segments, Trace("p", 0, (1, 6), ("24", "72"), answer))
 
 
+PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
+
+
 def test_targets_are_the_papers_forms() -> None:
     wanted = {
         "cirf_full": "<cirf><cirf_001>24<cirf_006>72</cirf>72",
+        "cirf_bare": "<cirf><cirf_001><cirf_006></cirf>72",
         "direct_sft": "72",
         "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
     }
+    wanted |= dict.fromkeys(PRUNED, wanted["cirf_full"])  # of a trace as it is: what is pruned is empty there already
     trained = [name for name in methods.names() if methods.get(name, recipe()).trained]
     assert {name: methods.get(name, recipe()).target(example()) for name in trained} == wanted
     thinking = methods.get("cirf_full", recipe(delimiters="think")).target(example())
@@ -90,7 +95,7 @@ def test_what_a_method_teaches_it_reads_back(name: str, answer: str) -> None:
     trace, said = method.read(method.target(taught))
     parsed = task.parse(said, taught.problem)
     assert parsed is not None and task.equal(parsed, taught.problem)
-    assert ("24" in trace) == (name != "direct_sft")
+    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare"))
 
 
 def test_a_trace_that_is_cut_off_has_no_answer() -> None:
@@ -133,7 +138,8 @@ def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
     prose = {"cot": 300, "sft_cot": 300}
-    assert caps == {"cirf_full": 50 + task.cap, "direct": task.cap, "direct_sft": task.cap} | prose
+    functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
+    assert caps == functional | {"direct": task.cap, "direct_sft": task.cap} | prose
 
 
 def test_an_unknown_method_names_the_nearest() -> None:

@@ -74,7 +74,11 @@ BEYOND: list[tuple[str, Any]] = [
     ("codebook.gradient", "straight_through"),
     ("vocabulary.init", "codebook"),
     ("evaluate.runs", 3),
-    ("rationales.teacher.prompt", "Solve the following problem step by step:{question}"),
+    ("rationales.source", "teacher"),
+    ("rationales.teacher.prompt", None),  # the shipped one
+    ("results.by", "llm"),
+    ("compression.fast", 0.1),
+    ("compression.faster", 0.2),
 ]
 BACKBONES = {"paper-qwen3-8b": "Qwen/Qwen3-8B", "paper-llama3.1-8b": "meta-llama/Llama-3.1-8B-Instruct"}
 TASKS = ["gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa"]
@@ -170,3 +174,15 @@ def test_tasks_and_methods_of_shipped_recipes_exist(recipe_file: Path) -> None:
     recipe = load(str(recipe_file))
     assert set(recipe.methods) <= set(methods.names())
     assert {entry.task for entry in recipe.problems.tasks} <= set(tasks.names()) | {"jsonl"}
+
+
+def test_the_shipped_prompt_of_teachers_is_the_papers() -> None:
+    from cirf.rationales.templates import SHIPPED
+
+    assert (SHIPPED / "rationale.txt").read_text() == "Solve the following problem step by step:{question}"
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_the_teachers_are_the_papers(name: str) -> None:
+    models = [endpoint.model for endpoint in load(name).rationales.teacher.endpoints]
+    assert models == ["google/gemma-3-27b-it", "meta-llama/Llama-3.1-70B-Instruct"]

@@ -59,6 +59,9 @@ def mirror_row(task: str, number: int, test: bool) -> tuple[dict[str, Any], str,
     return row, question, steps
 
 
+TAUGHT = ["one-teacher", "another-teacher"]
+
+
 def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
     """Data sets and rationale files such as the recipe reads."""
     told: list[dict[str, str]] = []
@@ -71,7 +74,7 @@ def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
             made = [mirror_row(entry.task, number, split == "test") for number in range(count)]
             tinyrun.write_jsonl(folder / entry.task / f"{source.splits[split]}.jsonl", [row for row, _, _ in made])
             told += [{"question": question, "rationale": rationale} for _, question, rationale in made if split == "train"]
-    for place, name in enumerate(recipe.rationales.files):
+    for place, name in enumerate(recipe.rationales.files or TAUGHT):
         texts = (
             told if place == 0 else [row | {"rationale": row["rationale"].replace("Step 2: ", "Step 2: Well, ")} for row in told]
         )
@@ -101,6 +104,8 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
         "evaluate.latency_items": 1,
         "evaluate.batch_size": 4,
     }
+    if recipe.rationales.source == "teacher":  # asked in tests/test_taught_run.py; here the answers lie in files
+        sets |= {"rationales.source": "files", "rationales.files": TAUGHT, "results.by": "rule"}
     for place in range(len(recipe.problems.tasks)):
         sets |= {
             f"problems.tasks.{place}.test": TEST,

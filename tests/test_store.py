@@ -326,9 +326,10 @@ def test_a_run_that_was_moved_stands(tmp_path: Path) -> None:
 def test_a_damaged_record_says_what_to_remove(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.run(house.plan("a"))
-    (tmp_path / "a" / "stage.json").write_text("{")
-    with pytest.raises(CirfError, match=r"a/stage.json: damaged; remove the folder"):
-        house.run(house.plan("a"))
+    for damaged in ("{", "[]", '{"key": 3}', '{"key": "a", "summary": []}'):
+        (tmp_path / "a" / "stage.json").write_text(damaged)
+        with pytest.raises(CirfError, match=r"a/stage.json: damaged; remove the folder"):
+            house.run(house.plan("a"))
 
 
 def test_a_stage_says_what_it_was_made_from(tmp_path: Path) -> None:

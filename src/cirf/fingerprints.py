@@ -78,3 +78,19 @@ def result_files(recipe: Recipe) -> dict[str, str]:
 
     name = recipe.results.file if recipe.results.by == "file" else None
     return {} if name is None else {"file": file_hash(find_file(name, recipe.problems.data, "results.file"))}
+
+
+def teacher_prompt(recipe: Recipe) -> str:
+    """Hash of the prompt that teachers are asked with."""
+    from cirf.rationales.teachers import PROMPT
+    from cirf.rationales.templates import read_template
+
+    return hash_json(read_template(recipe.rationales.teacher.prompt, *PROMPT))
+
+
+def writer_prompt(recipe: Recipe) -> str:
+    """Hash of the prompt that a result writer is asked with."""
+    from cirf.rationales.templates import read_template
+    from cirf.rationales.writers import PROMPT
+
+    return hash_json(read_template(recipe.results.writer.prompt, *PROMPT))

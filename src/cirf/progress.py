@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-Advance = Callable[[int], None]
-"""Say that so many more units are done."""
+
+class Advance(Protocol):
+    """Says that so many more units are done, and a few words on how it goes."""
+
+    def __call__(self, count: int, note: str = "", /) -> None:
+        """Move on by ``count``; ``note`` replaces the one before."""
+        ...
 
 
 class Progress(Protocol):
@@ -22,7 +27,7 @@ class Progress(Protocol):
 class _Silent:
     @contextmanager
     def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Advance]:
-        yield lambda count: None
+        yield lambda count, note="": None
 
 
 class _Bars:
@@ -36,16 +41,18 @@ class _Bars:
             TextColumn("  {task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]} · {task.fields[rate]}"),
+            TextColumn("{task.fields[unit]} · {task.fields[rate]}{task.fields[note]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
         )
         with Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
-            bar = bars.add_task(name, total=total, completed=done, unit=unit, rate="")
+            bar = bars.add_task(name, total=total, completed=done, unit=unit, rate="", note="")
 
-            def advance(count: int) -> None:
+            def advance(count: int, note: str = "", /) -> None:
                 bars.advance(bar, count)
+                if note:
+                    bars.update(bar, note=f" · {note}")
                 speed = bars.tasks[0].finished_speed or bars.tasks[0].speed
                 if speed:
                     bars.update(bar, rate=f"{speed:,.1f}/s")

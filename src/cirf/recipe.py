@@ -27,6 +27,7 @@ Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+Threshold = Annotated[float, Field(ge=0.0)]
 
 
 class Architecture(Section):
@@ -65,25 +66,49 @@ class TaskEntry(Section):
 class Problems(Section):
     tasks: tuple[TaskEntry, ...] = key(..., "What to train on and test on; one model learns them all.", paper="4.1", min_length=1)
     data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: the hub. --data sets it.")
-    validation: Fraction = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction")
+    validation: float = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction", ge=0, lt=1)
 
 
-class Teacher(Section):
-    """Where collected rationales come from. Recorded with the rationales; the texts themselves are read from files."""
+LOCAL = "local"
+"""The url of an endpoint whose model runs in this process."""
 
-    models: tuple[str, ...] = key((), "The models that wrote the rationales; recorded, like all of this group: nothing is asked.", paper="A.2 CoT Collection")
-    prompt: str = key("Solve the following problem step by step:{question}", "The prompt they were asked with.", paper="A.2 CoT Collection")
+
+class Endpoint(Section):
+    """One server of a fleet; servers of the same model share its questions."""
+
+    url: str = key(..., "Base URL of an OpenAI-compatible server, such as http://localhost:8000/v1; local: the model is loaded into this process.", pattern=r"^(https?://.+|local)$")
+    model: str = key(..., "What the server calls the model; for url: local a hub id, a folder or bundled:NAME.")
+    key_env: str | None = key(None, "Environment variable that holds the API key; null: the server wants none.")
+    concurrency: Positive = key(8, "Requests under way at once; for url: local, questions answered at once. For more than 100, name the server twice.", unit="requests", le=100)
+
+
+class Asked(Section):
+    """Language models that are asked for something."""
+
+    endpoints: tuple[Endpoint, ...] = key((), "The servers to ask.")
+    retries: int = key(8, "How often a request is sent again after 429, 5xx, a time-out, a cut connection or half a body.", ge=0)
+    timeout: float = key(600.0, "Longest wait for an answer; also the longest that a server's Retry-After is kept.", unit="seconds", gt=0)
+    unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries: end the run, to ask again next time, or go on without it and count it.")
+
+
+class Teacher(Asked):
+    """Language models that write rationales, for source: teacher."""
+
+    endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; every question is asked of each model that they have.", paper="A.2 CoT Collection: Gemma 3 27B and Llama 3.1 70B")
+    prompt: str | None = key(None, "Text file with the prompt, {question} in the question's place; null: the paper's, 'Solve the following problem step by step:{question}'.", paper="A.2 CoT Collection")
+    samples: Positive = key(1, "Most answers of one model to one question; another one is asked for where too few so far are right and can be cut into steps.", unit="answers")
+    ask: Literal["needed", "all"] = key("needed", "Ask for samples one after the other until per_problem of them will do, or for all of them.")
     temperature: float = key(0.7, "Sampling temperature.", paper="Table hyper-parameters, Step 1", ge=0)
     top_p: Fraction = key(0.95, "Nucleus of sampling.", paper="Table hyper-parameters, Step 1")
     max_tokens: Positive = key(4096, "Cap of a rationale.", unit="tokens", paper="Table hyper-parameters, Step 1")
 
 
 class Rationales(Section):
-    source: Literal["auto", "dataset", "files"] = key("auto", "dataset: the solutions that come with the problems; files: `files`; auto: both, files first.")
+    source: Literal["auto", "dataset", "files", "teacher"] = key("auto", "dataset: the solutions that come with the problems; files: `files`; auto: both, files first; teacher: language models write them.")
     files: tuple[str, ...] = key((), "JSONL files with question, rationale and optionally answer, id. Relative to the data folder if not found as given.")
     per_problem: Positive = key(1, "How many rationales of one problem to keep.", unit="rationales")
     check: Literal["drop", "keep"] = key("drop", "What to do with a rationale that ends in another answer than the problem's.")
-    teacher: Teacher = key(Teacher(), "Who wrote the files.")
+    teacher: Teacher = key(Teacher(), "Who writes them.")
 
 
 class Segments(Section):
@@ -128,22 +153,24 @@ class Codebook(Section):
     sinkhorn: Sinkhorn = key(Sinkhorn(), "The balanced assignment.")
 
 
-class ResultWriter(Section):
-    """The model that writes results; the settings the paper names. `by: rule` needs none of them."""
+class ResultWriter(Asked):
+    """The language model that writes results, for by: llm."""
 
+    endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; all must have the same model.", paper="3.3")
+    prompt: str | None = key(None, "Text file with the prompt; {question}, {answer}, {steps} and {count} stand for what they name. Null: the shipped one.", paper="3.3")
     temperature: float = key(0.2, "Sampling temperature.", paper="Table hyper-parameters, Step 2", ge=0)
     top_p: Fraction = key(0.9, "Nucleus of sampling.", paper="Table hyper-parameters, Step 2")
     max_tokens: Positive = key(2048, "Cap of an answer.", unit="tokens", paper="Table hyper-parameters, Step 2")
 
 
 class Results(Section):
-    by: Literal["rule", "none", "file"] = key("rule", "Who says what a step produced: the task's rule, nobody (codes alone), or `file`.", paper="3.3")
+    by: Literal["rule", "none", "file", "llm"] = key("rule", "Who says what a step produced: the task's rule, nobody (codes alone), `file`, or a language model (rows it fails on fall back to the rule).", paper="3.3")
     values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or after the calculation it comes from (63-57=6), which a small model cannot do unseen.")
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
-    writer: ResultWriter = key(ResultWriter(), "How the model that wrote `file` was asked; recorded with the results.")
+    writer: ResultWriter = key(ResultWriter(), "The language model that writes results.")
 
 
 class Vocabulary(Section):
@@ -215,9 +242,15 @@ class Evaluate(Section):
 
 
 class Compression(Section):
-    """Thresholds of result pruning (3.4). Kept in the recipe because the paper's table names them."""
+    """Pruning of results (3.4)."""
 
-    gamma: tuple[float, ...] = key((), "Largest rise of the answer's loss that removing a result may cost; recorded: no method of this version prunes.", paper="3.4; Table hyper-parameters")
+    fast: float = key(0.1, "γ of cirf_fast: largest rise of the answer's loss that removing a result may cost.", unit="nats", paper="A.2 CIRF Variants; Table hyper-parameters", ge=0)
+    faster: float = key(0.2, "γ of cirf_faster.", unit="nats", paper="A.2 CIRF Variants; Table hyper-parameters", ge=0)
+    gamma: tuple[Threshold, ...] = key((0.0, 0.1, 0.2), "Thresholds at which the report tells how many results and tokens are left.", unit="nats", paper="Table hyper-parameters")
+    lean: Literal["fast", "faster"] | Threshold = key("fast", "Price of a token for cirf_lean: a result goes where that costs less than its tokens; fast, faster: the price at which the training traces are as short as that method's.", unit="nats a token")
+    start: Literal["backbone", "full"] = key("backbone", "What methods with pruned results are fine-tuned from: the backbone, or the model of cirf_full.")
+    dtype: Literal["float32", "bfloat16", "float16"] = key("float32", "Number format of the scoring model. Losses in 16 bits are rougher than the smallest rises that count.")
+    batch_tokens: Positive = key(2048, "Most tokens scored at once.", unit="tokens")
 
 
 class Recipe(Section):
@@ -225,7 +258,7 @@ class Recipe(Section):
 
     name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
     notes: str = key("", "Why the values are what they are.")
-    seed: int = key(1, "Seed of every draw.", ge=0)
+    seed: int = key(1, "Seed of every draw.", ge=0, le=2**32 - 1)
     methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare (see `cirf methods`).", min_length=1)
     backbone: Backbone = key(Backbone(), "The language model.")
     problems: Problems = key(..., "Questions and answers.")
@@ -237,7 +270,7 @@ class Recipe(Section):
     vocabulary: Vocabulary = key(Vocabulary(), "Functional tokens.")
     finetune: Finetune = key(Finetune(), "Training of the language model.")
     evaluate: Evaluate = key(Evaluate(), "Accuracy and latency.")
-    compression: Compression = key(Compression(), "Pruning of results; read by methods that prune.")
+    compression: Compression = key(Compression(), "Pruning of results: cirf_zero, cirf_fast, cirf_faster, cirf_lean.")
 
     @model_validator(mode="after")
     def _names_differ(self) -> Recipe:

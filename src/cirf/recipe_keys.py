@@ -127,12 +127,18 @@ def _limit(limits: list[Any], name: str) -> Any:
     return next((getattr(limit, name) for limit in limits if getattr(limit, name, None) is not None), None)
 
 
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _range(limits: list[Any]) -> str:
-    low, above, high, pattern = (_limit(limits, name) for name in ("ge", "gt", "le", "pattern"))
+    low, above, high, below, pattern = (_limit(limits, name) for name in ("ge", "gt", "le", "lt", "pattern"))
     if pattern is not None:
         return f" that matches {pattern}"
     if low is not None and high is not None:
-        return f" from {low:g} to {high:g}"
+        return f" from {_number(low)} to {_number(high)}"
+    if low is not None and below is not None:
+        return f" from {_number(low)} to below {_number(below)}"
     if above is not None:
         return f" above {above:g}"
     return f" of at least {low:g}" if low is not None else ""

@@ -36,7 +36,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
-        """The record held by a JSON object; lists become tuples, unknown keys are an error (``TypeError``)."""
+        """The record held by a JSON object; lists become tuples, objects records, unknown keys are an error (``TypeError``)."""
         hints = typing.get_type_hints(cls)
         return cls(**{key: _to_field(value, hints.get(key)) for key, value in row.items()})
 
@@ -49,6 +49,8 @@ def _to_field(value: Any, hint: Any) -> Any:
     if isinstance(value, list) and typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
         return tuple(_to_field(item, inner) for item in value)
+    if isinstance(value, dict) and isinstance(hint, type) and issubclass(hint, Record):
+        return hint.from_dict(value)
     return value
 
 
@@ -73,8 +75,9 @@ class Problem(Record):
 class Rationale(Record):
     """A worked solution of one problem. ``sample`` numbers several solutions of the same problem from 0.
 
-    ``source`` names who wrote it: a file's stem, ``dataset`` or a generator. ``agrees`` tells whether the answer
-    read from the text equals the problem's; ``None`` where the text states none that can be read.
+    ``source`` names who wrote it: a file's stem, ``dataset``, or the model that was asked. ``agrees`` tells whether the
+    answer read from the text equals the problem's; ``None`` where the text states none that can be read. ``prompt`` is the
+    hash of the prompt a model was asked with.
     """
 
     problem: str
@@ -82,6 +85,34 @@ class Rationale(Record):
     text: str
     source: str
     agrees: bool | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taught(Record):
+    """What a language model wrote when asked for a rationale, and whether it will do.
+
+    ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is
+    ``length`` where it was cut off at its cap; ``tokens`` as the server counted.
+    """
+
+    problem: str
+    model: str
+    sample: int
+    text: str
+    prompt: str
+    finish: str
+    tokens: int | None
+    right: bool | None
+    steps: int
+
+    def fault(self, check: Literal["drop", "keep"]) -> str | None:
+        """Why it will not do; ``None`` if it will. With ``check: keep`` a wrong answer is no fault."""
+        if self.finish == "length":
+            return "cut off"
+        if self.right is False and check == "drop":
+            return "another answer"
+        return None if self.steps else "no steps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,11 +72,21 @@ def numbered_rows(path: Path, refused: Refused | None = None) -> list[tuple[int,
     return rows
 
 
+class _NoNumberError(Exception):
+    """NaN and the infinities, which Python reads and JSON does not have."""
+
+
+def _no_constant(name: str) -> Any:
+    raise _NoNumberError(name)
+
+
 def _row(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_constant=_no_constant)
         if "\\u" in line:  # half of a surrogate pair can be read but never be written
             json.dumps(row, ensure_ascii=False).encode()
+    except _NoNumberError as error:
+        raise RowError(where, f"{error} is not JSON; write a number, a string or null", "not valid JSON") from None
     except json.JSONDecodeError as error:
         raise RowError(where, f"not valid JSON ({error.msg}); mend or remove the line", "not valid JSON") from None
     except UnicodeEncodeError:

@@ -6,6 +6,9 @@
                                    `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
                                                                                               `---> latency/METHOD
 
+Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
+compressed/METHOD -> models/METHOD.
+
 With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one training a learning rate.
 """
 
@@ -17,13 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
-from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files, result_files
+from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.methods import get
 from cirf.methods.method import Method
-from cirf.recipe import Finetune, Recipe
-from cirf.stages import codes, data, models, scores
+from cirf.recipe import Asked, Finetune, Recipe
+from cirf.stages import codes, compress, data, models, scores
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -54,14 +58,24 @@ def plans(context: Context) -> list[Plan]:
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     stages.append(problems)
     if coded or any(method.trained for method in methods):
-        found = {"problems": learnt} | rationale_files(recipe)
-        rationales = plan("rationales", recipe.rationales.model_dump() | rules, found, data.rationales)
+        found: dict[str, Plan | Part | str] = {"problems": learnt, **rationale_files(recipe)}
+        if recipe.rationales.source == "teacher":
+            asking = _asking_keys(recipe.rationales.teacher) | recipe.rationales.model_dump(include={"per_problem", "check"})
+            asking |= {"segments": recipe.segments.model_dump(), "template": teacher_prompt(recipe)} | seed | rules
+            taught = plan("teacher", asking, {"problems": learnt}, data.teacher)
+            stages.append(taught)
+            found["teacher"] = taught
+        gathered = recipe.rationales.model_dump(exclude={"teacher"})
+        rationales = plan("rationales", gathered | rules, found, data.rationales, version=2)
         cut = recipe.segments.model_dump() | _draw_keys(recipe)
         segments = plan("segments", cut, {"problems": learnt, "rationales": rationales}, data.segments)
         steps = {"problems": learnt, "segments": segments}
         stages += [rationales, segments]
     if coded:
-        results = plan("results", recipe.results.model_dump() | rules, steps | result_files(recipe), data.results)
+        written = recipe.results.model_dump(exclude={"writer"}) | rules
+        if recipe.results.by == "llm":
+            written |= seed | {"writer": _asking_keys(recipe.results.writer), "template": writer_prompt(recipe)}
+        results = plan("results", written, steps | result_files(recipe), data.results, version=2)
         embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
         vectors = steps | {"embeddings": embeddings}
         sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
@@ -69,12 +83,18 @@ def plans(context: Context) -> list[Plan]:
         traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
         functional = {"traces": traces, "codebook": books[size]}
         stages += [results, embeddings, *books.values(), traces]
+    scoring = _training(context, get(compress.SCORED_BY, recipe), asked_by, steps | functional) if coded else []
     for method in methods:
         answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
         if method.trained:
-            training = _training(context, method, asked_by, steps | (functional if method.functional else {}))
+            inputs = steps | (functional if method.functional else {})
+            if method.pruning:
+                before = _compression(context, method, scoring[-1], functional["traces"])
+                stages += [stage for stage in (*scoring, *before) if stage not in stages]
+                inputs |= {"traces": before[-1]} | ({"start": scoring[-1]} if models.continues(recipe, method) else {})
+            training = scoring if method.name == compress.SCORED_BY else _training(context, method, asked_by, inputs)
             answering = training[-1]
-            stages += training
+            stages += [stage for stage in training if stage not in stages]
         asked = {"problems": tested, "model": answering}
         accuracy, latency = _evaluation_keys(recipe, method)
         judged = rules if method.trained else rules | wordings
@@ -101,6 +121,28 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
     keys = _training_keys(recipe, recipe.finetune, method) | asked_by
     choice = Plan(f"models/{name}", keys, {plan.name: plan for plan in trials}, partial(models.choose, context, name, rates))
     return [*trials, choice]
+
+
+def _compression(context: Context, method: Method, judge: Plan, traces: Plan | Part | str) -> list[Plan]:
+    """The stages that end in a method's compressed traces: the searches it rests on, and what it makes of them."""
+    recipe, section = context.recipe, context.recipe.compression
+    inputs = {"model": judge, "traces": traces}
+    scored = section.model_dump(include={"dtype", "batch_tokens"}) | {
+        "backbone": recipe.backbone.model_dump(include={"attention", "empty_system"})
+    }
+
+    def searching(selector: Selector) -> Plan:
+        keys = scored | {"limit": str(compress.limit(section, selector))}
+        return Plan(f"compression/{selector}", keys, inputs, partial(compress.searching, context, selector))
+
+    searches = [searching(selector) for selector in compress.rests_on(section, method)]
+    chosen = Plan(
+        f"compressed/{method.name}",
+        {"by": compress.rule(section, method.name)},
+        {"traces": traces} | {search.name: search for search in searches},
+        partial(compress.leaving_out, context, method.name),
+    )
+    return [*searches, chosen]
 
 
 def asked_for(context: Context, until: str | None = None) -> list[Plan]:
@@ -179,6 +221,12 @@ def _save_environment(context: Context) -> None:
 def _draw_keys(recipe: Recipe) -> dict[str, Any]:
     rows = {entry.name or entry.task: entry.rows for entry in recipe.problems.tasks}
     return {"rows": rows, "seed": recipe.seed, "validation": recipe.problems.validation} if any(rows.values()) else {}
+
+
+def _asking_keys(section: Asked) -> dict[str, Any]:
+    """What decides the answers: which models are asked how, and not where they run or how patiently."""
+    models = list(dict.fromkeys(endpoint.model for endpoint in section.endpoints))
+    return section.model_dump(exclude={"endpoints", "retries", "timeout", "prompt"}) | {"models": models}
 
 
 def _embedding_keys(recipe: Recipe) -> dict[str, Any]:

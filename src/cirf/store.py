@@ -184,7 +184,9 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except json.JSONDecodeError:
-            raise CirfError(f"{path}: damaged; remove the folder {path.parent} to make the stage again") from None
+            loaded = {}
+        if not isinstance(loaded, dict) or not isinstance(loaded.get("key"), str) or not isinstance(loaded.get("summary"), dict):
+            raise CirfError(f"{path}: damaged; remove the folder {path.parent} to make the stage again")
         return loaded
 
     def content(self, name: str, part: tuple[str, ...] = ("",)) -> str:

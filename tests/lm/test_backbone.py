@@ -77,6 +77,13 @@ def test_devices() -> None:
             pick_device(name)
 
 
+def test_a_sentence_embedder_is_no_backbone(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    with pytest.raises(CirfError, match="holds a BertModel, not a causal language model"):
+        load_model(saved, recipe.Backbone(device="cpu"))
+
+
 def test_damaged_weights_are_one_sentence_before_any_work(saved: Path) -> None:
     check_weights(saved)
     weights, whole = saved / "model.safetensors", (saved / "model.safetensors").read_bytes()

@@ -150,6 +150,10 @@ def test_options() -> None:
         ("Is it 5? Yes! It is.", ("Is it 5?", "Yes!", "It is.")),
         ("Mr. Fox has 3.5 kg. Dr. Hare has 2.", ("Mr. Fox has 3.5 kg.", "Dr. Hare has 2.")),
         ("One\ntwo", ("One", "two")),
+        (
+            "\u4e09\u52a0\u56db\u3002\u7b54\u6848\u662f\u4e03\u3002",
+            ("\u4e09\u52a0\u56db\u3002", "\u7b54\u6848\u662f\u4e03\u3002"),
+        ),
     ],
 )
 def test_sentences(text: str, parts: tuple[str, ...]) -> None:

@@ -53,9 +53,9 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
         ("finetune:\n  bf16: yes", 'my.yaml, line 7: finetune.bf16: expected true or false, found "yes"'),
         ("finetune:\n  clip:", "my.yaml, line 7: finetune.clip: expected a number above 0, found null"),
         ("finetune: 5", "my.yaml, line 6: finetune: expected a group of keys, found 5"),
-        ("seed: true", "my.yaml, line 6: seed: expected a whole number of at least 0, found true"),
-        ("seed: 1.5", "my.yaml, line 6: seed: expected a whole number of at least 0, found 1.5"),
-        ('seed: "1"', 'my.yaml, line 6: seed: expected a whole number of at least 0, found "1"'),
+        ("seed: true", "my.yaml, line 6: seed: expected a whole number from 0 to 4294967295, found true"),
+        ("seed: 1.5", "my.yaml, line 6: seed: expected a whole number from 0 to 4294967295, found 1.5"),
+        ('seed: "1"', 'my.yaml, line 6: seed: expected a whole number from 0 to 4294967295, found "1"'),
         ("evaluate: {top_p: 1.5}", "my.yaml, line 6: evaluate.top_p: expected a number from 0 to 1, found 1.5"),
         (
             "vocabulary: {delimiters: thinks}",

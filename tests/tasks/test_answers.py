@@ -284,6 +284,28 @@ def test_a_letter_of_its_own_is_the_option(letter: str, frame: str) -> None:
     assert parse_answer("option", frame.format(letter), CHOICES) == letter
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("C++", "C"), ("C#", "C"), ("x + 1", "x - 1"), ("-5 degrees", "5 degrees"), ("$5", "5%"), ("3.5", "3 5"), ("a-b", "a+b"),
+        ("} >", "> )"), ("1/2", "1 2"), ("x", "-x"),
+    ],
+)  # fmt: skip
+def test_signs_that_mean_something_tell_texts_apart(ours: str, theirs: str) -> None:
+    assert not equal_answers("text", ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("The well-known", "the well known."), ("x + 1", "x+1"), ("x - 1", "x\u22121"), ("O\u2019Brien", "O'Brien"),
+        ("1,000 people", "1000 people"), ("**Paris**", "paris"), ("red, blue", "red blue"), ("\u201cParis\u201d", "Paris"),
+    ],
+)  # fmt: skip
+def test_punctuation_of_sentences_does_not_count_in_texts(ours: str, theirs: str) -> None:
+    assert equal_answers("text", ours, theirs)
+
+
 @given(st.text(max_size=100))
 def test_normalising_twice_changes_nothing(text: str) -> None:
     once = normalise_text(text)

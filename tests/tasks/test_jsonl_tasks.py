@@ -107,6 +107,8 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
         ([{**PICK, "answer": "C"}], "line 1: answer 'C' is not among the choices"),
         ([{**PICK, "choices": "apple"}], "line 1: choices is a string, expected a list of strings"),
         ([{**PICK, "choices": ["apple"]}], "line 1: choices holds 1 options"),
+        ([{**SUM, "answer": float("nan")}], "line 1: NaN is not JSON"),
+        ([{**SUM, "answer": float("-inf")}], "line 1: -Infinity is not JSON"),
         ([{**PICK, "choices": ["apple", " "]}], "line 1: choices holds an empty option"),
         ([{**PICK, "choices": ["apple", "Apple"]}], "line 1: choices holds the same option twice"),
         ([{**PICK, "choices": ["B", "A"], "answer": "A"}], "line 1: answer 'A' is one option's letter and another option's text"),

@@ -31,9 +31,11 @@ def functions_of(folder: Path) -> dict[str, Any]:
         return {}
     try:
         loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if loaded.keys() >= {"size", "delimiters", "codes"}:
+        codes = loaded["codes"].values()
+        whole = all(isinstance(code["label"], str) and isinstance(code["count"], int) and code["examples"] for code in codes)
+        if whole and isinstance(loaded["size"], int) and isinstance(loaded["delimiters"], str):
             return loaded
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, KeyError, TypeError):
         pass
     raise CirfError(f"{path}: damaged; train the model again, or remove the file to ask without labels")
 
@@ -105,12 +107,14 @@ def _known_functions(folder: Path) -> dict[str, Any]:
             return functions_of(place)
     if not (folder / "traces" / "traces.jsonl").is_file():
         return {}
+    from cirf.methods import get
     from cirf.stages.context import Context
     from cirf.stages.models import functions_of as by_traces
     from cirf.store import RunFolder
 
-    context = Context(open_run(folder), RunFolder(folder))
-    return by_traces(context, context.examples(functional=True)[0])
+    recipe = open_run(folder)
+    context = Context(recipe, RunFolder(folder))
+    return by_traces(context, context.examples(get("cirf_full", recipe))[0])
 
 
 def _labels(folder: Path, book: Path) -> dict[str, Any]:

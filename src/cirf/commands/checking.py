@@ -10,6 +10,7 @@ from typing import Any
 
 from cirf.commands.running import with_data
 from cirf.errors import CirfError
+from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
 from cirf.recipe_io import load, parse
 from cirf.rows import RowError, by_reason
@@ -97,6 +98,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
     for name, counts in made["problems"]["tasks"].items():
         if counts["test"]:
             notes.append(f"{name}: {counts['test']:,} test rows are set aside and not counted here")
+    notes += unmatched(made["collection"])
     for name, row in made["tasks"].items():
         if row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
             share = f"{row['share_results_empty']:.0%} of the steps have no result"
@@ -137,7 +139,7 @@ def _print(made: dict[str, Any]) -> None:
     for note in made["notes"]:
         print(f"note: {note}")
     if made["total"]["share_segmentable"] is None:
-        print("there is no rationale to cut; add `rationale` to the rows, or name files in rationales.files")
+        print("there is no rationale to cut; add `rationale` to the rows, or name files with these questions in rationales.files")
     else:
         share = 1 - made["total"]["share_segmentable"]
         print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")

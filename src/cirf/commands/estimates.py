@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cirf.errors import CirfError
 from cirf.methods import get
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     from cirf.rationales.collect import collect
     from cirf.rationales.results import write_results
     from cirf.rationales.segmentation import cut
-    from cirf.records import Example, Trace
+    from cirf.records import Example, Taught, Trace
     from cirf.run import asked_for
     from cirf.stages.data import drawn
+    from cirf.store import read_rows
     from cirf.tasks.load import load_problems
 
     recipe = context.recipe
@@ -39,7 +41,17 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
     if not any(get(name, recipe).trained for name in recipe.methods):
         return made
-    collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks)
+    taught = []
+    if recipe.rationales.source == "teacher":
+        answers = context.folder.folder("teacher") / "answers.jsonl"
+        if not answers.exists():
+            models = len({endpoint.model for endpoint in recipe.rationales.teacher.endpoints})
+            made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
+            return made
+        taught = [Taught.from_dict(row) for row in read_rows(answers)]
+        known = {problem.id for problem in problems.train}
+        taught = [row for row in taught if row.problem in known]
+    collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks, taught)
     pieces = cut(collected.rationales, recipe.segments, problems.train)
     used = drawn(recipe, problems.train, [], {row.problem for row in pieces.steps})
     steps = [row for row in pieces.steps if row.problem in used]
@@ -53,7 +65,10 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     sizes = parameter_count(source, recipe)
     names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
     tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
-    made["segments"] = {"rows": len(steps), "steps": sum(len(row.segments) for row in steps)}
+    segments = sum(len(row.segments) for row in steps)
+    if recipe.codebook.size > segments and any(get(name, recipe).functional for name in recipe.methods):
+        raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
+    made["segments"] = {"rows": len(steps), "steps": segments}
     made["methods"] = {}
     for name in recipe.methods:
         method = get(name, recipe)
@@ -139,5 +154,9 @@ def print_estimate(made: dict[str, Any]) -> None:
             f" {row['target_tokens_mean']} tokens a target;"
             f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
         )
-    if "methods" not in made:
+    if "asks" in made:
+        asks = made["asks"]
+        models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"
+        print(f"{asks['questions']:,} questions go to {models}; what follows depends on their answers")
+    elif "methods" not in made:
         print("nothing is trained")

@@ -114,6 +114,7 @@ def load_model(
         torch.set_num_threads(section.threads)
     source = locate(source)
     config = load_config(source, section)
+    check_causal(config, source)
     check_architecture(config, section.architecture, source)
     attention = {} if section.attention == "auto" else {"attn_implementation": section.attention}
     dtype = torch.float32 if training == "full" else getattr(torch, section.dtype)
@@ -127,6 +128,17 @@ def load_model(
     except torch.OutOfMemoryError:
         raise CirfError(f"{source}: too big for the memory of {target}; use a smaller model or device: cpu") from None
     return model.eval()
+
+
+def check_causal(config: Any, source: str | Path) -> None:
+    """``CirfError`` where the configuration is that of another kind of model, such as a sentence embedder."""
+    classes = list(getattr(config, "architectures", None) or ())
+    causal = any(name.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in classes)
+    own = bool(getattr(config, "auto_map", None))  # code of its own, whose names may be any
+    if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own):
+        raise CirfError(
+            f"{source}: holds a {classes[0] if classes else config.model_type}, not a causal language model; {_ADVICE}"
+        )
 
 
 def check_architecture(config: Any, wanted: recipe.Architecture, source: str | Path) -> None:

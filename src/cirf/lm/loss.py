@@ -9,6 +9,8 @@ data-parallelism, autocast) works as always.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,6 +26,29 @@ def unwrap(model: Any) -> Any:
     return model
 
 
+@contextlib.contextmanager
+def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Within, the model computes logits at ``positions`` [n] of the flattened batch alone; yields what makes [n x V] of them.
+
+    A model that multiplies by the head's weight without calling the head gives all positions; they are chosen afterwards.
+    """
+    head = unwrap(model).get_output_embeddings()
+    narrowed = False
+
+    def narrow(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal narrowed
+        hidden = args[0]  # [b x s x d]
+        narrowed = True
+        return (hidden.flatten(0, 1).index_select(0, positions).unsqueeze(0), *args[1:])
+
+    hook = head.register_forward_pre_hook(narrow) if head is not None else None
+    try:
+        yield lambda logits: logits[0] if narrowed else logits.flatten(0, 1).index_select(0, positions)
+    finally:
+        if hook is not None:
+            hook.remove()
+
+
 def target_logits(model: Any, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row.
 
@@ -32,25 +57,9 @@ def target_logits(model: Any, input_ids: torch.Tensor, labels: torch.Tensor) -> 
     """
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
-    flat = rows * input_ids.shape[1] + columns
-    head = unwrap(model).get_output_embeddings()
-    narrowed = False
-
-    def narrow(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        nonlocal narrowed
-        hidden = args[0]  # [b x s x d]
-        narrowed = True
-        return (hidden.flatten(0, 1).index_select(0, flat).unsqueeze(0), *args[1:])
-
-    hook = head.register_forward_pre_hook(narrow) if head is not None else None
-    try:
-        logits = model(input_ids=input_ids, use_cache=False).logits
-    finally:
-        if hook is not None:
-            hook.remove()
-    # A model that multiplies by the head's weight without calling the head gives all positions.
-    kept = logits[0] if narrowed else logits.flatten(0, 1).index_select(0, flat)
-    return kept.float(), targets[rows, columns]
+    with only_at(model, rows * input_ids.shape[1] + columns) as kept:
+        logits = kept(model(input_ids=input_ids, use_cache=False).logits)
+    return logits.float(), targets[rows, columns]
 
 
 def target_loss(

@@ -21,7 +21,7 @@ from cirf.errors import CirfError
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ 'Question: ' + message['content'] + '\\n' }}"
-    "{% elif message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + eos_token + '\\n' }}"
+    "{% elif message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + (eos_token or '') + '\\n' }}"
     "{% else %}{{ message['content'] + '\\n' if message['content'] else '' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ 'Answer: ' }}{% endif %}"
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cirf.errors import CirfError
-from cirf.methods.cirf import CirfFull
+from cirf.methods.cirf import CirfBare, CirfFast, CirfFaster, CirfFull, CirfLean, CirfZero
 from cirf.methods.cot import Cot, SftCot
 from cirf.methods.direct import Direct, DirectSft
 from cirf.methods.method import Method
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 METHODS: dict[str, Callable[[Recipe], Method]] = {
     "cirf_full": CirfFull,
+    "cirf_zero": CirfZero,
+    "cirf_fast": CirfFast,
+    "cirf_faster": CirfFaster,
+    "cirf_lean": CirfLean,
+    "cirf_bare": CirfBare,
     "direct": Direct,
     "cot": Cot,
     "direct_sft": DirectSft,

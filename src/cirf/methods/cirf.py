@@ -1,15 +1,18 @@
-"""CIRF Full: a functional token and its result for every step, then the bare answer.
+"""CIRF: a functional token for every step, with the results of all, some or none of them, then the bare answer.
 
-A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14).
+A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14); with its first result pruned (3.4)
+``<cirf><cirf_016><cirf_023>72</cirf>72``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
+    from cirf.compression.search import Selector
     from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -21,6 +24,7 @@ class CirfFull:
     summary = "functional tokens with the result of every step, then the answer (CIRF Full)"
     trained = True
     functional = True
+    pruning: Selector | None = None
     caps: tuple[str, ...] = ("trace_cap",)
 
     def __init__(self, recipe: Recipe) -> None:
@@ -47,3 +51,47 @@ class CirfFull:
     def cap(self, task: Task, section: Evaluate) -> int:
         """The recipe's cap of a trace and the task's of an answer."""
         return section.trace_cap + task.cap
+
+
+class CirfZero(CirfFull):
+    """Without the results whose removal costs the answer nothing."""
+
+    name = "cirf_zero"
+    summary = "functional tokens without the results that the answer's likelihood does not need (γ = 0)"
+    pruning: Selector | None = "greedy"
+
+
+class CirfFast(CirfFull):
+    """Without results whose removal costs the answer little (CIRF Fast)."""
+
+    name = "cirf_fast"
+    summary = "functional tokens without results that the answer needs little (CIRF Fast, γ = 0.1)"
+    pruning: Selector | None = "greedy"
+
+
+class CirfFaster(CirfFull):
+    """Without results whose removal costs the answer more, but not much (CIRF Faster)."""
+
+    name = "cirf_faster"
+    summary = "functional tokens without results that the answer needs somewhat (CIRF Faster, γ = 0.2)"
+    pruning: Selector | None = "greedy"
+
+
+class CirfLean(CirfFull):
+    """Without results that are not worth their tokens; what they are worth is told by all that the model has to write."""
+
+    name = "cirf_lean"
+    summary = "functional tokens without results that are not worth their tokens, told by the loss of the whole trace"
+    pruning: Selector | None = "joint"
+
+
+class CirfBare(CirfFull):
+    """Functional tokens alone."""
+
+    name = "cirf_bare"
+    summary = "functional tokens without any result"
+
+    def target(self, example: Example) -> str:
+        """The functional tokens between their delimiters, and the answer right after."""
+        trace = example.trace
+        return super().target(replace(example, trace=replace(trace, results=("",) * len(trace.codes))))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
+    from cirf.compression.search import Selector
     from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -21,6 +22,7 @@ class Cot:
     summary = "the untrained backbone's own chain-of-thought"
     trained = False
     functional = False
+    pruning: Selector | None = None
     caps: tuple[str, ...] = ("text_cap",)
 
     def __init__(self, recipe: Recipe) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
+    from cirf.compression.search import Selector
     from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -18,6 +19,7 @@ class Direct:
     summary = "the untrained backbone, asked for the answer alone"
     trained = False
     functional = False
+    pruning: Selector | None = None
     caps: tuple[str, ...] = ()
 
     def __init__(self, recipe: Recipe) -> None:

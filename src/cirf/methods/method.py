@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
+    from cirf.compression.search import Selector
     from cirf.recipe import Evaluate
     from cirf.tasks.task import Task
 
@@ -25,6 +26,8 @@ class Method(Protocol):
     summary: str
     trained: bool
     functional: bool
+    pruning: Selector | None
+    """The search that says which results its traces do without; ``None``: they are as they are."""
     caps: tuple[str, ...]
     """The keys of the recipe's `evaluate` that its cap reads."""
 

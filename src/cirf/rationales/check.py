@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf import recipe
+from cirf.errors import CirfError
 from cirf.rationales.collect import gather
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
@@ -76,9 +77,15 @@ def check(
     """Go through collection, segmentation and results as a run would, and count (``count_tokens``: text to tokens).
 
     A trace has two delimiters, one token a step, the results' tokens, the answer's and the end token (paper 3.3).
-    Raises ``CirfError`` only for files that cannot be read; rows that do not fit are what the report is about, and
-    malformed ones go to ``refused`` if it is given.
+    Results that a language model is to write are counted as the rule would write them. Raises ``CirfError`` only for files
+    that cannot be read, and where a language model is still to write the rationales; rows that do not fit are what the
+    report is about, and malformed ones go to ``refused`` if it is given.
     """
+    if rationales.source == "teacher":
+        raise CirfError(
+            "rationales.source: teacher, so the rationales are a run's own; "
+            "`cirf run RECIPE --until segments` has them written and counts them"
+        )
     collected = gather(problems, rationales, data, tasks, refused)
     pieces = cut_all(collected.rationales, segments, problems)
     written = write_results(pieces.annotated, problems, tasks, results, data)

@@ -5,7 +5,7 @@ A file's row finds its problem by id or by question::
     {"question": "Q: Natalia sold clips ...", "rationale": "Step 1: 48 / 2 = 24 ...", "answer": "72"}   ->  train-0, agrees
 
 Of each problem the first ``per_problem`` rationales stay: files in the order given, each in its own order, then the data
-set's own solution.
+set's own solution; or, where language models are the source, their answers sample by sample.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
-from cirf.records import Dropped, Problem, Rationale
+from cirf.records import Dropped, Problem, Rationale, Taught
 from cirf.rows import Refused
 from cirf.tasks.task import Task
 
@@ -41,31 +41,40 @@ class Collected:
 class _Gathering:
     """What is known so far: offered texts a problem, in order of preference."""
 
-    offered: dict[str, list[tuple[str, str, bool | None]]]
+    offered: dict[str, list[tuple[str, str, bool | None, str | None]]]
     dropped: list[Dropped] = field(default_factory=list)
 
-    def offer(self, problem: Problem, text: str, source: str, agrees: bool | None) -> bool:
+    def offer(self, problem: Problem, text: str, source: str, agrees: bool | None, prompt: str | None = None) -> bool:
         """Add a rationale; ``False`` if this very text of this problem is there already."""
         texts = self.offered[problem.id]
-        if any(text.strip() == other.strip() for other, _, _ in texts):
+        if any(text.strip() == other.strip() for other, *_ in texts):
             return False
-        texts.append((text, source, agrees))
+        texts.append((text, source, agrees, prompt))
         return True
 
 
-def collect(problems: Sequence[Problem], section: recipe.Rationales, data: str | None, tasks: Mapping[str, Task]) -> Collected:
+def collect(
+    problems: Sequence[Problem],
+    section: recipe.Rationales,
+    data: str | None,
+    tasks: Mapping[str, Task],
+    taught: Sequence[Taught] = (),
+) -> Collected:
     """Rationales for the training problems (paper A.2, CoT Collection), at most ``section.per_problem`` a problem.
 
-    ``data``: the folder of mirrored data sets, where files are looked for too; ``tasks``: table name to task. A row's own
+    ``data``: the folder of mirrored data sets, where files are looked for too; ``tasks``: table name to task; ``taught``: what
+    language models wrote, for ``source: teacher``. A row's own
     ``answer``, and the answer its text states outright, are compared with the problem's; ``check: drop`` drops those that differ.
     Raises ``CirfError`` for a file that is missing or malformed, and if not one rationale is left.
     """
-    found = gather(problems, section, data, tasks)
+    found = gather(problems, section, data, tasks, taught=taught)
     if problems and not found.rationales:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in found.report["reasons"].items())
+        advice = "name files whose questions are the training problems' in rationales.files, or add a `rationale` to the problems"
+        if section.source == "teacher":
+            advice = "try more rationales.teacher.samples, another prompt or model, or rationales.check=keep"
         raise CirfError(
-            f"rationales.source={section.source}: no rationale for any of {len(problems)} training problems ({reasons}); "
-            "name files whose questions are the training problems' in rationales.files, or add a `rationale` to the problems"
+            f"rationales.source={section.source}: no rationale for any of {len(problems)} training problems ({reasons}); {advice}"
         )
     return found
 
@@ -76,6 +85,7 @@ def gather(
     data: str | None,
     tasks: Mapping[str, Task],
     refused: Refused | None = None,
+    taught: Sequence[Taught] = (),
 ) -> Collected:
     """As ``collect``, but with nothing found it returns nothing instead of raising; malformed rows go to ``refused`` if given."""
     if section.source == "files" and not section.files:
@@ -88,16 +98,18 @@ def gather(
             path = find_file(name, data, "rationales.files")
             files[name] = _from_file(read_rationales(path, refused), path, matcher, state, section, tasks)
     dataset = _from_dataset(problems, state, section, tasks) if section.source in ("auto", "dataset") else None
+    models = _from_teachers(problems, taught, state, section) if section.source == "teacher" else None
     touched = {row.problem for row in state.dropped}
     rationales: list[Rationale] = []
     for problem in problems:
         kept = state.offered[problem.id][: section.per_problem]
         rationales.extend(
-            Rationale(problem.id, sample, text, source, agrees) for sample, (text, source, agrees) in enumerate(kept)
+            Rationale(problem.id, sample, text, source, agrees, prompt)
+            for sample, (text, source, agrees, prompt) in enumerate(kept)
         )
         if not kept and problem.id not in touched:
             state.dropped.append(Dropped(problem.id, None, _STAGE, "no rationale"))
-    return Collected(rationales, state.dropped, _report(problems, rationales, state, files, dataset))
+    return Collected(rationales, state.dropped, _report(problems, rationales, state, files, dataset, models))
 
 
 def _from_file(
@@ -141,7 +153,7 @@ def _from_dataset(
         if not problem.rationale.strip():
             state.dropped.append(Dropped(problem.id, None, _STAGE, "empty rationale"))
             continue
-        agrees = _agrees(problem.rationale, None, problem, _task(tasks, problem))
+        agrees = agrees_with(problem.rationale, None, problem, _task(tasks, problem))
         counts[_verdict(agrees)] += 1
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
@@ -150,14 +162,35 @@ def _from_dataset(
     return {name: counts[name] for name in ("rows", "agree", "differ", "unread")}
 
 
+def _from_teachers(
+    problems: Sequence[Problem], taught: Sequence[Taught], state: _Gathering, section: recipe.Rationales
+) -> dict[str, dict[str, int]]:
+    """Offer what will do of what language models wrote, what is surely right first; the rest is dropped with its reason."""
+    by_id = {problem.id: problem for problem in problems}
+    counts: dict[str, Counter[str]] = {}
+    for row in sorted(taught, key=lambda row: row.right is not True):
+        count = counts.setdefault(row.model, Counter())
+        count["rows"] += 1
+        count[_verdict(row.right)] += 1
+        fault = row.fault(section.check)
+        if fault is not None:
+            state.dropped.append(Dropped(row.problem, None, _STAGE, fault))
+        elif not state.offer(by_id[row.problem], row.text, row.model, row.right, row.prompt):
+            state.dropped.append(Dropped(row.problem, None, _STAGE, "duplicate"))
+    return {model: {name: count[name] for name in ("rows", "agree", "differ", "unread")} for model, count in counts.items()}
+
+
 def _speaks_of(row: Row, candidates: Sequence[Problem], tasks: Mapping[str, Task]) -> tuple[Problem, bool | None]:
     """Of several problems with the same question (other choices, another answer), the first that the row agrees with."""
-    verdicts = [(problem, _agrees(row.rationale, row.answer, problem, _task(tasks, problem))) for problem in candidates]
+    verdicts = [(problem, agrees_with(row.rationale, row.answer, problem, _task(tasks, problem))) for problem in candidates]
     return next((pair for pair in verdicts if pair[1]), verdicts[0])
 
 
-def _agrees(text: str, answer: str | None, problem: Problem, task: Task) -> bool | None:
-    """Whether a rationale ends in the problem's answer; a row's ``answer`` may just be the true one copied, so text counts."""
+def agrees_with(text: str, answer: str | None, problem: Problem, task: Task) -> bool | None:
+    """Whether a rationale ends in the problem's answer, ``None`` where it states none that can be read.
+
+    ``answer``: what its row says it ends in; that may just be the true one copied, so the text counts.
+    """
     if answer is not None:
         parsed = task.parse(answer, problem)
         if not (task.equal(answer, problem) or (parsed is not None and task.equal(parsed, problem))):
@@ -182,12 +215,26 @@ def _verdict(agrees: bool | None) -> str:
     return "unread" if agrees is None else "agree" if agrees else "differ"
 
 
+def unmatched(report: Mapping[str, Any], every: bool = False) -> list[str]:
+    """A sentence for each file of rationales with rows that speak of no training question; ``report`` is `Collected`'s.
+
+    ``every``: only for files with no other row, since a run may draw few of the questions that a file has rationales for.
+    """
+    return [
+        f"{name}: {counts['unmatched']:,} of {counts['rows']:,} rows match no training question, "
+        f"the first that of {counts['first_unmatched'][0].rpartition(', ')[2]}"
+        for name, counts in report["files"].items()
+        if counts["unmatched"] and not (every and counts["matched"])
+    ]
+
+
 def _report(
     problems: Sequence[Problem],
     rationales: Sequence[Rationale],
     state: _Gathering,
     files: Mapping[str, Mapping[str, Any]],
     dataset: Mapping[str, int] | None,
+    models: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, Any]:
     covered = {rationale.problem for rationale in rationales}
     offered = sum(len(texts) for texts in state.offered.values())
@@ -201,4 +248,5 @@ def _report(
         "reasons": dict(sorted(Counter(row.reason for row in state.dropped).items())),
         "files": {name: dict(counts) for name, counts in files.items()},
         "dataset": dict(dataset) if dataset is not None else None,
+        "models": dict(models) if models is not None else None,
     }

@@ -1,4 +1,4 @@
-"""What each step produced, short (paper 3.3): by the task's rule, from a file, or not at all.
+"""What each step produced, short (paper 3.3): by the task's rule, from a file, or not at all; `writers` has models write it.
 
 A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips in all.")`` have the results
 ``("24", "72")``. A step may have an empty result; a result that is long or holds trace tokens is left empty.
@@ -142,6 +142,7 @@ def _by_rule(section: recipe.Results) -> RuleWriter:
 
 WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {
     "rule": lambda section, data: _by_rule(section),
+    "llm": lambda section, data: _by_rule(section),  # what its rows fall back to; see cirf.rationales.writers
     "none": lambda section, data: NoWriter(),
     "file": _read_file,
 }
@@ -170,8 +171,13 @@ def write_results(
                 f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
             )
         results = writer.write(row, problem, tasks[problem.task])
-        written.append(tuple(_short(result, section.max_characters) for result in results))
+        written.append(shortened(results, section))
     return written
+
+
+def shortened(results: Sequence[str], section: recipe.Results) -> tuple[str, ...]:
+    """Results as they may stand in a trace: what is too long, or holds the trace's own tokens, is left empty."""
+    return tuple(_short(result, section.max_characters) for result in results)
 
 
 def statistics(results: Sequence[tuple[str, ...]]) -> dict[str, Any]:

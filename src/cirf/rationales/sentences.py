@@ -1,4 +1,7 @@
-"""Where sentences end, in prose about numbers: not in ``3.5``, ``$1.50``, ``No. 4``, ``e.g.`` or ``J. Smith``."""
+"""Where sentences end, in prose about numbers: not in ``3.5``, ``$1.50``, ``No. 4``, ``e.g.`` or ``J. Smith``.
+
+Full-width stops end a sentence wherever they stand.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)")
+_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)|[。！？｡]+[\"'”’」』）\])]*(?=.)")
 _STARTER = re.compile(r"[\"'“‘(\[]*(?:[A-Z0-9$€£¥√]|[-+][\d$]|[b-z] (?:[=<>]|is\b))|[^\W\d_a-z]")
 _OPENER = re.compile(
     r"(?:Of|The|He|She|It|So|In|This|That|These|They|There|Then|We|If|Therefore|Thus|Hence|However|But|And|An|Since|After|Before|When|To|For|At|On|"
@@ -40,6 +43,8 @@ def sentences(text: str) -> tuple[str, ...]:
 
 
 def _ends(line: str, start: int, match: re.Match[str]) -> bool:
+    if match[0][0] in "。！？｡":  # these end sentences and nothing else, and no space follows them
+        return True
     rest = line[match.end() :].lstrip()
     if not rest or not _STARTER.match(rest):
         return False

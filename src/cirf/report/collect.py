@@ -23,6 +23,7 @@ from cirf.errors import CirfError
 from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.codebooks import compare_codebooks
+from cirf.report.compression import read_compression
 from cirf.report.examples import pick_examples
 from cirf.report.labels import UNUSED, label_codes
 from cirf.report.settings import as_trained, read_settings
@@ -69,6 +70,7 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
         "codebooks": compare_codebooks(run, recipe),
+        "compression": read_compression(run, recipe),
         "examples": pick_examples(_test(run), rows, examples),
         "data": _data(run),
         "recipe": recipe,

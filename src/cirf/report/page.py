@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.evaluation.statistics import Comparison, Interval, describe_difference
-from cirf.report.plots import codebook_svg, pareto_svg, training_svg
+from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg
 from cirf.report.style import Style, style
 from cirf.report.traces import is_functional
 
@@ -31,6 +31,7 @@ def render(data: Mapping[str, Any]) -> str:
         "tokens": pareto_svg(data, "tokens"),
         "training": training_svg(data),
         "codebook": codebook_svg(data),
+        "compression": compression_svg(data),
     }
     return environment.get_template("page.html.j2").render(
         data=data,

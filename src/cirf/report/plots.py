@@ -114,6 +114,28 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
     return out[0]
 
 
+def compression_svg(data: Mapping[str, Any]) -> str | None:
+    """Share of results kept against the threshold, with the recipe's thresholds marked."""
+    found = data["compression"]
+    if not found or not found["curve"]:
+        return None
+    with _figure(4.9, 3.1, "compression") as (figure, out):
+        axes = figure.add_subplot()
+        gammas, kept = zip(*found["curve"], strict=True)
+        axes.plot(gammas, [100 * share for share in kept], color="#0b62b0", linewidth=2)
+        for row in found["thresholds"]:
+            axes.plot([row["gamma"]], [100 * row["results"]], "o", color="#0b62b0", markersize=7, markeredgecolor="white")
+            told = f"{100 * row['results']:.0f} %"
+            axes.annotate(told, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=_INK, fontsize=9)
+        axes.set_ylim(0, 105)
+        axes.set_xlim(left=-0.02 * max(gammas), right=1.12 * max(gammas) or 1)
+        axes.set_xlabel("threshold γ: most that a removal may add to the answer's loss, nats")
+        axes.set_ylabel("results kept, %")
+        rows = "; ".join(f"{100 * row['results']:.0f} % at {row['gamma']:g}" for row in found["thresholds"])
+        out.append(f"Share of results kept by threshold. {rows}")
+    return out[0]
+
+
 @contextmanager
 def _figure(width: float, height: float, salt: str) -> Iterator[tuple[Figure, list[str]]]:
     """A figure to draw on; the caller appends its description to the list, and finds the SVG there instead after."""

@@ -11,9 +11,10 @@ from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.recipe import Recipe
 from cirf.records import Example, Problem, Rationale, Steps, Trace
-from cirf.store import RunFolder, read_rows
+from cirf.store import RowLog, RunFolder, read_rows
 
 if TYPE_CHECKING:
+    from cirf.methods.method import Method
     from cirf.tasks.task import Task
 
 
@@ -57,6 +58,11 @@ class Context:
         loaded: dict[str, Any] = json.loads((self.folder.folder(stage) / name).read_text())
         return loaded
 
+    def asked(self, what: str) -> RowLog:
+        """The log of what language models answered. It lies beside the stages: answers cost time and money, so they are
+        kept whatever becomes of the stage that asked for them."""
+        return RowLog(self.folder.root / "asked" / f"{what}.jsonl")
+
     def train(self) -> list[Problem]:
         """The training problems."""
         return [Problem.from_dict(row) for row in self.rows("problems", "train.jsonl")]
@@ -77,20 +83,23 @@ class Context:
         """The solutions as segments."""
         return [Steps.from_dict(row) for row in self.rows("segments", "segments.jsonl")]
 
-    def traces(self) -> list[Trace]:
-        """The solutions in functional form."""
-        return [Trace.from_dict(row) for row in self.rows("traces", "traces.jsonl")]
+    def traces(self, stage: str = "traces") -> list[Trace]:
+        """The solutions in functional form, as a stage has them."""
+        return [Trace.from_dict(row) for row in self.rows(stage, "traces.jsonl")]
 
-    def examples(self, functional: bool) -> tuple[list[Example], list[Example]]:
-        """Training and validation examples in the order of the segments; without ``functional`` their traces are bare answers."""
+    def examples(self, method: Method) -> tuple[list[Example], list[Example]]:
+        """Training and validation examples of a method in the order of the segments; bare answers for traces if it has none."""
         training = {problem.id: problem for problem in self.train()}
         held_out = {problem.id: problem for problem in self.validation()}
-        traces = {(trace.problem, trace.sample): trace for trace in self.traces()} if functional else {}
+        traces: dict[tuple[str, int], Trace] = {}
+        if method.functional:
+            stage = f"compressed/{method.name}" if method.pruning else "traces"
+            traces = {(trace.problem, trace.sample): trace for trace in self.traces(stage)}
         split: tuple[list[Example], list[Example]] = ([], [])
         for steps in self.steps():
             inside = steps.problem in training
             problem = training[steps.problem] if inside else held_out[steps.problem]
             bare = Trace(steps.problem, steps.sample, (), (), problem.answer)
-            trace = traces[steps.problem, steps.sample] if functional else bare
+            trace = traces[steps.problem, steps.sample] if method.functional else bare
             split[0 if inside else 1].append(Example(problem, steps.segments, trace))
         return split

@@ -10,8 +10,9 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.methods import get
+from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
-from cirf.records import Dropped, Problem, Trace
+from cirf.records import Dropped, Problem, Steps, Taught, Trace
 from cirf.stages.context import Context
 from cirf.store import to_json, write_atomic, write_rows
 
@@ -33,17 +34,42 @@ def problems(context: Context, work: Path) -> dict[str, Any]:
     return {"rows": count, "notes": [*_counted(loaded.dropped), *loaded.report["warnings"]]}
 
 
+def teacher(context: Context, work: Path) -> dict[str, Any]:
+    """Ask language models for a worked solution of every training problem (paper A.2, CoT collection)."""
+    from cirf.rationales.teachers import statistics, teach
+
+    recipe = context.recipe
+    taught, refused = teach(
+        [*context.train(), *context.validation()],
+        recipe.rationales,
+        recipe.segments,
+        context.tasks,
+        context.asked("rationales"),
+        recipe.seed,
+        context.progress,
+    )
+    write_rows(work / "answers.jsonl", taught)
+    write_rows(work / "dropped.jsonl", [Dropped(name, None, "teacher", f"refused: {why}") for name, why in refused.items()])
+    report = statistics(taught, refused)
+    write_atomic(work / "report.json", to_json(report))
+    notes = [
+        f"{model}: {row['right']:.1%} right, {row['segmentable']:.1%} can be cut into steps ({row['steps_mean']} in the mean)"
+        for model, row in report["models"].items()
+    ]
+    return {"rows": len(taught), "notes": notes + ([f"{len(refused):,} questions were refused"] if refused else [])}
+
+
 def rationales(context: Context, work: Path) -> dict[str, Any]:
     """Find a worked solution for every training problem (paper A.2, CoT collection)."""
     from cirf.rationales.collect import collect
 
-    collected = collect(
-        [*context.train(), *context.validation()], context.recipe.rationales, context.recipe.problems.data, context.tasks
-    )
+    section = context.recipe.rationales
+    taught = [Taught.from_dict(row) for row in context.rows("teacher", "answers.jsonl")] if section.source == "teacher" else []
+    collected = collect([*context.train(), *context.validation()], section, context.recipe.problems.data, context.tasks, taught)
     write_rows(work / "rationales.jsonl", collected.rationales)
     write_rows(work / "dropped.jsonl", collected.dropped)
     write_atomic(work / "report.json", to_json(collected.report))
-    return {"rows": len(collected.rationales), "notes": _counted(collected.dropped)}
+    return {"rows": len(collected.rationales), "notes": [*_counted(collected.dropped), *unmatched(collected.report, every=True)]}
 
 
 def segments(context: Context, work: Path) -> dict[str, Any]:
@@ -80,18 +106,50 @@ def drawn(recipe: Recipe, training: Sequence[Problem], held_out: Sequence[Proble
 def results(context: Context, work: Path) -> dict[str, Any]:
     """Say what each step produced (paper 3.3)."""
     from cirf.rationales.results import statistics, write_results
-    from cirf.records import Steps
 
+    section = context.recipe.results
+    problems = [*context.train(), *context.validation()]
     steps = [
         Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")
     ]  # with calculator notes, which rules read
-    written = write_results(
-        steps, [*context.train(), *context.validation()], context.tasks, context.recipe.results, context.recipe.problems.data
-    )
-    rows = [{"problem": s.problem, "sample": s.sample, "results": list(r)} for s, r in zip(steps, written, strict=True)]
+    marks: list[dict[str, Any]] = [{} for _ in steps]
+    told: dict[str, Any] = {}
+    notes: list[str] = []
+    if section.by == "llm":
+        written, marks, told = _by_model(context, steps, problems)
+        if told["share_fallen_back"]:
+            notes = [f"{told['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used"]
+    else:
+        written = write_results(steps, problems, context.tasks, section, context.recipe.problems.data)
+    rows = [
+        {"problem": row.problem, "sample": row.sample, "results": list(results)} | mark
+        for row, results, mark in zip(steps, written, marks, strict=True)
+    ]
     write_rows(work / "results.jsonl", rows)
-    write_atomic(work / "report.json", to_json(statistics(written)))
-    return {"rows": len(rows)}
+    write_atomic(work / "report.json", to_json(statistics(written) | told))
+    return {"rows": len(rows), "notes": notes}
+
+
+def _by_model(
+    context: Context, steps: list[Steps], problems: list[Problem]
+) -> tuple[list[tuple[str, ...]], list[dict[str, Any]], dict[str, Any]]:
+    """Results by a language model, a mark a row that says who wrote it, and what there is to report."""
+    from cirf.assets import resolve
+    from cirf.lm.backbone import load_tokenizer
+    from cirf.lm.prompt import encode
+    from cirf.rationales.results import shortened
+    from cirf.rationales.writers import compare_with_rule, write_with_model
+
+    recipe = context.recipe
+    log = context.asked("results")
+    made = write_with_model(steps, problems, context.tasks, recipe.results, log, recipe.seed, context.progress)
+    written = [shortened(row.results, recipe.results) for row in made]
+    tokenizer = load_tokenizer(resolve(recipe.backbone.model, context.progress), recipe.backbone)
+    filled = [len(encode(tokenizer, result)) for row in written for result in row if result]
+    told = compare_with_rule(made, steps, problems, context.tasks, recipe.results)
+    told["mean_tokens"] = round(sum(filled) / len(filled), 2) if filled else 0.0
+    marks = [{"by": row.by} | ({"fault": row.fault} if row.fault else {}) for row in made]
+    return written, marks, told
 
 
 def traces(context: Context, work: Path) -> dict[str, Any]:

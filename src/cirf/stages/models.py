@@ -23,16 +23,20 @@ from cirf.store import RECORDS, to_json, write_atomic, write_rows
 if TYPE_CHECKING:
     import numpy as np
 
+    from cirf.methods.method import Method
+    from cirf.recipe import Recipe
     from cirf.records import Example
 
 
 def check_backbone(context: Context) -> None:
     """``CirfError`` where the backbone is not what the recipe says: told by its configuration, before hours of work."""
-    from cirf.lm.backbone import check_architecture, check_weights, load_config, pick_device
+    from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, pick_device
 
     pick_device(context.recipe.backbone.device)
     source = resolve(context.recipe.backbone.model, context.progress)
-    check_architecture(load_config(source, context.recipe.backbone), context.recipe.backbone.architecture, source)
+    config = load_config(source, context.recipe.backbone)
+    check_causal(config, source)
+    check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
     _ = context.width
 
@@ -50,11 +54,16 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     recipe = context.recipe
     method = get(name, recipe)
     release(context)
-    source = resolve(recipe.backbone.model, context.progress)
+    further = continues(recipe, method)
+    source = context.folder.folder("models/cirf_full") if further else resolve(recipe.backbone.model, context.progress)
     tokenizer = backbone.load_tokenizer(source, recipe.backbone)
     model = backbone.load_model(source, recipe.backbone, training=section.adaptation)
     new_ids: list[int] = []
-    if method.functional:
+    if further:
+        new_ids = tokenizer.convert_tokens_to_ids(
+            list(vocabulary.token_names(recipe.codebook.size, recipe.vocabulary.delimiters).all)
+        )
+    elif method.functional:
         new_ids = vocabulary.extend(model, tokenizer, _codes(context), recipe.vocabulary, recipe.codebook.size, recipe.seed)
 
     def rows(examples: list[Example]) -> list[Row]:
@@ -63,7 +72,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             for e in examples
         ]
 
-    training, held_out = context.examples(method.functional)
+    training, held_out = context.examples(method)
     train_rows, validation_rows = rows(training), rows(held_out)
     with _trackers(context.folder.root / "trackers" / (tracked or name)):
         trained, history, timings = finetune(
@@ -92,6 +101,11 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     return {"rows": len(train_rows)}
 
 
+def continues(recipe: Recipe, method: Method) -> bool:
+    """Whether a method is fine-tuned from the model of ``cirf_full`` and not from the backbone."""
+    return method.pruning is not None and recipe.compression.start == "full"
+
+
 @contextlib.contextmanager
 def _trackers(folder: Path) -> Iterator[None]:
     """Have TensorBoard write there, unless the user says where: its own choice lies among the checkpoints, which go."""
@@ -110,7 +124,7 @@ def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any
     """As `finetune`, for a model that `choose` is to judge: one that comes to no number has lost, and leaves no model."""
     from cirf.lm.trainer import Diverged
 
-    if not context.examples(functional=False)[1]:
+    if not context.examples(get(name, context.recipe))[1]:
         raise CirfError("finetune.trials: no validation row is left to choose by; raise problems.validation")
     try:
         return finetune(context, name, context.recipe.finetune.alone(name, rate), work, f"{name}/{rate}")
@@ -205,6 +219,7 @@ def load_for(context: Context, name: str) -> tuple[Any, Any]:
 
 
 def release(context: Context) -> None:
-    """Forget the model in memory."""
-    context.loaded.clear()
-    gc.collect()
+    """Forget the model in memory, if there is one."""
+    if context.loaded:
+        context.loaded.clear()
+        gc.collect()

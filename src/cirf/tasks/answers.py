@@ -58,6 +58,15 @@ def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = No
     return _parse_text(text)
 
 
+_APOSTROPHES = re.compile(r"['\u2019]")
+_DASHES = re.compile(r"[\u2010-\u2015\u2212]")
+_COMPOUND = re.compile(r"(?<=[^\W\d_])\s*-+\s*(?=[^\W\d_]{2})")  # well-known; not x-1, nor a-b
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_STOPS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<![^\W_])\*|\*(?![^\W_])")  # full stops and emphasis
+_SIGNS = ".-%#&@*/\\"
+_SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
+
+
 def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
     """Whether two canonical answers are the same.
 
@@ -82,10 +91,23 @@ def number_value(text: str) -> Fraction | None:
 
 
 def normalise_text(text: str) -> str:
-    """Case folded, apostrophes dropped, other punctuation and runs of space as one space; all-punctuation texts stay."""
-    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    bare = " ".join(re.sub(r"[^\w]|_", " ", re.sub(r"['’]", "", folded)).split())
-    return bare or folded
+    """What counts of a text: case folded, one space between words, and no punctuation of sentences.
+
+    Signs that mean something stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole.
+    """
+    told = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    while re.search(r"[^\W_]", told) and (barer := _barer(told)) != told:
+        told = barer
+    return told
+
+
+def _barer(text: str) -> str:
+    """One round of taking off what does not count."""
+    text = _DASHES.sub("-", _APOSTROPHES.sub("", text))
+    text = _COMPOUND.sub(" ", _THOUSANDS.sub("", text))
+    text = _STOPS.sub(" ", text)
+    kept = (" " if sign in "_`" or (unicodedata.category(sign)[0] == "P" and sign not in _SIGNS) else sign for sign in text)
+    return " ".join(_SPACED.sub(r"\1\2", "".join(kept)).split())
 
 
 def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:

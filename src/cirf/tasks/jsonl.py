@@ -9,6 +9,7 @@ option's text. Other keys are ignored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Tas
     """
     kind = entry.answer or infer_kind(_checked_rows(train_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
-    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=3)
+    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=4)
 
 
 def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem]:
@@ -94,6 +95,34 @@ def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
     return "number" if all(number_value(answer) is not None for answer in answers) else "text"
 
 
+_KIND_WORDS = {"option": "have choices", "yesno": "are answered by yes or no", "number": "are answered by a number"}
+
+
+def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str | None:
+    """A sentence on the rows that make a file's answers text though most are of another kind; ``None`` where there are none."""
+    if infer_kind(rows) != "text":
+        return None
+    kinds: dict[AnswerKind, list[int]] = {"option": [], "yesno": [], "number": []}
+    for row in rows:
+        kind = infer_kind([row])
+        if kind != "text":
+            kinds[kind].append(row[0])
+    kind, alike = max(kinds.items(), key=lambda item: len(item[1]))
+    if len(alike) <= len(rows) / 2:
+        return None
+    there = set(alike)
+    other = next(line for line, _ in rows if line not in there)
+    return (
+        f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, but not that of line {other}, so all answers count as text; "
+        "mend the others, or set `answer` of the task"
+    )
+
+
+def kind_note(entry: TaskEntry, data: str | None, refused: Refused | None = None) -> str | None:
+    """As `odd_rows`, of a jsonl entry whose ``answer`` is not given."""
+    return None if entry.answer else odd_rows(_checked_rows(train_path(entry, data), None if refused is None else []))
+
+
 def train_path(entry: TaskEntry, data: str | None) -> Path:
     """Where the training rows lie: ``train_file`` as given, else under the data folder; ``CirfError`` if none is named."""
     if entry.train_file is None:
@@ -144,7 +173,7 @@ def _check(row: Mapping[str, Any], where: str) -> None:
             hint = "; leave the field out where there is none" if field == "rationale" else ""
             raise RowError(where, f"{field} is empty{hint}")
     answer = row["answer"]
-    if not isinstance(answer, (str, int, float)):
+    if not isinstance(answer, (str, int, float)) or (isinstance(answer, float) and not math.isfinite(answer)):
         raise RowError(where, f"answer is {_kind(answer)}, expected a string, a number or true/false")
     if not str(answer).strip():
         raise RowError(where, "answer is empty")
@@ -163,7 +192,7 @@ def _check_choices(choices: Any, where: str) -> None:
         raise RowError(where, message, "choices holds too few or too many options")
     if any(not choice.strip() for choice in choices):
         raise RowError(where, "choices holds an empty option")
-    if len({normalise_text(choice) for choice in choices}) < len(choices):
+    if len({" ".join(choice.casefold().split()) for choice in choices}) < len(choices):
         raise RowError(where, "choices holds the same option twice")
 
 
@@ -201,6 +230,8 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}"
     names = {
         dict: "an object",
         list: "a list",

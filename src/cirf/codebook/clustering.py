@@ -1,0 +1,51 @@
+"""Is a codebook used evenly, and do its codes name functions or questions (the intrinsic measures of the paper's appendix)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """Intrinsic measures of one assignment.
+
+    ``used``: share of the K codes that stand for a step; ``perplexity``: exponential of the entropy of their use, at most K;
+    ``ami``: adjusted mutual information of code and question, 0 where the code says nothing of the question; ``purity``:
+    share of the steps whose question is the most frequent of their code; ``collapsed``: share of the rationales of two steps
+    or more with the same code throughout; ``unique``: mean number of distinct codes a rationale.
+    """
+
+    used: float
+    perplexity: float
+    ami: float
+    purity: float
+    collapsed: float
+    unique: float
+
+
+def clustering(codes: Sequence[Sequence[int]], size: int) -> Clustering:
+    """Measure the codes of each rationale, one rationale a question; ``size``: K. ``ValueError`` if there is no step."""
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    flat = [code for row in codes for code in row]
+    if not flat:
+        raise ValueError("no step to measure")
+    questions = [place for place, row in enumerate(codes) for _ in row]
+    usage = Counter(flat)
+    entropy = -sum(count / len(flat) * math.log(count / len(flat)) for count in usage.values())
+    pairs = Counter(zip(flat, questions, strict=True))
+    most: dict[int, int] = {}
+    for (code, _), count in pairs.items():
+        most[code] = max(most.get(code, 0), count)
+    several = [row for row in codes if len(row) > 1]
+    return Clustering(
+        used=len(usage) / size,
+        perplexity=math.exp(entropy),
+        ami=float(adjusted_mutual_info_score(questions, flat)),
+        purity=sum(most.values()) / len(flat),
+        collapsed=sum(len(set(row)) == 1 for row in several) / len(several) if several else 0.0,
+        unique=sum(len(set(row)) for row in codes) / len(codes),
+    )

@@ -1,0 +1,215 @@
+"""Results written by a language model (paper 3.3), under three constraints: results and not derivations, only what later
+steps use, as short as possible; a step may have none.
+
+The model is asked for JSON with one text a step. An answer of another count, with a long text or one that copies its
+step is asked for once more with the fault named; after that the task's rule writes the row, which is marked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.progress import SILENT, Progress
+from cirf.rationales.endpoints import Answer, Request, ask
+from cirf.rationales.results import WRITERS
+from cirf.rationales.templates import fill, read_template
+from cirf.records import Problem, Steps
+from cirf.store import RowLog
+from cirf.tasks.answers import number_value
+from cirf.tasks.steps import strip_annotations
+from cirf.tasks.task import Task
+
+_DECODER = json.JSONDecoder()
+_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")  # scripts without spaces: a sign a word
+_CALCULATION = re.compile(r"\d\s*[-+*/\u00d7\u00f7\u2212].*=")
+_TRACE_TOKEN = re.compile(r"</?\w+>")
+_COPY, _MOST = 4, 0.6  # a result of fewer words may well be all of a short step; a copy holds most of one
+
+PROMPT = ("results", ("steps", "count"), "results.writer.prompt")
+"""The shipped prompt, what must stand in one, and the recipe's key for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The results of one rationale, and who wrote them: ``llm``, ``llm again`` (at the second try) or ``rule``."""
+
+    results: tuple[str, ...]
+    by: str
+    fault: str | None = None
+
+
+def write_with_model(
+    steps: Sequence[Steps],
+    problems: Sequence[Problem],
+    tasks: Mapping[str, Task],
+    section: recipe.Results,
+    log: RowLog,
+    seed: int,
+    progress: Progress = SILENT,
+) -> list[Written]:
+    """The results of every rationale, one text a step; ``log`` keeps every answer, and only what it lacks is asked for.
+
+    Raises ``CirfError`` where no endpoint is named or they have several models, or as `ask` does.
+    """
+    writer = section.writer
+    models = {endpoint.model for endpoint in writer.endpoints}
+    if len(models) != 1:
+        raise CirfError(
+            "results.writer.endpoints: "
+            + ("empty although results.by is llm; name one server" if not models else "all servers must have the same model")
+        )
+    template = read_template(writer.prompt, *PROMPT)
+    by_id = {problem.id: problem for problem in problems}
+    plain = [tuple(strip_annotations(text) for text in row.segments) for row in steps]
+    first = [
+        _request(by_id[row.problem], texts, template, writer, seed, (row.problem, row.sample))
+        for row, texts in zip(steps, plain, strict=True)
+    ]
+    answers, refused = ask(first, writer, log, progress, "results")
+    read = [_read(answers.get(request.key), texts, section) for request, texts in zip(first, plain, strict=True)]
+    second = {
+        place: _again(request, answers[request.key], fault)
+        for place, (request, (_, fault)) in enumerate(zip(first, read, strict=True))
+        if fault is not None and request.key in answers
+    }
+    better, _ = ask(list(second.values()), writer, log, progress, "results, once more")
+    rule = WRITERS["rule"](section, None)
+    written = []
+    for place, row in enumerate(steps):
+        results, fault = read[place]
+        if results is not None:
+            written.append(Written(results, "llm"))
+            continue
+        if place in second:
+            results, again = _read(better.get(second[place].key), plain[place], section)
+            if results is not None:
+                written.append(Written(results, "llm again", fault))
+                continue
+            fault = again
+        problem = by_id[row.problem]
+        fallen = rule.write(row, problem, tasks[problem.task])
+        written.append(Written(fallen, "rule", refused.get(first[place].key, fault)))
+    return written
+
+
+def _request(
+    problem: Problem, texts: Sequence[str], template: str, section: recipe.ResultWriter, seed: int, row: tuple[str, int]
+) -> Request:
+    listed = "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(texts, 1))
+    values = {"question": problem.question, "answer": problem.answer, "steps": listed, "count": str(len(texts))}
+    if problem.choices:
+        options = (f"({chr(ord('A') + place)}) {text}" for place, text in enumerate(problem.choices))
+        values["question"] = "\n".join((problem.question, *options))
+    schema = {
+        "type": "object",
+        "properties": {"results": {"type": "array", "items": {"type": "string"}, "minItems": len(texts), "maxItems": len(texts)}},
+        "required": ["results"],
+        "additionalProperties": False,
+    }
+    number = int.from_bytes(hashlib.sha256(f"{seed}/results/{row[0]}/{row[1]}".encode()).digest()[:4], "big") >> 1
+    messages = (("user", fill(template, values)),)
+    model = section.endpoints[0].model
+    return Request(model, messages, number, section.temperature, section.top_p, section.max_tokens, json.dumps(schema))
+
+
+def _again(request: Request, answer: Answer, fault: str) -> Request:
+    """The same question, with the answer it got and what is wrong with that."""
+    complaint = f"That cannot be used: {fault}. Reply again with the JSON alone."
+    messages = (*request.messages, ("assistant", answer.text), ("user", complaint))
+    return Request(request.model, messages, request.seed, request.temperature, request.top_p, request.max_tokens, request.schema)
+
+
+def _read(answer: Answer | None, texts: Sequence[str], section: recipe.Results) -> tuple[tuple[str, ...] | None, str | None]:
+    """The results in an answer; else ``None`` and what is wrong with it, in words that a model understands."""
+    if answer is None:
+        return None, "there was no answer"
+    entries = _entries(answer.text)
+    if entries is None:
+        return None, 'it is not a JSON object {"results": [...]} with a list of texts'
+    results = tuple(map(_as_text, entries))
+    if len(results) != len(texts):
+        return None, f"it has {len(results)} results, but there are {len(texts)} steps"
+    for number, (result, text) in enumerate(zip(results, texts, strict=True), 1):
+        if len(result) > section.max_characters:
+            return None, f"result {number} is longer than {section.max_characters} characters"
+        if _TRACE_TOKEN.search(result):
+            return None, f"result {number} holds a tag in angle brackets"
+        if _copies(result, text):
+            return None, f"result {number} repeats step {number} instead of saying what it produced"
+    return results, None
+
+
+def _entries(text: str) -> list[Any] | None:
+    """The list in the last JSON object with ``results`` that stands in a text, or in its last JSON list."""
+    found: list[Any] | None = None
+    for opening, wanted in (("{", dict), ("[", list)):
+        place = text.find(opening)
+        while place >= 0:
+            try:
+                made, end = _DECODER.raw_decode(text, place)
+            except (ValueError, RecursionError):
+                made, end = None, place + 1
+            listed = made.get("results") if isinstance(made, dict) else made
+            if isinstance(made, wanted) and isinstance(listed, list) and all(map(_is_entry, listed)):
+                found = listed
+            place = text.find(opening, end)
+        if found is not None:
+            return found
+    return None
+
+
+def _is_entry(entry: Any) -> bool:
+    number = isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
+    return number or entry is None or isinstance(entry, str)
+
+
+def _as_text(entry: Any) -> str:
+    if isinstance(entry, float):
+        entry = int(entry) if entry.is_integer() else entry
+    return "" if entry is None else " ".join(str(entry).split())
+
+
+def _copies(result: str, step: str) -> bool:
+    """Whether a result is the step over again: its calculation, or most of its words as they stand there."""
+    words, said = _WORDS.findall(result.lower()), _WORDS.findall(step.lower())
+    inside = f" {' '.join(words)} " in f" {' '.join(said)} "
+    return inside and bool(_CALCULATION.search(result) or (len(words) >= _COPY and len(words) >= _MOST * len(said)))
+
+
+def compare_with_rule(
+    written: Sequence[Written],
+    steps: Sequence[Steps],
+    problems: Sequence[Problem],
+    tasks: Mapping[str, Task],
+    section: recipe.Results,
+) -> dict[str, float]:
+    """Who wrote the rows, and the share of steps where model and rule agree (of those that the model wrote)."""
+    rule = WRITERS["rule"](section, None)
+    by_id = {problem.id: problem for problem in problems}
+    same = count = 0
+    for row, made in zip(steps, written, strict=True):
+        if made.by == "rule":
+            continue
+        problem = by_id[row.problem]
+        for ours, theirs in zip(made.results, rule.write(row, problem, tasks[problem.task]), strict=True):
+            count += 1
+            same += _plain(ours) == _plain(theirs)
+    rows = len(written) or 1
+    return {
+        "share_at_second_try": round(sum(made.by == "llm again" for made in written) / rows, 4),
+        "share_fallen_back": round(sum(made.by == "rule" for made in written) / rows, 4),
+        "agreement_with_rule": round(same / count, 4) if count else 0.0,
+    }
+
+
+def _plain(result: str) -> str | float:
+    value = number_value(result)
+    return float(value) if value is not None else result.strip().lower()

@@ -1,0 +1,153 @@
+"""From full traces to shorter ones (paper 3.4): search which results go, then leave them out."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path as File
+from typing import TYPE_CHECKING, Any
+
+from cirf.compression.search import Item, Path, Selector, compress, price_for, search
+from cirf.errors import CirfError
+from cirf.methods import get
+from cirf.records import Trace
+from cirf.stages.context import Context
+from cirf.stages.models import release
+from cirf.store import RowLog, to_json, write_atomic, write_rows
+
+if TYPE_CHECKING:
+    from cirf.compression.scorer import Pieces
+    from cirf.methods.method import Method
+    from cirf.recipe import Compression
+
+SCORED_BY = "cirf_full"
+WINDOW = 64
+"""Traces searched side by side. Windows are always the same, so that a killed search goes on with the very batches."""
+
+
+def searching(context: Context, selector: Selector, work: File) -> dict[str, Any]:
+    """Find in which order the results of every trace may go, with the model of ``cirf_full`` as judge."""
+    from cirf.compression.scorer import TraceScorer
+    from cirf.lm import backbone
+
+    section = context.recipe.compression
+    release(context)
+    folder = context.folder.folder(f"models/{SCORED_BY}")
+    tokenizer = backbone.load_tokenizer(folder, context.recipe.backbone)
+    pieces, traces = read_pieces(context, tokenizer)
+    order = sorted(range(len(traces)), key=lambda i: (-len(pieces[i].head), i))
+    log = RowLog(work / "scratch" / "paths.jsonl")
+    known = log.rows()
+    done = len(known) - len(known) % WINDOW if len(known) < len(traces) else len(known)
+    paths = [Path.from_dict(row) for row in known[:done]]
+    model = None
+    with context.progress.task(f"pruning ({selector})", len(traces), "traces", done) as advance:
+        for start in range(done, len(order), WINDOW):
+            if model is None:
+                precise = context.recipe.backbone.model_copy(update={"dtype": section.dtype})
+                model = backbone.load_model(folder, precise, training=None)
+            window = order[start : start + WINDOW]
+            scorer = TraceScorer(model, [pieces[i] for i in window], selector == "joint", section.batch_tokens)
+            items = [Item(traces[i].problem, traces[i].sample, pieces[i].tokens()) for i in window]
+            found = search(items, scorer, selector, limit(section, selector))
+            log.append(*map(asdict, found[max(0, len(known) - start) :]))  # but those that a kill left of this window
+            paths += found
+            advance(len(window))
+    del model
+    gc.collect()
+    by_trace = {(path.problem, path.sample): path for path in paths}
+    write_rows(work / "compression.jsonl", [by_trace[trace.problem, trace.sample] for trace in traces])
+    return {"rows": len(paths)}
+
+
+def limit(section: Compression, selector: Selector) -> float:
+    """How far a search goes: beyond every threshold asked about, in whole nats; where tokens have a price, to the end.
+
+    So one search serves all thresholds, and others that may be asked for later.
+    """
+    return float(max(1, math.ceil(max(section.fast, section.faster, *section.gamma)))) if selector == "greedy" else math.inf
+
+
+def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Trace]]:
+    """Every full trace, as ids and as it stands: training problems first, then the held-out ones."""
+    from cirf.compression.scorer import Pieces
+    from cirf.lm.backbone import prompt_text
+    from cirf.lm.batches import Row, tokenise
+    from cirf.lm.vocabulary import token_names
+
+    recipe = context.recipe
+    method = get(SCORED_BY, recipe)
+    training, held_out = context.examples(method)
+    examples = [*training, *held_out]
+    names = tokenizer.convert_tokens_to_ids(list(token_names(recipe.codebook.size, recipe.vocabulary.delimiters).all))
+    rows = [
+        Row(prompt_text(tokenizer, method.prompt(e.problem, context.tasks[e.problem.task])), method.target(e)) for e in examples
+    ]
+    longest = 10**9  # what training drops as too long may be scored all the same
+    features, _ = tokenise(rows, tokenizer, longest, names)
+    pieces = [Pieces.of(feature, names) for feature in features]
+    for piece, example in zip(pieces, examples, strict=True):
+        if len(piece.codes) != len(example.trace.codes):
+            raise CirfError(f"{example.problem.id}: its trace does not come back from the tokenizer as it was; run again")
+    return pieces, [example.trace for example in examples]
+
+
+def leaving_out(context: Context, name: str, work: File) -> dict[str, Any]:
+    """The traces of a method: full ones without the results that its threshold, or price, lets go."""
+    full = {(trace.problem, trace.sample): trace for trace in context.traces()}
+    chosen, told = _chosen(context, name)
+    rows = []
+    for path, removed in chosen:
+        trace = full[path.problem, path.sample]
+        rows.append(Trace(trace.problem, trace.sample, trace.codes, compress(trace.results, removed), trace.answer))
+    write_rows(work / "traces.jsonl", rows)
+    paths = [path for path, _ in chosen]
+    report = told | {
+        "rows": len(rows),
+        "results": sum(bool(result) for path in paths for result in full[path.problem, path.sample].results),
+        "results_kept": sum(bool(result) for row in rows for result in row.results),
+        "result_tokens": round(sum(path.tokens for path in paths) / max(1, len(paths)), 3),
+        "result_tokens_kept": round(_tokens(chosen), 3),
+    }
+    write_atomic(work / "report.json", to_json(report))
+    return {"rows": len(rows)}
+
+
+def rests_on(section: Compression, method: Method) -> tuple[Selector, ...]:
+    """The searches that a method's traces come from: its own, and the paper's where they are to be as short as that's."""
+    assert method.pruning is not None
+    return ("greedy", "joint") if method.pruning == "joint" and isinstance(section.lean, str) else (method.pruning,)
+
+
+def rule(section: Compression, name: str) -> dict[str, Any]:
+    """What decides which results of a method's traces go: a threshold, a price, or a length to reach."""
+    gammas = _gammas(section)
+    if name in gammas:
+        return {"gamma": gammas[name]}
+    return {"as_short_as": gammas[f"cirf_{section.lean}"]} if isinstance(section.lean, str) else {"price": section.lean}
+
+
+def _gammas(section: Compression) -> dict[str, float]:
+    return {"cirf_zero": 0.0, "cirf_fast": section.fast, "cirf_faster": section.faster}
+
+
+def _chosen(context: Context, name: str) -> tuple[list[tuple[Path, frozenset[int]]], dict[str, float]]:
+    """Every path with the steps whose results go, and the threshold or price that decided it."""
+    by = rule(context.recipe.compression, name)
+    if "gamma" in by:
+        return [(path, path.below(by["gamma"])) for path in _paths(context, "greedy")], by
+    paths = _paths(context, "joint")
+    if "as_short_as" in by:
+        budget = _tokens([(path, path.below(by["as_short_as"])) for path in _paths(context, "greedy")])
+        by = {"price": price_for(paths, budget)}
+    return [(path, path.worth(by["price"])) for path in paths], by
+
+
+def _paths(context: Context, selector: Selector) -> list[Path]:
+    return [Path.from_dict(row) for row in context.rows(f"compression/{selector}", "compression.jsonl")]
+
+
+def _tokens(chosen: Sequence[tuple[Path, frozenset[int]]]) -> float:
+    return sum(path.tokens_without(removed) for path, removed in chosen) / max(1, len(chosen))

@@ -1,0 +1,126 @@
+"""The scorer: memory and batches change nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.pruning import plain
+
+from cirf.compression.scorer import Pieces, TraceScorer
+from cirf.compression.search import Item, Query, search
+from cirf.lm.batches import Row, tokenise
+from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.vocabulary import extend, token_names, write_trace
+from cirf.recipe import Vocabulary
+from cirf.records import Trace
+
+SIZE = 6
+
+
+def _builders() -> Any:
+    spec = importlib.util.spec_from_file_location("cirf_lm_tiny", Path(__file__).parents[1] / "lm" / "tiny.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2", "gemma2"])
+def judged(request: pytest.FixtureRequest) -> tuple[Any, list[Pieces], list[Trace], Any, list[int]]:
+    """A tiny model with functional tokens, and some traces as ids and as they are."""
+    torch.set_num_threads(1)
+    tiny = _builders()
+    tokenizer = tiny.build_tokenizer()
+    settle_template(tokenizer)
+    model = tiny.build_model(request.param).eval()
+    ids = extend(model, tokenizer, None, Vocabulary(alpha="mean"), SIZE, seed=3)
+    chance = random.Random(5)
+    names, rows, traces = token_names(SIZE), [], []
+    for place in range(9):
+        steps = chance.randint(1, 5)
+        codes = tuple(chance.randrange(SIZE) for _ in range(steps))
+        results = tuple(chance.choice(["", "12", "3 apples", "7"]) for _ in range(steps))
+        traces.append(Trace(f"p{place}", 0, codes, results, chance.choice(["19", "yes", "104"])))
+        question = "How many apples are there now? " * chance.randint(1, 3) + str(place)
+        rows.append(Row(prompt_text(tokenizer, question), write_trace(traces[-1], names)))
+    features, _ = tokenise(rows, tokenizer, 10**6, ids)
+    return model, [Pieces.of(feature, ids) for feature in features], traces, tokenizer, ids
+
+
+def _alone(model: Any, pieces: Pieces, kept: tuple[int, ...]) -> tuple[float, float]:
+    """Answer's mean and the sum over results and answer, by one whole pass over one row."""
+    ids, learned = list(pieces.head), []
+    for step, code in enumerate(pieces.codes):
+        ids.append(code)
+        if step in kept:
+            learned += range(len(ids), len(ids) + len(pieces.results[step]))
+            ids += pieces.results[step]
+    ids.append(pieces.end)
+    answer = range(len(ids), len(ids) + len(pieces.answer))
+    ids += pieces.answer
+    with torch.inference_mode():
+        losses = -torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), dim=-1)
+    found = {place: float(losses[place - 1, ids[place]]) for place in (*learned, *answer)}
+    return sum(found[place] for place in answer) / len(answer), sum(found.values())
+
+
+def test_pieces_are_the_row_cut_at_its_functional_tokens(judged: Any) -> None:
+    _, pieces, traces, tokenizer, ids = judged
+    for piece, trace in zip(pieces, traces, strict=True):
+        assert [ids.index(code) - 2 for code in piece.codes] == list(trace.codes)
+        assert tuple(tokenizer.decode(result) for result in piece.results) == trace.results
+        assert tokenizer.decode(piece.answer) == trace.answer
+        assert tokenizer.decode(piece.head).endswith("<cirf>") and not piece.head.count(ids[0]) > 1
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 64, 4096])
+@pytest.mark.parametrize("selector", ["greedy", "joint"])
+def test_losses_equal_those_of_whole_rows_one_at_a_time(judged: Any, batch_tokens: int, selector: Any) -> None:
+    model, pieces, traces, _, _ = judged
+    scorer = TraceScorer(model, pieces, selector == "joint", batch_tokens)
+    asked: list[tuple[Query, Any]] = []
+    real = scorer.score
+    scorer.score = lambda queries: (found := real(queries), asked.extend(zip(queries, found, strict=True)))[0]  # type: ignore
+    items = [Item(trace.problem, 0, piece.tokens()) for trace, piece in zip(traces, pieces, strict=True)]
+    search(items, scorer, selector, float("inf"))
+    assert len(asked) > 3 * len(items)
+    for query, losses in asked:
+        answer, written = _alone(model, pieces[query.item], query.kept)
+        assert losses.answer == pytest.approx(answer, abs=2e-5)
+        if selector == "joint":
+            assert losses.written == pytest.approx(written, abs=1e-4)
+        else:
+            assert math.isnan(losses.written)
+
+
+def test_the_same_results_go_as_by_the_plain_algorithm(judged: Any) -> None:
+    model, pieces, traces, _, _ = judged
+    items = [Item(trace.problem, 0, piece.tokens()) for trace, piece in zip(traces, pieces, strict=True)]
+    for limit in (0.0, 0.2, 1.0):
+        for piece, path in zip(pieces, search(items, TraceScorer(model, pieces, whole=False), "greedy", limit), strict=True):
+            full = tuple(step for step, count in enumerate(piece.tokens()) if count)
+            kept = plain(lambda steps, piece=piece: _alone(model, piece, steps)[0], full, limit)  # type: ignore[misc]
+            assert set(full) - path.below(limit) == set(kept)
+
+
+def test_a_model_without_a_growing_cache_is_asked_for_whole_rows() -> None:
+    from transformers import AutoModelForCausalLM, MambaConfig
+
+    tiny = _builders()
+    tokenizer = tiny.build_tokenizer()
+    settle_template(tokenizer)
+    torch.manual_seed(0)
+    config = MambaConfig(vocab_size=448, hidden_size=16, state_size=4, num_hidden_layers=2, pad_token_id=0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    ids = extend(model, tokenizer, None, Vocabulary(alpha="mean"), SIZE, seed=3)
+    text = write_trace(Trace("p", 0, (1, 2), ("12", "7"), "19"), token_names(SIZE))
+    pieces = [Pieces.of(tokenise([Row(prompt_text(tokenizer, "What is it?"), text)], tokenizer, 10**6, ids)[0][0], ids)]
+    (path,) = search([Item("p", 0, pieces[0].tokens())], TraceScorer(model, pieces, whole=False), "greedy", float("inf"))
+    assert path.loss == pytest.approx(_alone(model, pieces[0], (0, 1))[0], abs=1e-4)
+    assert path.removals[-1].loss == pytest.approx(_alone(model, pieces[0], ())[0], abs=1e-4)

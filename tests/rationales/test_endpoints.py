@@ -1,0 +1,280 @@
+"""Asking endpoints: whatever they do, every question is answered once and kept."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty import FAULTS, Server, serve
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.endpoints import Request, _retry_after, ask, known_answers
+from cirf.store import RowLog
+
+MODEL = "teacher"
+
+
+def echo(body: dict[str, Any]) -> str:
+    return f"answer to {body['messages'][0]['content']} by {body['model']} with {body['seed']}"
+
+
+def requests(count: int, model: str = MODEL, start: int = 0) -> list[Request]:
+    return [Request(model, (("user", f"question {i}"),), 1000 + i, 0.7, 0.95, 64) for i in range(start, start + count)]
+
+
+def section(*servers: Server, **keys: Any) -> recipe.Asked:
+    models = keys.pop("models", [MODEL] * len(servers))
+    concurrency = keys.pop("concurrency", 8)
+    pairs = zip(servers, models, strict=True)
+    endpoints = tuple(recipe.Endpoint(url=server.url, model=model, concurrency=concurrency) for server, model in pairs)
+    return recipe.Asked(**({"endpoints": endpoints, "timeout": 0.5, "retries": 12} | keys))
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
+    monkeypatch.setattr("cirf.rationales.endpoints._LONGEST_PAUSE", 0.05)
+
+
+def test_five_hundred_questions_to_a_server_that_fails_three_times_in_ten(tmp_path: Path) -> None:
+    log = RowLog(tmp_path / "log.jsonl")
+    asked = requests(500)
+    with serve(Server(echo, share=0.3)) as server:
+        answers, refused = ask(asked, section(server, concurrency=32), log)
+    assert refused == {}
+    assert set(server.failed) == set(FAULTS)
+    assert {request.key: f"answer to {request.messages[0][1]} by teacher with {request.seed}" for request in asked} == {
+        key: answer.text for key, answer in answers.items()
+    }
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert sorted(row["key"] for row in rows) == sorted(request.key for request in asked)
+    assert all(row["tokens"] == 7 and row["finish"] == "stop" for row in rows)
+
+
+def test_a_rerun_asks_only_for_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with serve(Server(echo)) as server:
+        ask(requests(20), section(server), RowLog(path))
+        path.write_bytes(path.read_bytes()[:-10])  # a kill in the middle of the last row
+        answers, _ = ask(requests(30), section(server), RowLog(path))
+    assert len(answers) == 30
+    assert sum(server.answered.values()) == 31 and len(server.answered) == 30
+    assert len(known_answers(RowLog(path))) == 30
+
+
+def test_what_is_asked_is_what_the_request_says(tmp_path: Path) -> None:
+    with serve(Server(echo)) as server:
+        ask(requests(1), section(server), RowLog(tmp_path / "log"))
+    (body,) = server.asked
+    assert {key: body[key] for key in ("model", "temperature", "top_p", "max_tokens", "seed", "messages")} == {
+        "model": MODEL,
+        "temperature": 0.7,
+        "top_p": 0.95,
+        "max_tokens": 64,
+        "seed": 1000,
+        "messages": [{"role": "user", "content": "question 0"}],
+    }
+
+
+def test_a_fleet_shares_the_questions_of_a_model_and_never_takes_another_models(tmp_path: Path) -> None:
+    slow = Server(lambda body: (__import__("time").sleep(0.01), echo(body))[1])
+    with serve(slow), serve(Server(echo)) as other, serve(Server(echo)) as third:
+        asked = requests(60) + requests(20, "second")
+        fleet = section(slow, other, third, models=[MODEL, MODEL, "second"], concurrency=2)
+        answers, _ = ask(asked, fleet, RowLog(tmp_path / "log"))
+    assert len(answers) == 80
+    assert slow.answered and other.answered
+    assert sum(slow.answered.values()) + sum(other.answered.values()) == 60
+    assert {body["model"] for body in third.asked} == {"second"} and len(third.asked) == 20
+
+
+def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
+    server = Server(lambda body: (__import__("time").sleep(0.005), echo(body))[1])
+    with serve(server):
+        ask(requests(60), section(server, concurrency=3), RowLog(tmp_path / "log"))
+    assert 2 <= server.most_under_way <= 3
+
+
+def test_a_dead_server_leaves_its_questions_to_the_others(tmp_path: Path) -> None:
+    with serve(Server(echo)) as alive, serve(Server(echo)) as gone:
+        fleet = section(gone, alive)
+    with serve(Server(echo)) as alive:
+        fleet = recipe.Asked(endpoints=(fleet.endpoints[0], recipe.Endpoint(url=alive.url, model=MODEL)), retries=12, timeout=0.5)
+        answers, _ = ask(requests(40), fleet, RowLog(tmp_path / "log"))
+    assert len(answers) == 40
+
+
+def test_what_stays_unanswered_is_said_and_what_came_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with serve(Server(echo, share=0.5, faults=("500",))) as server:
+        with pytest.raises(CirfError, match=r"of 40 requests were not answered after 0 retries .*500 \(out of luck\).*again"):
+            ask(requests(40), section(server, retries=0), RowLog(path))
+        kept = len(known_answers(RowLog(path)))
+        assert 5 < kept < 35
+        server.share = 0.0
+        assert len(ask(requests(40), section(server), RowLog(path))[0]) == 40
+    assert sum(server.answered.values()) == 40
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_server_that_refuses_everybody_ends_it_at_once(tmp_path: Path, status: int) -> None:
+    server = Server(echo)
+    server.refuse = {"question": status}
+    with serve(server), pytest.raises(CirfError, match=rf"HTTP {status} \(refused with {status}: Bearer none\); look at"):
+        ask(requests(90), section(server), RowLog(tmp_path / "log"))
+    assert len(server.asked) <= 16
+
+
+def test_a_question_that_is_refused_is_told_apart_and_not_asked_on_and_on(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.refuse = {"question 7": 413}
+    asked = requests(10)
+    with serve(server):
+        answers, refused = ask(asked, section(server), RowLog(tmp_path / "log"))
+    assert len(answers) == 9 and refused == {asked[7].key: "HTTP 413 (refused with 413: Bearer none)"}
+    assert sum(body["messages"][0]["content"] == "question 7" for body in server.asked) == 1
+
+
+def test_a_server_without_structured_output_is_asked_without(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.structured = False
+    asked = [Request(MODEL, (("user", f"question {i}"),), i, 0.2, 0.9, 64, '{"type": "object"}') for i in range(12)]
+    with serve(server):
+        answers, _ = ask(asked, section(server, concurrency=2), RowLog(tmp_path / "log"))
+    assert len(answers) == 12
+    assert sum("response_format" in body for body in server.asked) <= 2
+
+
+def test_one_refused_question_leaves_structured_output_on(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.refuse = {"question 0": 400}
+    asked = [Request(MODEL, (("user", f"question {i}"),), i, 0.2, 0.9, 64, '{"type": "object"}') for i in range(6)]
+    with serve(server):
+        answers, refused = ask(asked, section(server, concurrency=1), RowLog(tmp_path / "log"))
+    assert len(answers) == 5 and list(refused) == [asked[0].key]
+    assert sum("response_format" in body for body in server.asked) == 6
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_server_is_left_alone_as_long_as_it_says(tmp_path: Path, concurrency: int) -> None:
+    server = Server(echo, share=1.0, faults=("429",))
+    server.retry_after = "0.3"
+    with serve(server), pytest.raises(CirfError):
+        ask(requests(1), section(server, concurrency=concurrency, retries=3), RowLog(tmp_path / "log"))
+    gaps = [later - earlier for earlier, later in zip(server.at, server.at[1:], strict=False)]
+    assert len(gaps) == 3 and min(gaps) >= 0.29
+
+
+def test_retry_after_may_be_a_date() -> None:
+    ahead = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert 28 < (_retry_after({"retry-after": ahead}) or 0) <= 30
+    assert _retry_after({"retry-after": "2"}) == 2.0
+    assert [_retry_after({"retry-after": said}) for said in ("", "soon", "nan", "inf")] == [None] * 4
+
+
+def test_servers_that_only_fail_are_given_up_soon(tmp_path: Path) -> None:
+    with serve(Server(echo)) as gone:
+        fleet = section(gone, retries=5, concurrency=4)
+    with pytest.raises(CirfError, match=r"failures in a row, the last: .*nobody else answers for teacher"):
+        ask(requests(500), fleet, RowLog(tmp_path / "log"))
+
+
+def test_a_question_that_always_fails_may_be_left_out(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.refuse = {"question 7": 500}
+    asked = requests(10)
+    with serve(server):
+        answers, refused = ask(asked, section(server, retries=2, unanswered="drop"), RowLog(tmp_path / "log"))
+    assert len(answers) == 9 and list(refused) == [asked[7].key] and "HTTP 500" in refused[asked[7].key]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, ""), ("cut inside an emoji \ud83d", "cut inside an emoji ?")],
+    ids=["none", "half a surrogate pair"],
+)
+def test_an_odd_answer_is_an_answer(tmp_path: Path, content: str | None, text: str) -> None:
+    server = Server(echo)
+    message = {"role": "assistant", "content": content, "reasoning_content": "so ..."}
+    server.raw = json.dumps({"choices": [{"index": 0, "finish_reason": "length", "message": message}]}).encode()
+    path = tmp_path / "log"
+    with serve(server):
+        (answer,) = ask(requests(1), section(server), RowLog(path))[0].values()
+    assert (answer.text, answer.finish, answer.tokens) == (text, "length", None)
+    assert list(known_answers(RowLog(path)).values()) == [answer]
+
+
+def test_a_body_nested_without_end_is_no_answer(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.raw = b"[" * 200_000
+    with serve(server), pytest.raises(CirfError, match="a body that is no answer"):
+        ask(requests(1), section(server, retries=1), RowLog(tmp_path / "log"))
+
+
+def test_a_key_is_not_repeated_by_any_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret\n")
+    server = Server(echo)
+    server.refuse = {"question 1": 401, "question 2": 500, "question 3": 400}
+    with serve(server):
+        endpoint = recipe.Endpoint(url=server.url, model=MODEL, key_env="MY_KEY")
+        for number in (1, 2):
+            with pytest.raises(CirfError, match=r"Bearer \*\*\*") as told:
+                ask(requests(1, start=number), recipe.Asked(endpoints=(endpoint,), retries=1), RowLog(tmp_path / "log"))
+            assert "secret" not in str(told.value)
+        _, refused = ask(requests(1, start=3), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        assert "secret" not in str(refused)
+        monkeypatch.setenv("MY_KEY", "sk\u2013secret")
+        with pytest.raises(CirfError, match="MY_KEY holds signs that no API key has"):
+            ask(requests(1, start=8), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+    assert server.keys == {"Bearer sk-secret"}
+
+
+def test_offline_mode_is_named_before_anything_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with serve(Server(echo)) as server, pytest.raises(CirfError, match="HF_HUB_OFFLINE is set"):
+        ask(requests(1), section(server), RowLog(tmp_path / "log"))
+    assert not server.asked
+
+
+def test_keys_come_from_the_environment_and_go_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    server = Server(echo)
+    with serve(server):
+        ask(requests(2), section(server), RowLog(tmp_path / "log"))
+        assert server.keys == {"Bearer none"}
+        endpoint = recipe.Endpoint(url=server.url, model=MODEL, key_env="MY_KEY")
+        ask(requests(4), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        assert "Bearer sk-secret" in server.keys and not any("hf_mine" in str(key) for key in server.keys)
+        server.refuse = {"question 9": 401}
+        with pytest.raises(CirfError) as told:
+            ask(requests(1, start=9), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        monkeypatch.delenv("MY_KEY")
+        with pytest.raises(CirfError, match="MY_KEY is not set"):
+            ask(requests(1, start=8), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+    assert "sk-secret" not in str(told.value) and "sk-secret" not in (tmp_path / "log").read_text()
+
+
+def test_a_model_without_an_endpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CirfError, match="no endpoint serves teacher"):
+        ask(requests(1), recipe.Asked(), RowLog(tmp_path / "log"))
+
+
+def test_every_part_of_a_request_is_part_of_its_key() -> None:
+    base = Request(MODEL, (("user", "a"),), 1, 0.7, 0.95, 64)
+    others = [
+        Request("other", (("user", "a"),), 1, 0.7, 0.95, 64),
+        Request(MODEL, (("user", "b"),), 1, 0.7, 0.95, 64),
+        Request(MODEL, (("user", "a"), ("assistant", "b")), 1, 0.7, 0.95, 64),
+        Request(MODEL, (("user", "a"),), 2, 0.7, 0.95, 64),
+        Request(MODEL, (("user", "a"),), 1, 0.2, 0.95, 64),
+        Request(MODEL, (("user", "a"),), 1, 0.7, 0.9, 64),
+        Request(MODEL, (("user", "a"),), 1, 0.7, 0.95, 65),
+        Request(MODEL, (("user", "a"),), 1, 0.7, 0.95, 64, "{}"),
+    ]
+    assert len({request.key for request in (base, *others)}) == 1 + len(others)

@@ -1,0 +1,132 @@
+"""Rationales from language models: who is asked what, and what of it will do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty import Server, serve
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.rationales.collect import collect
+from cirf.rationales.teachers import statistics, teach
+from cirf.records import Problem
+from cirf.store import RowLog
+from cirf.tasks.task import Task
+
+RIGHT = {
+    "Ann": "Step 1: Ann has 3 pens.\nStep 2: 3 + 4 = 7 pens.\nThe answer is 7.",
+    "Bob": "1. He eats 2.5 of 10.\n2. 10 - 2.5 = 7.5 pies are left.\n#### 7.5",
+    "Cy": "Step 1: Each day he walks 6 km.\nStep 2: 6 * 5 = 30. The answer is 30.",
+    "fish": "Step 1: Fish breathe with gills.\nStep 2: So they live in water. The answer is (B).",
+}
+
+
+def reply(body: dict[str, Any]) -> str:
+    """The right rationale for whoever the question is about."""
+    return next(text for name, text in RIGHT.items() if name in body["messages"][0]["content"])
+
+
+def rationales(server: Server, models: tuple[str, ...] = ("m",), per_problem: int = 1, **keys: Any) -> recipe.Rationales:
+    endpoints = tuple(recipe.Endpoint(url=server.url, model=model) for model in models)
+    teacher = recipe.Teacher(endpoints=endpoints, retries=2, timeout=5.0, **keys)
+    return recipe.Rationales(source="teacher", per_problem=per_problem, teacher=teacher)
+
+
+def test_every_question_is_asked_of_every_model_with_the_papers_prompt(
+    tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]
+) -> None:
+    with serve(Server(reply)) as server:
+        section = rationales(server, ("m", "n"))
+        taught, refused = teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert refused == {}
+    assert [(row.problem, row.model) for row in taught] == [(p.id, m) for p in problems for m in ("m", "n")]
+    assert all(row.right and row.steps == 2 and row.fault("drop") is None for row in taught)
+    prompts = {body["messages"][0]["content"] for body in server.asked}
+    assert "Solve the following problem step by step:Ann has 3 pens and buys 4. How many pens has she?" in prompts
+    assert any("(B) water" in prompt or "B. water" in prompt or "water" in prompt for prompt in prompts)
+    assert all((body["temperature"], body["top_p"], body["max_tokens"]) == (0.7, 0.95, 4096) for body in server.asked)
+    assert len({body["seed"] for body in server.asked}) == 8
+    told = statistics(taught, refused)["models"]["m"]
+    assert (told["answers"], told["right"], told["segmentable"]) == (4, 1.0, 1.0)
+    assert (told["steps_mean"], told["tokens_mean"]) == (2.0, 7.0)
+    collected = collect(problems, section.model_copy(update={"per_problem": 2}), None, tasks, taught)
+    assert [row.source for row in collected.rationales] == ["m"] * 4  # the other's texts are the same
+    assert {row.prompt for row in collected.rationales} == {taught[0].prompt}
+
+
+def test_the_gold_answer_is_never_in_the_prompt(tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]) -> None:
+    marked = [Problem("sums/train/z", "sums", "Ann counts her pens. How many?", "918273")]
+    with serve(Server(reply)) as server:
+        teach(marked, rationales(server), recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert "918273" not in str(server.asked)
+
+
+def test_another_sample_is_asked_for_only_where_the_first_will_not_do(
+    tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]
+) -> None:
+    tries: dict[str, int] = {}
+
+    def sometimes(body: dict[str, Any]) -> str:
+        text = body["messages"][0]["content"]
+        tries[text] = tries.get(text, 0) + 1
+        if "Ann" in text and tries[text] == 1:
+            return "Step 1: 3 - 4 = 8.\nStep 2: The answer is 8."
+        if "Bob" in text and tries[text] < 3:
+            return ""
+        return reply(body)
+
+    with serve(Server(sometimes)) as server:
+        section = rationales(server, samples=4)
+        taught, _ = teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+        again, _ = teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert {text.partition(":")[2][:3]: count for text, count in tries.items()} == {"Ann": 2, "Bob": 3, "Cy ": 1, "Whe": 1}
+    assert again == taught
+    assert [(row.problem[-1], row.sample, row.fault("drop")) for row in taught] == [
+        ("a", 0, "another answer"),
+        ("a", 1, None),
+        ("b", 0, "another answer"),
+        ("b", 1, "another answer"),
+        ("b", 2, None),
+        ("c", 0, None),
+        ("d", 0, None),
+    ]
+    collected = collect(problems, section, None, tasks, taught)
+    assert [row.problem for row in collected.rationales] == [problem.id for problem in problems]
+    assert [row.reason for row in collected.dropped] == ["another answer"] * 3
+
+
+def test_all_samples_are_asked_for_where_the_recipe_says_so(
+    tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]
+) -> None:
+    with serve(Server(lambda body: reply(body) + f" ({body['seed']})")) as server:
+        section = rationales(server, samples=3, ask="all", per_problem=3)
+        taught, _ = teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert len(taught) == 12 and len({row.text for row in taught}) == 12
+
+
+def test_an_answer_cut_off_at_its_cap_will_not_do() -> None:
+    from cirf.records import Taught
+
+    row = Taught("p", "m", 0, "Step 1: ...", "h", "length", 4096, None, 3)
+    assert row.fault("drop") == row.fault("keep") == "cut off"
+
+
+def test_a_users_own_prompt_takes_the_papers_place(tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]) -> None:
+    prompt = tmp_path / "mine.txt"
+    prompt.write_text("Think in numbered steps {not a name}.\n\n{question}\n")
+    with serve(Server(reply)) as server:
+        teach(problems[:1], rationales(server, prompt=str(prompt)), recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+        assert server.asked[0]["messages"][0]["content"].startswith("Think in numbered steps {not a name}.\n\nAnn has 3 pens")
+        prompt.write_text("Think.")
+        with pytest.raises(CirfError, match=re.escape("does not say where the question goes; write {question} there")):
+            teach(problems[:1], rationales(server, prompt=str(prompt)), recipe.Segments(), tasks, RowLog(tmp_path / "x"), 1)
+
+
+def test_without_an_endpoint_the_key_is_named(tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]) -> None:
+    section = recipe.Rationales(source="teacher")
+    with pytest.raises(CirfError, match=r"rationales\.teacher\.endpoints: empty"):
+        teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)

@@ -1,0 +1,151 @@
+"""A run whose rationales and results a language model writes, behind an endpoint."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf.store import read_rows
+
+
+def _faulty() -> Any:
+    path = Path(__file__).with_name("rationales") / "faulty.py"
+    spec = importlib.util.spec_from_file_location("cirf_faulty_server", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def reply(body: dict[str, Any]) -> str:
+    """The rationale of a question about boxes, or the results of its steps."""
+    text = body["messages"][0]["content"]
+    if '"results"' in text:
+        return json.dumps({"results": re.findall(r"= (\d+)", text.partition("Steps:")[2])})
+    numbers = [int(number) for number in re.findall(r"\d+", text.partition("gets")[2])]
+    total, lines = numbers[0], []
+    for step, number in enumerate(numbers[1:], 1):
+        lines.append(f"**Step {step}**: {total} + {number} = {total + number}.")
+        total += number
+    if len(lines) == 3 and numbers[0] == 5:
+        return "Step 1: That is a guess.\nThe answer is 1000."
+    return "\n".join([*lines, f"The answer is {total}."])
+
+
+def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Path:
+    bare = tinyrun.write_jsonl(
+        path.with_name("questions.jsonl"),
+        [{key: row[key] for key in ("question", "answer")} for row in map(json.loads, workshop.train.read_text().splitlines())],
+    )
+    endpoint = {"url": url, "model": "m"}
+    made = {
+        "methods": ["cirf_full"],
+        "evaluate__latency_items": 0,
+        "rationales__source": "teacher",
+        "rationales__teacher__endpoints": [endpoint],
+        "results__by": "llm",
+        "results__writer__endpoints": [endpoint],
+        "train": bare,
+    }
+    return workshop.recipe(path, **(made | keys))
+
+
+def test_a_run_with_nothing_but_questions_and_an_endpoint(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
+    faulty = _faulty()
+    with faulty.serve(faulty.Server(reply, share=0.2, faults=("429", "500", "invalid JSON"))) as server:
+        path = recipe(workshop, tmp_path / "recipe.yaml", server.url)
+        said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run")
+        assert said.code == 0 and "40 questions go to 1 model;" in said.out and not server.asked
+        said = tinyrun.cirf("run", path, "--out", tmp_path / "run")
+        assert said.code == 0, said.err
+        told = json.loads((tmp_path / "run" / "teacher" / "report.json").read_text())["models"]["m"]
+        assert told["answers"] == 40 and 0.5 < told["right"] < 1 and 2 < told["steps_mean"] < 3
+        rationales = [
+            json.loads(line) for line in (tmp_path / "run" / "rationales" / "rationales.jsonl").read_text().splitlines()
+        ]
+        assert len(rationales) == round(40 * told["usable"]) and {row["source"] for row in rationales} == {"m"}
+        assert all(len(row["prompt"]) == 16 for row in rationales)
+        results = read_rows(tmp_path / "run" / "results" / "results.jsonl")
+        assert all(row["by"] == "llm" and len(row["results"]) == 3 and all(row["results"]) for row in results)
+        report = json.loads((tmp_path / "run" / "results" / "report.json").read_text())
+        assert report["agreement_with_rule"] == 1.0 and report["share_fallen_back"] == 0 and report["mean_tokens"] > 0
+        asked = len(server.asked)
+        # Another way of counting what will do is no reason to ask again.
+        more = recipe(workshop, tmp_path / "other.yaml", server.url, rationales__check="keep")
+        said = tinyrun.cirf("run", more, "--out", tmp_path / "run", "--until", "rationales")
+        assert said.code == 0, said.err
+        assert len(server.asked) == asked
+    said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run")
+    assert said.code == 0 and "cirf_full:" in said.out, said.err
+    said = tinyrun.cirf("check", path)
+    assert "--until segments" in said.error()
+
+
+def test_a_client_killed_while_asking_asks_nothing_twice_that_was_kept(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    faulty = _faulty()
+
+    def slow(body: dict[str, Any]) -> str:
+        time.sleep(0.15)
+        return reply(body)
+
+    log = tmp_path / "run" / "asked" / "rationales.jsonl"
+    with faulty.serve(faulty.Server(slow)) as server:
+        endpoint = {"url": server.url, "model": "m", "concurrency": 2}
+        path = recipe(workshop, tmp_path / "recipe.yaml", server.url, rationales__teacher__endpoints=[endpoint])
+        command = [
+            sys.executable,
+            "-m",
+            "cirf",
+            "run",
+            str(path),
+            "--out",
+            str(tmp_path / "run"),
+            "--until",
+            "teacher",
+            "--quiet",
+        ]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while not log.exists() or log.read_bytes().count(b"\n") < 12:
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+        kept = log.read_bytes().count(b"\n")
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert 12 <= kept < 40
+    rows = [json.loads(line) for line in (tmp_path / "run" / "teacher" / "answers.jsonl").read_text().splitlines()]
+    assert len({row["problem"] for row in rows}) == len(rows) == 40
+    assert 40 <= len(server.asked) <= 42, "at most what was under way is asked again"
+
+
+def test_a_model_in_this_process_teaches(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {
+        "rationales__teacher__endpoints": [{"url": "local", "model": str(workshop.backbone)}],
+        "rationales__teacher__max_tokens": 12,
+    }
+    path = recipe(workshop, tmp_path / "recipe.yaml", "http://localhost:9/v1", **keys)
+    said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--until", "teacher")
+    assert said.code == 0, said.err
+    rows = [json.loads(line) for line in (tmp_path / "run" / "teacher" / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == 40 and all(row["tokens"] <= 12 for row in rows)
+    log = tmp_path / "run" / "asked" / "rationales.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(b"".join(whole.splitlines(keepends=True)[:13]))
+    import shutil
+
+    shutil.rmtree(tmp_path / "run" / "teacher")
+    assert tinyrun.cirf("run", path, "--out", tmp_path / "run", "--until", "teacher").code == 0
+    assert [json.loads(line) for line in (tmp_path / "run" / "teacher" / "answers.jsonl").read_text().splitlines()] == rows
