@@ -79,7 +79,7 @@ def plans(context: Context) -> list[Plan]:
         embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
         vectors = steps | {"embeddings": embeddings}
         sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
-        books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k, version=2) for k in sizes}
+        books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k, version=3) for k in sizes}
         traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
         functional = {"traces": traces, "codebook": books[size]}
         stages += [results, embeddings, *books.values(), traces]

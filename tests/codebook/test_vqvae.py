@@ -28,6 +28,23 @@ def _reached(model: VQVAE, loss: torch.Tensor) -> set[str]:
     return {name for name, gradient in named.items() if gradient is not None and gradient.abs().sum() > 0}
 
 
+def test_gradients_are_the_same_to_the_bit_on_several_threads() -> None:
+    draw = torch.Generator().manual_seed(3)
+    model, batch = VQVAE(64, 128, 576, 16, draw), torch.randn(128, 64, generator=draw)
+    assigned = torch.randint(16, (128,), generator=draw)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, *[4] * 20):
+            torch.set_num_threads(count)
+            model.zero_grad(set_to_none=True)
+            model.losses(batch, assigned, "straight_through").codebook.backward()  # type: ignore[no-untyped-call]
+            found.append(model.codes.grad)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(found[0], gradient) for gradient in found[1:] if gradient is not None)
+
+
 @pytest.mark.parametrize("gradient", ["straight_through", "decoder_only"])
 def test_each_term_moves_its_own_part(model: VQVAE, batch: tuple[torch.Tensor, torch.Tensor], gradient: Gradient) -> None:
     assert _reached(model, model.losses(*batch, gradient).codebook) == {"codes"}

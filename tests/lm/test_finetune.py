@@ -289,6 +289,20 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(tiny: Any, tokenize
     assert [folder.name for folder in (tmp_path / "broken" / "checkpoints").iterdir()] == ["checkpoint-12"]
 
 
+@pytest.mark.parametrize("epochs", [2.0, 1.4])
+def test_a_training_that_was_killed_after_its_last_update_does_none_more(
+    tiny: Any, tokenizer: Any, tmp_path: Path, epochs: float
+) -> None:
+    section, rows = _section(epochs=epochs, save_every=2), _rows(tokenizer)
+    results = []
+    for _ in range(3):  # the checkpoint of the last update stays there
+        trained, history, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:2], section, "x", [], tmp_path, 0)
+        results.append((history, trained.state_dict()))
+    for history, weights in results[1:]:
+        assert history == results[0][0]
+        assert all(torch.equal(value, results[0][1][name]) for name, value in weights.items())
+
+
 def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     rows = _rows(tokenizer)
     cases: list[tuple[list[Row], dict[str, Any], str]] = [

@@ -77,7 +77,7 @@ class VQVAE(nn.Module):
         2017); with ``decoder_only`` nothing else. It never moves codes.
         """
         x = self.encoder(batch)
-        q = self.codes[assigned]
+        q = torch.nn.functional.embedding(assigned, self.codes)  # indexing would add up gradients in any order
         seen = x + (q - x).detach() if gradient == "straight_through" else q.detach()
         return Losses(_squared_error(self.decoder(seen), batch), _squared_error(q, x.detach()), _squared_error(x, q.detach()))
 

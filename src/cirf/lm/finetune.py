@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from cirf.lm.memory import keep_freed_memory
 from cirf.lm.prompt import end_token
 from cirf.lm.rows import TrainableRows
 from cirf.lm.saving import check_tokenizer
-from cirf.lm.trainer import Course, TargetTrainer, arguments
+from cirf.lm.trainer import Course, TargetTrainer, Trained, arguments
 from cirf.lm.vocabulary import matrices
 from cirf.progress import SILENT, Progress
 
@@ -153,7 +154,7 @@ def finetune(
         trainer, plan = _trainer(
             model, features, held_out, section, epochs, learning_rate, work, seed, device, padding, run_name or method
         )
-        if trainer.is_fsdp_enabled:
+        if trainer.is_fsdp_enabled or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
             raise CirfError(
                 "fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training, with "
                 "adaptation: lora or gradient_checkpointing: true where memory is short"
@@ -272,7 +273,7 @@ def _run(
     trainer.begin(resume)
     with contextlib.ExitStack() as stack:
         trainer.add_callback(Course(section.save_every, section.evaluate_every or plan.epoch, validate, stack, progress, title))
-        with disk_errors(root):
+        with disk_errors(root), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()
     tokens = sum(len(feature.ids) for feature in features) / plan.epoch * plan.total

@@ -139,8 +139,12 @@ class Diverged(CirfError):
     """The loss is no number any more."""
 
 
+class Trained(Exception):
+    """A training resumed from its last update has nothing left to do; the Trainer would do one update more."""
+
+
 class Course(TrainerCallback):
-    """When to evaluate and to save, a bar, and a stop where the loss is no number any more."""
+    """When to evaluate and to save, a bar, and a stop at the last update or where the loss is no number any more."""
 
     def __init__(
         self, save_every: int, evaluate_every: int, validate: bool, stack: contextlib.ExitStack, progress: Progress, title: str
@@ -154,6 +158,10 @@ class Course(TrainerCallback):
         if state.is_world_process_zero:
             bar = self._progress.task(self._title, state.max_steps, "updates", state.global_step)
             self._advance = self._stack.enter_context(bar)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step >= state.max_steps:
+            raise Trained
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps
