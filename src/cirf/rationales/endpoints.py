@@ -84,8 +84,8 @@ class _Refused(Exception):
 class _Server:
     """One endpoint at work.
 
-    ``quiet_until`` is when it may be asked again; ``troubles`` counts its failures in a row: one that only fails is asked
-    ever more rarely, so that it does not use up the retries of questions that others could answer.
+    ``quiet_until`` is when it may be asked again; ``troubles`` counts its failures in a row, ``since`` is when they began: one
+    that only fails is asked ever more rarely, so that it does not use up the retries of questions that others could answer.
     """
 
     section: recipe.Endpoint
@@ -94,9 +94,12 @@ class _Server:
     structured: bool = True
     quiet_until: float = 0.0
     troubles: int = 0
+    since: float = 0.0
 
     def failed(self, seconds: float | None, longest: float) -> None:
         """Leave it alone for as long as it says, and once all its places have failed for longer and longer."""
+        if not self.troubles:
+            self.since = time.monotonic()
         self.troubles += 1
         beyond = self.troubles - self.section.concurrency
         pause = 0.0 if beyond < 0 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(beyond, 30))
@@ -271,12 +274,14 @@ async def _work(
 
 
 def _failed(server: _Server, trouble: _Later, section: recipe.Asked, state: _State, serving: Sequence[_Server]) -> None:
-    """Count a failure; ``CirfError`` where nobody has answered for the model since as many failures as one question may have."""
+    """Count a failure; ``CirfError`` where all that have the model fail for longer than one question is asked again and again."""
     state.failures[str(trouble)] += 1
     server.failed(trouble.seconds, section.timeout)
     _tell(state, 0)
     peers = [peer for peer in serving if peer.section.model == server.section.model]
-    if all(peer.troubles > section.retries + peer.section.concurrency for peer in peers):
+    patience = sum(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries) for tries in range(section.retries))
+    lost = time.monotonic() - patience
+    if all(peer.troubles > section.retries + peer.section.concurrency and peer.since < lost for peer in peers):
         raise CirfError(
             f"{server.section.url}: {server.troubles} failures in a row, the last: {trouble}; nobody else answers for "
             f"{server.section.model}; look at the server, then run the same command again (what was answered is kept)"
