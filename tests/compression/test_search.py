@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.compression.search import TIE, Item, Losses, Path, Query, Removal, cheapest, compress, price_for, search
+from cirf.errors import CirfError
 
 
 class Table:
@@ -96,6 +98,13 @@ def test_the_price_for_a_length_is_the_lowest_that_reaches_it(items: list[Item],
 def test_of_equal_removals_the_earliest_step_goes() -> None:
     assert cheapest([0.3, 0.1 + TIE / 2, 0.1]) == 1
     assert cheapest([0.3, 0.1 + TIE * 3, 0.1]) == 2
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_a_scoring_model_without_finite_losses_ends_the_search(broken: float) -> None:
+    for rises in ([broken], [0.1, broken], [broken, 0.1]):
+        with pytest.raises(CirfError, match="no finite loss"):
+            cheapest(rises)
 
 
 def test_a_search_stops_behind_the_first_removal_over_the_limit_and_tells_it() -> None:

@@ -13,7 +13,9 @@ from faulty import FAULTS, Server, serve
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.rationales.endpoints import Request, _retry_after, ask, known_answers
+from cirf.rationales.calls import retry_after
+from cirf.rationales.endpoints import ask, known_answers
+from cirf.rationales.requests import Request
 from cirf.store import RowLog
 
 MODEL = "teacher"
@@ -172,9 +174,9 @@ def test_a_server_is_left_alone_as_long_as_it_says(tmp_path: Path, concurrency: 
 
 def test_retry_after_may_be_a_date() -> None:
     ahead = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert 28 < (_retry_after({"retry-after": ahead}) or 0) <= 30
-    assert _retry_after({"retry-after": "2"}) == 2.0
-    assert [_retry_after({"retry-after": said}) for said in ("", "soon", "nan", "inf")] == [None] * 4
+    assert 28 < (retry_after({"retry-after": ahead}) or 0) <= 30
+    assert retry_after({"retry-after": "2"}) == 2.0
+    assert [retry_after({"retry-after": said}) for said in ("", "soon", "nan", "inf")] == [None] * 4
 
 
 def test_servers_that_only_fail_are_given_up_soon(tmp_path: Path) -> None:

@@ -125,6 +125,13 @@ def test_a_mistake_gets_one_line_with_file_and_row(tmp_path: Path, rows: list[An
     assert "\n" not in said
 
 
+def test_a_number_beyond_all_floats_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "q", "answer": 1e400}\n')
+    with pytest.raises(CirfError, match="line 1: answer is inf"):
+        read_problems(path, build_task(entry(path), None).answer)
+
+
 def test_declared_kinds_are_held_to(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", SUM, {"question": "q", "answer": "Paris"})
     with pytest.raises(CirfError, match="line 2: answer 'Paris' is not a number"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from cirf.codebook.codebook import usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,15 @@ def clustering(codes: Sequence[Sequence[int]], size: int) -> Clustering:
     if not flat:
         raise ValueError("no step to measure")
     questions = [place for place, row in enumerate(codes) for _ in row]
-    usage = Counter(flat)
-    entropy = -sum(count / len(flat) * math.log(count / len(flat)) for count in usage.values())
+    use = usage(np.array(flat), size)
     pairs = Counter(zip(flat, questions, strict=True))
     most: dict[int, int] = {}
     for (code, _), count in pairs.items():
         most[code] = max(most.get(code, 0), count)
     several = [row for row in codes if len(row) > 1]
     return Clustering(
-        used=len(usage) / size,
-        perplexity=math.exp(entropy),
+        used=use["used"] / size,
+        perplexity=use["perplexity"],
         ami=float(adjusted_mutual_info_score(questions, flat)),
         purity=sum(most.values()) / len(flat),
         collapsed=sum(len(set(row)) == 1 for row in several) / len(several) if several else 0.0,

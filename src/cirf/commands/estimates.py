@@ -49,8 +49,6 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
             return made
         taught = [Taught.from_dict(row) for row in read_rows(answers)]
-        known = {problem.id for problem in problems.train}
-        taught = [row for row in taught if row.problem in known]
     collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks, taught)
     pieces = cut(collected.rationales, recipe.segments, problems.train)
     used = drawn(recipe, problems.train, [], {row.problem for row in pieces.steps})

@@ -53,28 +53,31 @@ class CirfFull:
         return section.trace_cap + task.cap
 
 
-class CirfZero(CirfFull):
+class _Greedy(CirfFull):
+    """Without the results that greedy pruning takes out."""
+
+    pruning: Selector | None = "greedy"
+
+
+class CirfZero(_Greedy):
     """Without the results whose removal costs the answer nothing."""
 
     name = "cirf_zero"
     summary = "functional tokens without the results that the answer's likelihood does not need (γ = 0)"
-    pruning: Selector | None = "greedy"
 
 
-class CirfFast(CirfFull):
+class CirfFast(_Greedy):
     """Without results whose removal costs the answer little (CIRF Fast)."""
 
     name = "cirf_fast"
     summary = "functional tokens without results that the answer needs little (CIRF Fast, γ = 0.1)"
-    pruning: Selector | None = "greedy"
 
 
-class CirfFaster(CirfFull):
+class CirfFaster(_Greedy):
     """Without results whose removal costs the answer more, but not much (CIRF Faster)."""
 
     name = "cirf_faster"
     summary = "functional tokens without results that the answer needs somewhat (CIRF Faster, γ = 0.2)"
-    pruning: Selector | None = "greedy"
 
 
 class CirfLean(CirfFull):

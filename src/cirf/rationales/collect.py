@@ -165,10 +165,12 @@ def _from_dataset(
 def _from_teachers(
     problems: Sequence[Problem], taught: Sequence[Taught], state: _Gathering, section: recipe.Rationales
 ) -> dict[str, dict[str, int]]:
-    """Offer what will do of what language models wrote, what is surely right first; the rest is dropped with its reason."""
+    """Offer what will do of what was written for ``problems``, what is surely right first; drop the rest with its reason."""
     by_id = {problem.id: problem for problem in problems}
     counts: dict[str, Counter[str]] = {}
     for row in sorted(taught, key=lambda row: row.right is not True):
+        if row.problem not in by_id:
+            continue
         count = counts.setdefault(row.model, Counter())
         count["rows"] += 1
         count[_verdict(row.right)] += 1

@@ -15,7 +15,8 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.rationales.collect import agrees_with
-from cirf.rationales.endpoints import Answer, Request, ask
+from cirf.rationales.endpoints import ask
+from cirf.rationales.requests import Answer, Request
 from cirf.rationales.segmentation import cut
 from cirf.rationales.templates import fill, read_template
 from cirf.records import Problem, Rationale, Taught

@@ -18,7 +18,8 @@ from typing import Any
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
-from cirf.rationales.endpoints import Answer, Request, ask
+from cirf.rationales.endpoints import ask
+from cirf.rationales.requests import Answer, Request
 from cirf.rationales.results import WRITERS
 from cirf.rationales.templates import fill, read_template
 from cirf.records import Problem, Steps

@@ -58,15 +58,6 @@ def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = No
     return _parse_text(text)
 
 
-_APOSTROPHES = re.compile(r"['\u2019]")
-_DASHES = re.compile(r"[\u2010-\u2015\u2212]")
-_COMPOUND = re.compile(r"(?<=[^\W\d_])\s*-+\s*(?=[^\W\d_]{2})")  # well-known; not x-1, nor a-b
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_STOPS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<![^\W_])\*|\*(?![^\W_])")  # full stops and emphasis
-_SIGNS = ".-%#&@*/\\"
-_SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
-
-
 def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
     """Whether two canonical answers are the same.
 
@@ -88,6 +79,15 @@ def number_value(text: str) -> Fraction | None:
     numbers = find_numbers(text)
     whole = len(numbers) == 1 and not text[: numbers[0].start].strip() and not text[numbers[0].end :].strip(" $€£¥₹")
     return numbers[0].value if whole else None
+
+
+_APOSTROPHES = re.compile(r"['\u2019]")
+_DASHES = re.compile(r"[\u2010-\u2015\u2212]")
+_COMPOUND = re.compile(r"(?<=[^\W\d_])\s*-+\s*(?=[^\W\d_]{2})")  # well-known; not x-1, nor a-b
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_STOPS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<![^\W_])\*|\*(?![^\W_])")  # full stops and emphasis
+_SIGNS = ".-%#&@*/\\"
+_SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
 
 
 def normalise_text(text: str) -> str:

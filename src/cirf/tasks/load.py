@@ -103,8 +103,11 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
             if asked is not None and got < asked:
                 warnings.append(f"{table}: {asked} {rows} were asked for, {got} are there")
         pools[table] = (pool, taken)
-        if entry.task == JSONL and (odd := _kind_note(entry, section.data, refused)):
-            warnings.append(f"{table}: {odd}")
+        if entry.task == JSONL:
+            from cirf.tasks.jsonl import kind_note
+
+            odd = kind_note(entry, section.data, refused)
+            warnings += [f"{table}: {odd}"] if odd else []
     if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
         warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
     reasons = {reason: sum(row.reason == reason for row in dropped) for reason in (_LEAK, _TWICE)}
@@ -195,12 +198,6 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[
         made = {split: generated.draw(task, table, split, reading.seed, count, options) for split, count in sizes.items()}
         return made["train"], made["test"]
     return _published(task, table, "train", reading), _published(task, table, "test", reading)
-
-
-def _kind_note(entry: TaskEntry, data: str | None, refused: Refused | None) -> str | None:
-    from cirf.tasks.jsonl import kind_note
-
-    return kind_note(entry, data, refused)
 
 
 def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[list[Problem], list[Problem]]:
