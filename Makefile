@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 help:
-	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores, about 20 minutes)"
+	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores, 10 to 20 minutes)"
 	@echo "make test         the default suite (under 5 minutes); more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
 	@echo "make wheel        build the wheel and check that it installs"
