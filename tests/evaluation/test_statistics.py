@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cirf.evaluation.statistics import compare, describe_difference, mcnemar, mean, percentile, wilson
+from cirf.evaluation.statistics import compare, describe_difference, holm, mcnemar, mean, percentile, wilson
 
 COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -105,3 +105,17 @@ def test_noise_is_called_noise():
     same = compare({"a": 1.0}, {"a": 1.0})
     assert "exactly the same 1 items" in describe_difference(same)
     assert even.to_dict()["significant"] is False and clear.to_dict()["significant"] is True
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_only_raises_p_values_keeps_their_order_and_is_bonferroni_for_the_least(values):
+    adjusted = holm(values)
+    assert all(before <= after <= 1 for before, after in zip(values, adjusted, strict=True))
+    ranked = sorted(zip(values, adjusted, strict=True))
+    assert [after for _, after in ranked] == sorted(adjusted)
+    if values:
+        assert min(adjusted) == pytest.approx(min(1.0, len(values) * min(values)))
+
+
+def test_holm_of_a_worked_example():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
