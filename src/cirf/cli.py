@@ -116,6 +116,61 @@ def report(folder: RunPath, as_json: Json = False) -> None:
 
 
 @app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
+    tasks: Annotated[
+        str | None,
+        typer.Option("--tasks", metavar="A,B", help="Tasks to ask (see `cirf tasks`); of a run, its own if not given."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="quick, full or paper (see docs/evaluation.md), or own: as --set says.")
+    ] = "quick",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method", help="How the model is asked and read (see `cirf methods`); of a run, which to evaluate. Repeatable."
+        ),
+    ] = None,
+    sets: Sets = None,
+    data: Data = None,
+    out: Out = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a run's methods, or any saved model, on tasks of your choice. Run it again to go on where it stopped."""
+    from cirf.commands.evaluating import evaluate as go
+
+    named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
+    go(model, named, protocol, tuple(method or ()), sets or [], data, out, limit, quiet, as_json)
+
+
+@app.command()
+def show(
+    folder: RunPath,
+    method: Annotated[
+        str | None, typer.Option("--method", help="The method whose answers to show; without it, the first.")
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Answers to this task alone.")] = None,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
+    right: Annotated[bool, typer.Option("--right", help="Right answers.")] = False,
+    unparsed: Annotated[bool, typer.Option("--unparsed", help="Answers that could not be read.")] = False,
+    truncated: Annotated[bool, typer.Option("--truncated", help="Answers cut off at the cap.")] = False,
+    item: Annotated[str | None, typer.Option("--id", help="The answers to this question.")] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="METHOD", help="Questions that this other method answered otherwise.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Browse the answers of an evaluation: question, trace, what was read, what was right."""
+    from cirf.commands.showing import Wanted
+    from cirf.commands.showing import show as browse
+
+    browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against), limit, as_json)
+
+
+@app.command()
 def ask(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],
     question: Annotated[str, typer.Argument(help="The question.")],

@@ -230,10 +230,20 @@ class Finetune(Section):
         return self.model_copy(update={"trials": (), "overrides": {**self.overrides, method: override}})
 
 
+class Sampled(Section):
+    """Answers drawn besides the greedy ones."""
+
+    runs: int = key(0, "Sampled runs besides the greedy one, each with its own seed; 0: none.", ge=0)
+    temperature: float = key(0.7, "Temperature of these runs.", paper="Table hyper-parameters, Step 5", gt=0)
+    top_p: Fraction = key(0.95, "Nucleus of these runs.", paper="Table hyper-parameters, Step 5")
+
+
 class Evaluate(Section):
+    protocol: Literal["own", "quick", "full", "paper"] = key("own", "own: as the keys say. Any other sets temperature, top_p, runs, sampled and every task's number of test problems, whatever stands there. quick: the first 50, greedy; full: all, greedy and in three sampled runs; paper: the first 200 (MultiArith 180) of the tasks trained on and 500 of the others, three sampled runs.", paper="A.2 Inference Settings")
     temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
     top_p: Fraction = key(1.0, "Nucleus of sampling.", paper="Table hyper-parameters, Step 5")
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
+    sampled: Sampled = key(Sampled(), "Where the evaluation is greedy: sampled runs besides it, told apart from it.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency.", unit="problems")
     text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
@@ -260,6 +270,7 @@ class Recipe(Section):
     notes: str = key("", "Why the values are what they are.")
     seed: int = key(1, "Seed of every draw.", ge=0, le=2**32 - 1)
     methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare (see `cirf methods`).", min_length=1)
+    models: dict[str, str] = key({}, "Folders of saved models to evaluate as they are instead of training them, by method: {cirf_full: runs/mine/models/cirf_full}.")
     backbone: Backbone = key(Backbone(), "The language model.")
     problems: Problems = key(..., "Questions and answers.")
     rationales: Rationales = key(Rationales(), "Worked solutions.")

@@ -9,7 +9,9 @@
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
 
-With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one training a learning rate.
+Beside a greedy evaluation sampled/METHOD holds the sampled runs that a recipe asks for. A method with a saved model
+(``models``) needs none of the stages that train. With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one
+training a learning rate.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from cirf.errors import CirfError
 from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.methods import get
 from cirf.methods.method import Method
-from cirf.recipe import Asked, Finetune, Recipe
+from cirf.recipe import Asked, Evaluate, Finetune, Recipe
 from cirf.stages import codes, compress, data, models, scores
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
@@ -38,7 +40,8 @@ def plans(context: Context) -> list[Plan]:
     """Every stage the recipe asks for, in the order in which they run."""
     recipe = context.recipe
     methods = [get(name, recipe) for name in recipe.methods]
-    coded = any(method.functional for method in methods) or bool(recipe.codebook.sizes)
+    taught = [method for method in methods if method.trained and method.name not in recipe.models]
+    coded = any(method.functional for method in taught) or bool(recipe.codebook.sizes)
     seed = {"seed": recipe.seed}
     rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
     asked_by = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
@@ -57,14 +60,14 @@ def plans(context: Context) -> list[Plan]:
     problems = plan("problems", drawn, problem_files(recipe), data.problems, version=2)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     stages.append(problems)
-    if coded or any(method.trained for method in methods):
+    if coded or taught:
         found: dict[str, Plan | Part | str] = {"problems": learnt, **rationale_files(recipe)}
         if recipe.rationales.source == "teacher":
             asking = _asking_keys(recipe.rationales.teacher) | recipe.rationales.model_dump(include={"per_problem", "check"})
             asking |= {"segments": recipe.segments.model_dump(), "template": teacher_prompt(recipe)} | seed | rules
-            taught = plan("teacher", asking, {"problems": learnt}, data.teacher)
-            stages.append(taught)
-            found["teacher"] = taught
+            asked_of = plan("teacher", asking, {"problems": learnt}, data.teacher)
+            stages.append(asked_of)
+            found["teacher"] = asked_of
         gathered = recipe.rationales.model_dump(exclude={"teacher"})
         rationales = plan("rationales", gathered | rules, found, data.rationales, version=2)
         cut = recipe.segments.model_dump() | _draw_keys(recipe)
@@ -86,7 +89,9 @@ def plans(context: Context) -> list[Plan]:
     scoring = _training(context, get(compress.SCORED_BY, recipe), asked_by, steps | functional) if coded else []
     for method in methods:
         answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
-        if method.trained:
+        if method.name in recipe.models:
+            answering = model_hash(recipe.models[method.name])
+        elif method.trained:
             inputs = steps | (functional if method.functional else {})
             if method.pruning:
                 before = _compression(context, method, scoring[-1], functional["traces"])
@@ -96,9 +101,12 @@ def plans(context: Context) -> list[Plan]:
             answering = training[-1]
             stages += [stage for stage in training if stage not in stages]
         asked = {"problems": tested, "model": answering}
-        accuracy, latency = _evaluation_keys(recipe, method)
+        accuracy, latency = _evaluation_keys(recipe, method, recipe.evaluate)
         judged = rules if method.trained else rules | wordings
-        stages.append(plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name))
+        stages.append(plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name, recipe.evaluate))
+        if drawing := sampled(recipe.evaluate):
+            keys = _evaluation_keys(recipe, method, drawing)[0] | judged
+            stages.append(plan(f"sampled/{method.name}", keys, asked, scores.evaluate, method.name, drawing))
         if recipe.evaluate.latency_items:
             stages.append(plan(f"latency/{method.name}", latency | judged, asked, scores.latency, method.name))
     return stages
@@ -267,11 +275,18 @@ def _training_keys(recipe: Recipe, section: Finetune, method: Method) -> dict[st
     return keys
 
 
-def _evaluation_keys(recipe: Recipe, method: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    sampling = {"temperature", "top_p"} if recipe.evaluate.temperature > 0 else {"temperature"}
-    once = recipe.evaluate.model_dump(include=sampling | set(method.caps))
+def sampled(section: Evaluate) -> Evaluate | None:
+    """The section of the sampled runs that stand beside a greedy evaluation; ``None`` where there are none."""
+    if section.temperature > 0 or not section.sampled.runs:
+        return None
+    return section.model_copy(update=section.sampled.model_dump())
+
+
+def _evaluation_keys(recipe: Recipe, method: Method, section: Evaluate) -> tuple[dict[str, Any], dict[str, Any]]:
+    sampling = {"temperature", "top_p"} if section.temperature > 0 else {"temperature"}
+    once = section.model_dump(include=sampling | set(method.caps))
     backbone = {"backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}), "seed": recipe.seed}
-    many = recipe.evaluate.model_dump(include={"batch_size"} | ({"runs"} if recipe.evaluate.temperature > 0 else set()))
-    timing = recipe.evaluate.model_dump(include={"latency_items", "latency_warmup"})
+    many = section.model_dump(include={"batch_size"} | ({"runs"} if section.temperature > 0 else set()))
+    timing = section.model_dump(include={"latency_items", "latency_warmup"})
     machine = recipe.backbone.model_dump(include={"device", "threads"})
     return {"evaluate": once | many} | backbone, {"evaluate": once | timing} | backbone | {"machine": machine}

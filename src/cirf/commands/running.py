@@ -19,18 +19,35 @@ if TYPE_CHECKING:
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
     """Read the recipe, apply what the command line says, and open the run's folder."""
+    from cirf.evaluation.protocols import by_protocol
+
+    recipe = limited(by_protocol(with_data(load(name, sets), data)), limit)
+    folder = out or Path("runs") / (recipe.name if limit is None else f"{recipe.name}-limit-{limit}")
+    return opened(recipe, folder, quiet)
+
+
+def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
+    """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
     from cirf.methods import get
+    from cirf.stages.compress import SCORED_BY
     from cirf.stages.context import Context
+    from cirf.stages.models import check_saved
     from cirf.store import RunFolder
 
-    recipe = absolute(limited(with_data(load(name, sets), data), limit))
+    recipe = absolute(recipe)
     for method in recipe.methods:
         get(method, recipe)  # a name that is no method's is said before any work
     for method in recipe.finetune.overrides:
         if not get(method, recipe).trained:
             raise CirfError(f"finetune.overrides.{method}: {method} is not trained; remove the key")
     _check_trackers(recipe)
-    folder = out or Path("runs") / (recipe.name if limit is None else f"{recipe.name}-limit-{limit}")
+    for method, model in recipe.models.items():
+        check_saved(method, Path(model), recipe)
+    if SCORED_BY in recipe.models and (pruned := [name for name in recipe.methods if _pruned_here(name, recipe)]):
+        raise CirfError(
+            f"models.{SCORED_BY}: results are pruned by the model trained in the run; remove the key, "
+            f"or name a model for {pruned[0]} too"
+        )
     context = Context(recipe, RunFolder(folder), for_terminal(quiet))
     _ = context.tasks  # likewise a task's
     if recipe.backbone.threads:
@@ -38,6 +55,12 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
 
         torch.set_num_threads(recipe.backbone.threads)
     return context
+
+
+def _pruned_here(name: str, recipe: Recipe) -> bool:
+    from cirf.methods import get
+
+    return name not in recipe.models and get(name, recipe).pruning is not None
 
 
 def _check_trackers(recipe: Recipe) -> None:
@@ -71,6 +94,7 @@ def absolute(recipe: Recipe) -> Recipe:
         "codebook": recipe.codebook.model_copy(update={"reuse": full(recipe.codebook.reuse)}),
         "backbone": recipe.backbone.model_copy(update={"model": full(recipe.backbone.model)}),
         "embeddings": recipe.embeddings.model_copy(update={"model": full(recipe.embeddings.model)}),
+        "models": {method: full(model) for method, model in recipe.models.items()},
     }
     return recipe.model_copy(update=changes)
 

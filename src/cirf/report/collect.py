@@ -132,8 +132,15 @@ def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], timings: 
         **_latency(timings.get("overall", {})),
         "trained": bool(_json(run / "evaluation" / name / "scores.json").get("trained", False)),
         "mean_of_tasks": scores.mean_of_tasks,
+        "sampled": _sampled(run / "sampled" / name),
         "tasks": {task: {**score.to_dict(), **_latency(timed.get(task, {}))} for task, score in scores.tasks.items()},
     }
+
+
+def _sampled(folder: Path) -> Data | None:
+    """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
+    tables = _evaluation_rows(folder)
+    return scores_from_rows(tables).to_dict() if tables else None
 
 
 def _latency(summary: Mapping[str, Any]) -> Data:

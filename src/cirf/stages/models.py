@@ -41,6 +41,27 @@ def check_backbone(context: Context) -> None:
     _ = context.width
 
 
+def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
+    """``CirfError`` where a folder can hold no saved model of a method, or its functional tokens are not the recipe's."""
+    method = get(name, recipe)
+    if not method.trained:
+        raise CirfError(f"models.{name}: {name} is not trained: the backbone answers for it; remove the key")
+    if not (folder / "config.json").is_file():
+        raise CirfError(f"models.{name}: {folder} is no model's folder (it holds no config.json)")
+    if not method.functional:
+        return
+    try:
+        functions = json.loads((folder / "functions.json").read_text(encoding="utf-8"))
+        found = (int(functions["size"]), str(functions["delimiters"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CirfError(f"models.{name}: {folder} has no functional tokens (no whole functions.json)") from None
+    if found != (recipe.codebook.size, recipe.vocabulary.delimiters):
+        raise CirfError(
+            f"models.{name}: {folder} has {found[0]} functional tokens between <{found[1]}> and </{found[1]}>; "
+            f"set codebook.size={found[0]} and vocabulary.delimiters={found[1]}"
+        )
+
+
 def finetune(context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None) -> dict[str, Any]:
     """Train one method from the backbone and save a plain, merged checkpoint.
 
@@ -204,9 +225,14 @@ def load_for(context: Context, name: str) -> tuple[Any, Any]:
     from cirf.lm import backbone
 
     method = get(name, context.recipe)
-    source = (
-        context.folder.folder(f"models/{name}") if method.trained else resolve(context.recipe.backbone.model, context.progress)
-    )
+    saved = context.recipe.models.get(name)
+    source: str | Path
+    if saved is not None:
+        source = Path(saved)
+    elif method.trained:
+        source = context.folder.folder(f"models/{name}")
+    else:
+        source = resolve(context.recipe.backbone.model, context.progress)
     where = str(source)
     if context.loaded.get("source") != where:
         release(context)

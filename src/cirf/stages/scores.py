@@ -8,17 +8,17 @@ from random import Random
 from typing import Any
 
 from cirf.methods import get
+from cirf.recipe import Evaluate
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
 from cirf.store import to_json, write_atomic
 
 
-def evaluate(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Answer every test question in padded batches and judge the answers (paper A.2, inference settings)."""
+def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
+    """Answer every test question in padded batches as ``section`` says, and judge the answers (paper A.2, inference settings)."""
     from cirf.evaluation.harness import evaluate
     from cirf.lm import backbone, decode
 
-    section = context.recipe.evaluate
     model, tokenizer = load_for(context, name)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:

@@ -1,0 +1,115 @@
+"""``show``: the answers of an evaluation, one after the other, as a person reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which answers to show; what is not set does not matter."""
+
+    method: str | None = None
+    task: str | None = None
+    wrong: bool = False
+    right: bool = False
+    unparsed: bool = False
+    truncated: bool = False
+    item: str | None = None
+    against: str | None = None
+
+    def keeps(self, row: Row) -> bool:
+        """Whether a row is wanted by its own verdict."""
+        if (self.wrong and row["correct"]) or (self.right and not row["correct"]):
+            return False
+        if (self.unparsed and not row["unparsed"]) or (self.truncated and not row["truncated"]):
+            return False
+        return self.item is None or row["id"] == self.item
+
+
+def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
+    """Print up to ``limit`` answers of one method, and how many there are."""
+    from cirf.commands.running import open_run
+
+    if wanted.wrong and wanted.right:
+        raise CirfError("--wrong and --right: no answer is both; give one of them")
+    there = _evaluated(folder, [*open_run(folder).methods])
+    method = wanted.method or there[0]
+    tables = _tables(folder, method, there, wanted.task)
+    total = sum(len(rows) for rows in tables.values())
+    found = list(_select(tables, wanted, _other(folder, wanted, there)))
+    if as_json:
+        print(json.dumps([{"task": task, **row} for task, row in found[:limit]], indent=2, ensure_ascii=False))
+        return
+    for task, row in found[:limit]:
+        _print(task, row)
+    shown = min(limit, len(found))
+    more = f" ({shown} shown: --limit)" if shown < len(found) else ""
+    print(f"{method}: {len(found)} of {total} answers{more}")
+
+
+def _evaluated(folder: Path, asked: list[str]) -> list[str]:
+    there = {path.parent.name for path in (folder / "evaluation").glob("*/scores.json")}
+    named = [name for name in asked if name in there] + sorted(there - set(asked))
+    if not named:
+        raise CirfError(f"{folder}: no method is evaluated yet; run `cirf run` on")
+    return named
+
+
+def _tables(folder: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
+    """The rows of a method by task."""
+    from cirf.store import read_rows
+
+    if method not in there:
+        raise CirfError(f"--method {method}: not evaluated in this run (there are: {', '.join(there)})")
+    names = list(json.loads((folder / "evaluation" / method / "scores.json").read_text(encoding="utf-8"))["tasks"])
+    if task is not None and task not in names:
+        raise CirfError(f"--task {task}: not a task of this run (there are: {', '.join(names)})")
+    return {name: read_rows(folder / "evaluation" / method / f"{name}.jsonl") for name in names if task in (None, name)}
+
+
+def _other(folder: Path, wanted: Wanted, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
+    """The other method's rows by task, id and run, where one is compared with."""
+    if wanted.against is None:
+        return None
+    tables = _tables(folder, wanted.against, there, wanted.task)
+    return {(task, row["id"], row["run"]): row for task, rows in tables.items() for row in rows}
+
+
+def _select(
+    tables: dict[str, list[Row]], wanted: Wanted, other: dict[tuple[str, str, int], Row] | None
+) -> Iterator[tuple[str, Row]]:
+    for task, rows in tables.items():
+        for row in rows:
+            theirs = None if other is None else other.get((task, row["id"], row["run"]))
+            if not wanted.keeps(row) or (other is not None and (theirs is None or theirs["correct"] == row["correct"])):
+                continue
+            yield task, row if theirs is None else {**row, "against": {"output": theirs["output"], "parsed": theirs["parsed"]}}
+
+
+def _print(task: str, row: Row) -> None:
+    verdict = "right" if row["correct"] else "not read" if row["unparsed"] else "wrong"
+    cut = ", cut off" if row["truncated"] else ""
+    run = f", run {row['run']}" if row["run"] else ""
+    print(f"{task}  {row['id']}{run}: {verdict}{cut}, {row['tokens']} tokens")
+    print(_indented(row["prompt"]))
+    print(_indented(f"> {row['output']}"))
+    if "against" in row:
+        print(_indented(f"other > {row['against']['output']}  (read {_said(row['against']['parsed'])})"))
+    print(f"    read {_said(row['parsed'])}, right is {row['gold']}\n")
+
+
+def _said(parsed: str | None) -> str:
+    return "nothing" if parsed is None else parsed
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

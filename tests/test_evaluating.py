@@ -1,0 +1,134 @@
+"""``cirf evaluate`` and ``cirf show``: saved models as they are, on the user's tasks, browsed answer by answer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import yaml
+
+from cirf.store import read_rows
+
+
+def rows(run: Path, method: str, folder: str = "evaluation") -> list[dict[str, Any]]:
+    return read_rows(run / folder / method / "sums.jsonl")
+
+
+def evaluated(out: Path, *arguments: str | Path) -> dict[str, Any]:
+    said = tinyrun.cirf("evaluate", *arguments, "--out", out, "--set", "evaluate.latency_items=1", "--quiet", "--json")
+    assert said.code == 0, said.err
+    report: dict[str, Any] = json.loads(said.out)
+    return report
+
+
+@pytest.fixture(scope="module")
+def again(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished run's models evaluated anew under ``full``, greedy and sampled."""
+    out = tmp_path_factory.mktemp("again") / "out"
+    evaluated(out, finished, "--protocol", "full")
+    return out
+
+
+def test_a_run_evaluated_anew_gives_its_own_greedy_rows_and_trains_nothing(finished: Path, again: Path) -> None:
+    for method in ("cirf_full", "direct_sft", "cot"):
+        assert rows(again, method) == rows(finished, method)
+    assert not (again / "models").exists() and not (again / "rationales").exists()
+
+
+def test_sampled_runs_stand_beside_the_greedy_one(again: Path) -> None:
+    for method in ("cirf_full", "direct_sft", "cot"):
+        drawn = rows(again, method, "sampled")
+        assert {row["run"] for row in drawn} == {0, 1, 2}
+        assert {row["id"] for row in drawn} == {row["id"] for row in rows(again, method)}
+    report = json.loads((again / "report.json").read_text())
+    assert len(report["methods"]["cot"]["sampled"]["overall"]["runs"]) == 3
+    assert "sampled" in (again / "report.html").read_text()
+
+
+def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path, again: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(finished / "models" / "cirf_full", tmp_path / "mine")
+    for name in ("recipe.yaml", "stage.json"):
+        (model / name).unlink()
+    settings = yaml.safe_load((finished / "recipe.yaml").read_text())
+    entry = json.dumps(settings["problems"]["tasks"])
+    caps = ("--set", "evaluate.trace_cap=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=4")
+    evaluated(tmp_path / "out", model, "--tasks", "gsm8k", "--protocol", "own", "--set", f"problems.tasks={entry}", *caps)
+    assert rows(tmp_path / "out", "cirf_full") == rows(again, "cirf_full")
+
+
+def test_any_model_is_asked_for_its_own_chain_of_thought(
+    workshop: tinyrun.Workshop, again: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = json.dumps([{"task": "jsonl", "name": "sums", "train_file": str(workshop.train), "test_file": str(workshop.test)}])
+    sets = ("--set", f"problems.tasks={entry}", "--set", "evaluate.text_cap=8", "--set", "backbone.dtype=float32")
+    monkeypatch.chdir(tmp_path)
+    report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", "gsm8k", "--limit", "3", "--protocol", "own", *sets)
+    assert list(report["methods"]) == ["cot"] and report["methods"]["cot"]["n"] == 3
+    assert [row["prompt"] for row in rows(tmp_path / "out", "cot")] == [row["prompt"] for row in rows(again, "cot")][:3]
+
+
+def test_a_killed_evaluation_goes_on_by_item(finished: Path, again: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(again, out)
+    work = out / "evaluation" / "cot"
+    half = (work / "sums.jsonl").read_text().splitlines(keepends=True)[:4]
+    before = tinyrun.artefacts(out)
+    for path in work.iterdir():
+        path.unlink()
+    work.rmdir()
+    (out / ".work" / "evaluation" / "cot" / "scratch").mkdir(parents=True, exist_ok=True)
+    evaluated(out, finished, "--protocol", "full")
+    assert len(half) == 4 and tinyrun.artefacts(out) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--protocol", "thorough"), "there is no such protocol"),
+        (("--method", "sft_cot"), "the run has no such method"),
+        (("--tasks", "sums,gsm9k"), "the nearest is 'gsm8k'"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(finished: Path, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    assert said in tinyrun.cirf("evaluate", finished, *arguments, "--out", tmp_path / "out").error()
+
+
+def test_a_model_of_no_run_must_be_told_its_tasks_and_its_method(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    assert "--tasks" in tinyrun.cirf("evaluate", workshop.backbone).error()
+    plain = tinyrun.cirf("evaluate", workshop.backbone, "--tasks", "gsm8k", "--method", "cirf_full", "--out", tmp_path / "a")
+    assert "functional tokens" in plain.error()
+
+
+def test_answers_are_browsed(finished: Path) -> None:
+    there = rows(finished, "cot")
+    wrong = [row for row in there if not row["correct"]]
+    said = tinyrun.cirf("show", finished, "--method", "cot", "--wrong", "--limit", "2")
+    assert said.code == 0, said.err
+    assert wrong[0]["prompt"].splitlines()[0] in said.out and f"right is {wrong[0]['gold']}" in said.out
+    assert said.out.rstrip().endswith(f"cot: {len(wrong)} of {len(there)} answers (2 shown: --limit)")
+    one = json.loads(tinyrun.cirf("show", finished, "--method", "cirf_full", "--id", there[3]["id"], "--json").out)
+    assert [row["id"] for row in one] == [there[3]["id"]] and one[0]["task"] == "sums"
+
+
+def test_two_methods_are_set_against_each_other(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    path = run / "evaluation" / "cot" / "sums.jsonl"
+    changed = read_rows(path)
+    ours = {row["id"]: row["correct"] for row in rows(run, "direct_sft")}
+    changed[2]["correct"] = not ours[changed[2]["id"]]
+    for row in (*changed[:2], *changed[3:]):
+        row["correct"] = ours[row["id"]]
+    tinyrun.write_jsonl(path, changed)
+    found = json.loads(tinyrun.cirf("show", run, "--method", "direct_sft", "--against", "cot", "--json").out)
+    assert [row["id"] for row in found] == [changed[2]["id"]]
+    assert found[0]["against"]["output"] == changed[2]["output"]
+
+
+def test_what_is_not_there_is_said(finished: Path) -> None:
+    assert "not evaluated" in tinyrun.cirf("show", finished, "--method", "direct").error()
+    assert "not a task" in tinyrun.cirf("show", finished, "--task", "gsm8k").error()
+    assert "no answer is both" in tinyrun.cirf("show", finished, "--wrong", "--right").error()
