@@ -125,6 +125,12 @@ def evaluate(
     protocol: Annotated[
         str, typer.Option("--protocol", help="quick, full or paper (see docs/evaluation.md), or own: as --set says.")
     ] = "quick",
+    votes: Annotated[
+        str | None,
+        typer.Option(
+            "--votes", metavar="N,M", help="Also answer by the majority of so many sampled answers, such as 8 or 1,2,4,8."
+        ),
+    ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -142,7 +148,7 @@ def evaluate(
     from cirf.commands.evaluating import evaluate as go
 
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
-    go(model, named, protocol, tuple(method or ()), sets or [], data, out, limit, quiet, as_json)
+    go(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit, quiet, as_json)
 
 
 @app.command()

@@ -238,12 +238,25 @@ class Sampled(Section):
     top_p: Fraction = key(0.95, "Nucleus of these runs.", paper="Table hyper-parameters, Step 5")
 
 
+class Voting(Section):
+    """Self-consistency: several sampled answers of one method, and the one that most of them give."""
+
+    votes: tuple[Positive, ...] = key((), "Numbers of votes to answer by; empty: none. The largest is drawn, the smaller ones are parts of it.", unit="votes")
+    method: str = key("cirf_full", "The method that votes.")
+    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one greedy answer stands where too few votes agree, and the votes are compared with it. Null: none.")
+    agreement: Fraction = key(0.5, "The share of all votes that must agree, or the fallback answers.")
+    temperature: float = key(0.7, "Temperature of a vote.", gt=0)
+    top_p: Fraction = key(0.95, "Nucleus of a vote.")
+    problems: Positive | None = key(None, "Test problems a task to vote on, the first ones; null: all.", unit="problems")
+
+
 class Evaluate(Section):
     protocol: Literal["own", "quick", "full", "paper"] = key("own", "own: as the keys say. Any other sets temperature, top_p, runs, sampled and every task's number of test problems, whatever stands there. quick: the first 50, greedy; full: all, greedy and in three sampled runs; paper: the first 200 (MultiArith 180) of the tasks trained on and 500 of the others, three sampled runs.", paper="A.2 Inference Settings")
     temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
     top_p: Fraction = key(1.0, "Nucleus of sampling.", paper="Table hyper-parameters, Step 5")
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
     sampled: Sampled = key(Sampled(), "Where the evaluation is greedy: sampled runs besides it, told apart from it.")
+    voting: Voting = key(Voting(), "Answers by majority.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency.", unit="problems")
     text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")

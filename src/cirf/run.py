@@ -29,7 +29,7 @@ from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_fi
 from cirf.methods import get
 from cirf.methods.method import Method
 from cirf.recipe import Asked, Evaluate, Finetune, Recipe
-from cirf.stages import codes, compress, data, models, scores
+from cirf.stages import codes, compress, data, models, scores, votes
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -53,6 +53,8 @@ def plans(context: Context) -> list[Plan]:
     ) -> Plan:
         return Plan(name, section, inputs, partial(make, context, *more), version)
 
+    models_of: dict[str, Plan | str] = {}
+    evaluations: dict[str, Plan] = {}
     stages: list[Plan] = []
     steps: dict[str, Plan | Part | str] = {}
     functional: dict[str, Plan | Part | str] = {}
@@ -101,15 +103,51 @@ def plans(context: Context) -> list[Plan]:
             answering = training[-1]
             stages += [stage for stage in training if stage not in stages]
         asked = {"problems": tested, "model": answering}
+        models_of[method.name] = answering
         accuracy, latency = _evaluation_keys(recipe, method, recipe.evaluate)
         judged = rules if method.trained else rules | wordings
-        stages.append(plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name, recipe.evaluate))
+        greedy = plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name, recipe.evaluate)
+        evaluations[method.name] = greedy
+        stages.append(greedy)
         if drawing := sampled(recipe.evaluate):
             keys = _evaluation_keys(recipe, method, drawing)[0] | judged
             stages.append(plan(f"sampled/{method.name}", keys, asked, scores.evaluate, method.name, drawing))
         if recipe.evaluate.latency_items:
             stages.append(plan(f"latency/{method.name}", latency | judged, asked, scores.latency, method.name))
+    if recipe.evaluate.voting.votes:
+        stages += _voting(context, models_of, evaluations, tested, rules | wordings)
     return stages
+
+
+def _voting(
+    context: Context,
+    models_of: Mapping[str, Plan | str],
+    evaluations: Mapping[str, Plan],
+    tested: Part,
+    judged: dict[str, Any],
+) -> list[Plan]:
+    """The votes of a method, and their seconds where any are measured."""
+    recipe, section = context.recipe, context.recipe.evaluate.voting
+    name, other = section.method, section.fallback
+    for key, asked in (("method", name), ("fallback", other)):
+        if asked is not None and asked not in models_of:
+            raise CirfError(f"evaluate.voting.{key}: {asked} is none of the recipe's methods ({', '.join(models_of)}); add it")
+    method = get(name, recipe)
+    accuracy, latency = _evaluation_keys(recipe, method, recipe.evaluate)
+    for keys in (accuracy["evaluate"], latency["evaluate"]):
+        for unread in ("temperature", "top_p", "runs", "batch_size"):
+            keys.pop(unread, None)
+        keys["voting"] = section.model_dump()
+    inputs: dict[str, Plan | Part | str] = {"problems": tested, "model": models_of[name]}
+    others: dict[str, Plan | Part | str] = {} if other is None else {"fallback": models_of[other]}
+    answers: dict[str, Plan | Part | str] = {}
+    if other is not None:
+        latency["evaluate"] |= recipe.evaluate.model_dump(include=set(get(other, recipe).caps))
+        answers = {"answers": evaluations[other]}
+    made = [Plan(f"voting/{name}", accuracy | judged, inputs | answers, partial(votes.voting, context, name))]
+    if recipe.evaluate.latency_items:
+        made.append(Plan(f"voting-latency/{name}", latency | judged, inputs | others, partial(votes.latency, context, name)))
+    return made
 
 
 def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs: Mapping[str, Plan | Part | str]) -> list[Plan]:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from cirf.lm.decode import generate, generate_one
+from cirf.lm import decode
+from cirf.lm.decode import generate, generate_one, sample_many
 from cirf.lm.prompt import encode, end_token, prompt_text
 
 
@@ -88,3 +89,24 @@ def test_progress_is_told(tiny: Any, tokenizer: Any) -> None:
     generate(tiny.build_model(), tokenizer, _prompts(tokenizer), 2, batch_size=2, done=counts.append)
     assert counts == [2, 2, 1]
     assert generate(tiny.build_model(), tokenizer, [], 2) == []
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+def test_answers_that_share_a_prompts_cache_are_those_drawn_without_it(
+    tiny: Any, tokenizer: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, prompt = tiny.build_model(kind, tied=False), _prompts(tokenizer)[2]
+    shared = sample_many(model, tokenizer, prompt, 12, 5, 1.0, 0.9, seed=3)
+    assert len({output.ids for output in shared}) > 1  # each row is drawn for itself
+    assert shared == sample_many(model, tokenizer, prompt, 12, 5, 1.0, 0.9, seed=3)
+    assert shared != sample_many(model, tokenizer, prompt, 12, 5, 1.0, 0.9, seed=4)
+    monkeypatch.setattr(decode, "_shared", lambda *_: None)
+    assert shared == sample_many(model, tokenizer, prompt, 12, 5, 1.0, 0.9, seed=3)
+
+
+def test_the_prompt_is_computed_once_however_many_answers(tiny: Any, tokenizer: Any) -> None:
+    model, prompt = tiny.build_model(), _prompts(tokenizer)[2]
+    fed: list[int] = []
+    model.register_forward_pre_hook(lambda _, __, kwargs: fed.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    sample_many(model, tokenizer, prompt, 3, 4, 1.0, 1.0, seed=0)
+    assert fed[:2] == [len(encode(tokenizer, prompt)) - 1, 4] and set(fed[2:]) <= {4}

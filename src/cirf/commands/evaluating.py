@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.recipe import Backbone, Codebook, Evaluate, Problems, Recipe, TaskEntry, Vocabulary
+from cirf.recipe import Backbone, Codebook, Evaluate, Problems, Recipe, TaskEntry, Vocabulary, Voting
 
 _RUN_METHOD, _PLAIN_METHOD = "cirf_full", "cot"
 
@@ -21,6 +21,7 @@ def evaluate(
     model: str,
     tasks: Sequence[str],
     protocol: str,
+    votes: str | None,
     methods: Sequence[str],
     sets: Sequence[str],
     data: Path | None,
@@ -48,13 +49,29 @@ def evaluate(
         recipe = _with_tasks(recipe, tasks)
     elif not is_run:
         raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
-    recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"protocol": protocol})})
+    changes: dict[str, Any] = {"protocol": protocol}
+    if votes is not None or not is_run:
+        voting = {"votes": _numbers(votes) if votes else (), "method": recipe.methods[0]}
+        changes["voting"] = recipe.evaluate.voting.model_copy(update=voting)
+    elif not {recipe.evaluate.voting.method, recipe.evaluate.voting.fallback} <= {*recipe.methods, None}:
+        changes["voting"] = Voting()  # the run's, of a method that is not evaluated now
+    recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update=changes)})
     recipe = parse(dump(recipe), "the evaluation's recipe", sets)
     recipe = _few(by_protocol(with_data(recipe, data)), limit)
     suffix = protocol if limit is None else f"{protocol}-limit-{limit}"
     default = path / "evaluations" / suffix if is_run else Path("runs") / f"{recipe.name}-{suffix}"
     context = opened(recipe, out or default, quiet)
     go(context, None, as_json, (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr)))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise CirfError(f"--votes {text}: expected numbers of at least 1, such as 8 or 1,2,4,8")
+    return found
 
 
 def _of_run(folder: Path, methods: Sequence[str]) -> Recipe:

@@ -106,6 +106,35 @@ def generate_one(
     return TimedOutput(output.tokens, seconds, first, output.text, output.truncated)
 
 
+def sample_many(
+    model: Any, tokenizer: Any, prompt: str, cap: int, count: int, temperature: float, top_p: float, seed: int
+) -> list[Output]:
+    """``count`` answers to one prompt, sampled in one batch; the prompt is computed once and its cache shared by all.
+
+    ``temperature`` must be above 0. The same seed, prompt and count give the same answers. ``CirfError``: no memory.
+    """
+    ids = encode(tokenizer, prompt)
+    stops = stop_ids(model, tokenizer)
+    try:
+        with _seeded(model, seed, [prompt]):
+            written = _generate(model, [ids] * count, cap, temperature, top_p, stops, cache=_shared(model, ids, count))
+    except torch.OutOfMemoryError:
+        raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
+    return [_output(tokenizer, row, stops) for row in written]
+
+
+def _shared(model: Any, ids: list[int], count: int) -> Any:
+    """The cache of all but the prompt's last token, once for each of ``count`` rows; ``None`` where the model keeps another."""
+    if len(ids) < 2 or count < 2:
+        return None
+    with torch.inference_mode():
+        cache = model(input_ids=torch.tensor([ids[:-1]], device=model.device), use_cache=True, logits_to_keep=1).past_key_values
+    if not hasattr(cache, "batch_repeat_interleave"):
+        return None
+    cache.batch_repeat_interleave(count)
+    return cache
+
+
 class _Watch:
     """A streamer in the sense of ``transformers``: sees every token as it is made, the prompt first."""
 
@@ -137,6 +166,7 @@ def _generate(
     top_p: float,
     stops: list[int],
     watch: _Watch | None = None,
+    cache: Any = None,
 ) -> list[list[int]]:
     from transformers import GenerationConfig
 
@@ -152,7 +182,13 @@ def _generate(
     try:
         with torch.inference_mode():
             # Positions follow from the mask inside `generate`.
-            made = model.generate(input_ids=padded, attention_mask=mask, generation_config=settings, streamer=watch)
+            made = model.generate(
+                input_ids=padded,
+                attention_mask=mask,
+                generation_config=settings,
+                streamer=watch,
+                **({} if cache is None else {"past_key_values": cache}),
+            )
     finally:
         model.generation_config = saved
     rows: list[list[int]] = made[:, longest:].tolist()

@@ -66,6 +66,7 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "methods": methods,
         "comparisons": _comparisons(reference, rows, methods, latencies),
         "latency": {name: _facts(found) for name, found in latencies.items() if found},
+        "voting": _voting(run, recipe),
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
@@ -141,6 +142,14 @@ def _sampled(folder: Path) -> Data | None:
     """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
     tables = _evaluation_rows(folder)
     return scores_from_rows(tables).to_dict() if tables else None
+
+
+def _voting(run: Path, recipe: Mapping[str, Any]) -> Data | None:
+    """What votes answered and cost, as the stages wrote it; ``None`` where nobody voted."""
+    name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
+    found = _json(run / "voting" / name / "voting.json")
+    timed = _json(run / "voting-latency" / name / "timings.json")
+    return {**found, "latency": {key: value for key, value in timed.items() if key != "rows"} or None} if found else None
 
 
 def _latency(summary: Mapping[str, Any]) -> Data:
