@@ -176,6 +176,23 @@ def show(
     browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against), limit, as_json)
 
 
+@app.command(name="lm-eval")
+def lm_eval(
+    out: Annotated[Path, typer.Argument(help="Folder to write to; the harness finds it with --include_path.")],
+    tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Tasks to write (see `cirf tasks`).")],
+    choice: Annotated[
+        bool, typer.Option("--choice", help="Score the likelihood of every possible answer instead of what is generated.")
+    ] = False,
+    data: Data = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write tasks for lm-evaluation-harness, which evaluates the saved models as they are."""
+    from cirf.commands.exporting import lm_eval as write
+
+    write(out, tuple(name.strip() for name in tasks.split(",") if name.strip()), choice, data, limit, as_json)
+
+
 @app.command()
 def ask(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],

@@ -1,0 +1,81 @@
+"""Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``.
+
+Two forms. ``generate``: the question is put and the answer read behind the last ``</cirf>``, ``</think>`` or ``####``; so a
+model of ours is evaluated as it is, and nothing of this package is needed where the harness runs. ``choice``: the likelihood
+of each answer after the question, for tasks whose answers can be listed; what a model knew before fine-tuning and knows
+after can be told by it without regard to the form of its answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import hide
+from cirf.records import Problem
+from cirf.store import write_atomic, write_rows
+
+if TYPE_CHECKING:
+    from cirf.tasks.task import Task
+
+Form = Literal["generate", "choice"]
+
+TRACE_CAP = 128
+"""Tokens of a trace, on top of the task's own cap of an answer; the default of `evaluate.trace_cap`."""
+
+_ANSWER = r"(?s)\A(?:.*(?:</cirf>|</think>|####))?\s*(.*?)\s*\Z"
+_IGNORED = [r"(?<=\d),(?=\d{3})", r"^\$", r"%$", r"\.0*$"]
+
+
+def write_task(folder: Path, name: str, task: Task, problems: Sequence[Problem], form: Form) -> str:
+    """Write ``cirf_NAME[_choice].yaml`` and its rows; returns the task's name in the harness.
+
+    The rows' paths are absolute, for the harness reads them from wherever it is started. ``CirfError``: no problems, or
+    answers that cannot be listed.
+    """
+    import yaml
+
+    if not problems:
+        raise CirfError(f"{name}: there is no test problem to write")
+    there = f"cirf_{name}" + ("_choice" if form == "choice" else "")
+    rows = folder / f"{there}.jsonl"
+    told: dict[str, Any] = {
+        "task": there,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(rows.resolve())}},
+        "test_split": "test",
+        "output_type": "multiple_choice" if form == "choice" else "generate_until",
+        "doc_to_text": "{{prompt}}",
+        "metadata": {"version": task.version},
+    }
+    if form == "choice":
+        write_rows(rows, [_listed(name, problem) for problem in problems])
+        told |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
+        told["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
+    else:
+        asked = [(problem, task.render(hide(problem))) for problem in problems]
+        write_rows(rows, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in asked])
+        exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
+        told |= {
+            "doc_to_target": "{{answer}}",
+            "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": TRACE_CAP + task.cap},
+            "filter_list": [
+                {"name": "answer", "filter": [{"function": "regex", "regex_pattern": _ANSWER}, {"function": "take_first"}]}
+            ],
+            "metric_list": [exact | {"regexes_to_ignore": _IGNORED}],
+        }
+    write_atomic(folder / f"{there}.yaml", yaml.safe_dump(told, sort_keys=False, width=1000))
+    return there
+
+
+def _listed(name: str, problem: Problem) -> dict[str, Any]:
+    """A row whose answers can be listed: the options' texts, or yes and no."""
+    if problem.choices and len(problem.answer) == 1 and problem.answer.isupper():
+        choices, gold = list(problem.choices), ord(problem.answer) - ord("A")
+    elif problem.answer in ("yes", "no"):
+        choices, gold = ["yes", "no"], ("yes", "no").index(problem.answer)
+    else:
+        raise CirfError(f"{name}: its answers cannot be listed; write it without --choice")
+    return {"id": problem.id, "prompt": f"Question: {problem.question}\nAnswer:", "choices": choices, "gold": gold}

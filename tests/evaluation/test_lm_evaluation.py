@@ -1,0 +1,114 @@
+"""The saved model in lm-evaluation-harness: the same prompts, the same generations, the same verdicts as ours."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import yaml
+
+from cirf.errors import CirfError
+from cirf.evaluation.lm_evaluation import write_task
+from cirf.records import Problem
+from cirf.store import read_rows
+from cirf.tasks import get
+
+COINS = [Problem(f"c{i}", "coin_flip", f"{i} flips. Heads?", "no" if i % 2 else "yes") for i in range(4)]
+
+
+def harness(model: Path, folder: Path, task: str, chat: bool) -> dict[str, Any]:
+    """What the harness finds; its libraries' own warnings are not ours to mend."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from lm_eval.evaluator import simple_evaluate
+        from lm_eval.tasks import TaskManager
+
+        found = simple_evaluate(
+            model="hf",
+            model_args={"pretrained": str(model), "dtype": "float32"},
+            tasks=[task],
+            task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+            apply_chat_template=chat,
+            batch_size=4,
+            device="cpu",
+            bootstrap_iters=0,
+        )
+    assert found is not None
+    return dict(found)
+
+
+def test_the_harness_reads_the_same_prompts_generations_and_answers(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    ours = read_rows(finished / "evaluation" / "cirf_full" / "sums.jsonl")
+    problems = [Problem.from_dict(row) for row in read_rows(finished / "problems" / "test" / "sums.jsonl")]
+    task = get("svamp")  # number answers, as the run's own task
+    name = write_task(tmp_path, "sums", task, problems, "generate")
+    told = yaml.safe_load((tmp_path / f"{name}.yaml").read_text())
+    told["generation_kwargs"]["max_gen_toks"] = 24 + 32  # the run's caps
+    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(told))
+    found = harness(finished / "models" / "cirf_full", tmp_path, name, chat=True)
+    theirs = {sample["doc"]["id"]: sample for sample in found["samples"][name]}
+    assert theirs.keys() == {row["id"] for row in ours}
+    assert {sample["doc"]["prompt"] for sample in theirs.values()} == {row["prompt"] for row in ours}
+    for row in ours:
+        assert theirs[row["id"]]["resps"][0][0] == row["output"]
+        assert bool(theirs[row["id"]]["exact_match"]) == row["correct"]
+    accuracy = sum(row["correct"] for row in ours) / len(ours)
+    assert found["results"][name]["exact_match,answer"] == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize(
+    ("output", "gold", "right"),
+    [
+        ("<cirf><cirf_001>9<cirf_002>12</cirf>12", "12", True),
+        ("<think><cirf_001>9</think> 12", "12", True),
+        ("9 and 3 make 12.\n#### 12", "12", True),
+        ("<cirf><cirf_001>12</cirf>9", "12", False),
+        ("<cirf><cirf_001>12", "12", False),
+        ("</cirf>1,200.00", "1200", True),
+        ("</cirf>Yes", "yes", True),
+    ],
+)
+def test_the_answer_stands_behind_the_trace_or_the_mark(output: str, gold: str, right: bool, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from lm_eval.api.metrics import exact_match_fn  # type: ignore[attr-defined]
+        from lm_eval.filters.extraction import RegexFilter
+    told = yaml.safe_load((tmp_path / f"{write_task(tmp_path, 'coins', get('coin_flip'), COINS, 'generate')}.yaml").read_text())
+    pattern = told["filter_list"][0]["filter"][0]["regex_pattern"]
+    (metric,) = told["metric_list"]
+    said = RegexFilter(pattern).apply([[output]], [{}])[0][0]
+    settings = {key: metric[key] for key in ("ignore_case", "regexes_to_ignore")}
+    assert bool(exact_match_fn(predictions=[said], references=[gold], **settings)["exact_match"]) == right
+
+
+def test_answers_that_can_be_listed_are_scored_by_their_likelihood(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "choice")
+    found = harness(workshop.backbone, tmp_path, name, chat=False)
+    assert found["n-samples"][name]["effective"] == 4 and 0 <= found["results"][name]["acc,none"] <= 1
+    rows = read_rows(tmp_path / f"{name}.jsonl")
+    assert [row["choices"][row["gold"]] for row in rows] == [problem.answer for problem in COINS]
+    with pytest.raises(CirfError, match="cannot be listed"):
+        write_task(tmp_path, "sums", get("svamp"), [Problem("a", "svamp", "1 + 1?", "2")], "choice")
+
+
+def test_the_command_writes_what_the_harness_is_pointed_to(tmp_path: Path) -> None:
+    data = tmp_path / "data" / "coin_flip"
+    rows = [{"inputs": f"Q: A coin is heads up. {i} flips. Heads?", "targets": "yes"} for i in range(3)]
+    for split in ("train", "test"):
+        tinyrun.write_jsonl(data / f"{split}.jsonl", rows if split == "test" else [])
+    said = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "coin_flip", "--data", data.parent, "--limit", "2", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["tasks"] == {"cirf_coin_flip": 2} and "--apply_chat_template" in told["command"]
+    assert (tmp_path / "out" / "cirf_coin_flip.yaml").is_file()
+    assert "--tasks" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "").error()
