@@ -12,7 +12,7 @@ from cirf.recipe import Problems, TaskEntry
 
 def lm_eval(out: Path, names: Sequence[str], choice: bool, data: Path | None, limit: int | None, as_json: bool) -> None:
     """Write the test problems of tasks for the harness, and say how to run it."""
-    from cirf.evaluation.lm_evaluation import Form, write_task
+    from cirf.evaluation.lm_evaluation import write_task
     from cirf.tasks import resolve
     from cirf.tasks.load import load_problems
 
