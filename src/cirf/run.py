@@ -4,7 +4,7 @@
 
     problems -> rationales -> segments -> embeddings -> codebook-K --.
                                    `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
-                                                                                              `---> latency/METHOD
+                                                              all models ---> latency, throughput
 
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
@@ -15,7 +15,7 @@ With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one trai
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_fi
 from cirf.methods import get
 from cirf.methods.method import Method
 from cirf.recipe import Asked, Finetune, Recipe
-from cirf.stages import codes, compress, data, models, scores
+from cirf.stages import codes, compress, data, models, scores, timing
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -84,6 +84,7 @@ def plans(context: Context) -> list[Plan]:
         functional = {"traces": traces, "codebook": books[size]}
         stages += [results, embeddings, *books.values(), traces]
     scoring = _training(context, get(compress.SCORED_BY, recipe), asked_by, steps | functional) if coded else []
+    answered: dict[str, Plan | Part | str] = {"problems": tested}
     for method in methods:
         answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
         if method.trained:
@@ -96,11 +97,17 @@ def plans(context: Context) -> list[Plan]:
             answering = training[-1]
             stages += [stage for stage in training if stage not in stages]
         asked = {"problems": tested, "model": answering}
-        accuracy, latency = _evaluation_keys(recipe, method)
         judged = rules if method.trained else rules | wordings
-        stages.append(plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name))
-        if recipe.evaluate.latency_items:
-            stages.append(plan(f"latency/{method.name}", latency | judged, asked, scores.latency, method.name))
+        keys = _evaluation_keys(recipe, method) | judged
+        stages.append(plan(f"evaluation/{method.name}", keys, asked, scores.evaluate, method.name))
+        answered[f"model/{method.name}"] = answering
+    worded = rules | wordings if not all(method.trained for method in methods) else rules
+    if recipe.evaluate.latency_items:
+        timed = _timing_keys(recipe, methods, {"latency_items", "latency_warmup"})
+        stages.append(plan("latency", timed | worded, answered, timing.latency))
+    if recipe.evaluate.throughput_batches:
+        timed = _timing_keys(recipe, methods, {"throughput_batches", "throughput_items"})
+        stages.append(plan("throughput", timed | worded, answered, timing.throughput))
     return stages
 
 
@@ -267,11 +274,23 @@ def _training_keys(recipe: Recipe, section: Finetune, method: Method) -> dict[st
     return keys
 
 
-def _evaluation_keys(recipe: Recipe, method: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _answering_keys(recipe: Recipe, caps: Iterable[str]) -> dict[str, Any]:
     sampling = {"temperature", "top_p"} if recipe.evaluate.temperature > 0 else {"temperature"}
-    once = recipe.evaluate.model_dump(include=sampling | set(method.caps))
-    backbone = {"backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}), "seed": recipe.seed}
+    return {
+        "evaluate": recipe.evaluate.model_dump(include=sampling | set(caps)),
+        "backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}),
+        "seed": recipe.seed,
+    }
+
+
+def _evaluation_keys(recipe: Recipe, method: Method) -> dict[str, Any]:
     many = recipe.evaluate.model_dump(include={"batch_size"} | ({"runs"} if recipe.evaluate.temperature > 0 else set()))
-    timing = recipe.evaluate.model_dump(include={"latency_items", "latency_warmup"})
-    machine = recipe.backbone.model_dump(include={"device", "threads"})
-    return {"evaluate": once | many} | backbone, {"evaluate": once | timing} | backbone | {"machine": machine}
+    keys = _answering_keys(recipe, method.caps)
+    return keys | {"evaluate": keys["evaluate"] | many}
+
+
+def _timing_keys(recipe: Recipe, methods: Sequence[Method], own: set[str]) -> dict[str, Any]:
+    keys = _answering_keys(recipe, {cap for method in methods for cap in method.caps})
+    keys["evaluate"] |= recipe.evaluate.model_dump(include=own)
+    keys["methods"] = [method.name for method in methods]
+    return keys | {"machine": recipe.backbone.model_dump(include={"device", "threads"})}

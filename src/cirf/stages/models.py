@@ -199,22 +199,30 @@ def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
     }
 
 
-def load_for(context: Context, name: str) -> tuple[Any, Any]:
-    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
+def source_of(context: Context, name: str) -> Path | str:
+    """Where the model lies that answers for a method: its own where it is trained, else the backbone."""
+    if get(name, context.recipe).trained:
+        return context.folder.folder(f"models/{name}")
+    return resolve(context.recipe.backbone.model, context.progress)
+
+
+def load(context: Context, source: Path | str) -> tuple[Any, Any]:
+    """A model to answer with and its tokenizer. ``CirfError`` if it is gone."""
     from cirf.lm import backbone
 
-    method = get(name, context.recipe)
-    source = (
-        context.folder.folder(f"models/{name}") if method.trained else resolve(context.recipe.backbone.model, context.progress)
-    )
-    where = str(source)
-    if context.loaded.get("source") != where:
+    if Path(source).is_absolute() and not Path(source).exists():
+        raise CirfError(f"{source}: the model is not there; run `cirf run` again")
+    tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
+    return backbone.load_model(source, context.recipe.backbone, training=None), tokenizer
+
+
+def load_for(context: Context, name: str) -> tuple[Any, Any]:
+    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
+    source = source_of(context, name)
+    if context.loaded.get("source") != str(source):
         release(context)
-        if isinstance(source, Path) and not source.exists():
-            raise CirfError(f"{source}: the model is not there; run `cirf run` again")
-        tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
-        model = backbone.load_model(source, context.recipe.backbone, training=None)
-        context.loaded.update(source=where, model=model, tokenizer=tokenizer)
+        model, tokenizer = load(context, source)
+        context.loaded.update(source=str(source), model=model, tokenizer=tokenizer)
     return context.loaded["model"], context.loaded["tokenizer"]
 
 
