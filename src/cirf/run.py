@@ -54,7 +54,7 @@ def plans(context: Context) -> list[Plan]:
     steps: dict[str, Plan | Part | str] = {}
     functional: dict[str, Plan | Part | str] = {}
     drawn = recipe.problems.model_dump(exclude={"data"}) | seed | rules
-    problems = plan("problems", drawn, problem_files(recipe), data.problems, version=2)
+    problems = plan("problems", drawn, problem_files(recipe), data.problems, version=3)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     stages.append(problems)
     if coded or any(method.trained for method in methods):

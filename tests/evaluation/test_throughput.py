@@ -11,9 +11,9 @@ from cirf.tasks import get as get_task
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
 TASKS = {"svamp": get_task("svamp"), "coin_flip": get_task("coin_flip")}
 TEST = {
-    name: [Problem(f"{name}-{i}", name, f"question {i} of {name}{'!' * (i % 7)}", f"gold-{i}", rationale="SECRET") for i in range(30)]
+    name: [Problem(f"{name}-{i}", name, f"{'A ' * (i % 7)}question {i} of {name}", "gold", None, "SECRET") for i in range(30)]
     for name in TASKS
-}  # fmt: skip
+}
 GROUPS = (("direct", "cot"), ("cirf_full",))
 
 
