@@ -34,7 +34,7 @@ def test_every_method_answers_the_same_questions_at_every_batch_size():
     assert sorted(map(len, asked["cot"])) == [4] * 12 + [16] * 2
     flat = [question for batch in asked["cot"] for question in batch]
     assert len(set(flat)) == 40 and len(flat) == 80
-    assert made["items"] == 40
+    assert made["questions"] == 40
     assert not any("gold" in prompt or "SECRET" in prompt for _, prompts, _ in bench.calls for prompt in prompts)
 
 
@@ -68,4 +68,4 @@ def test_a_killed_measurement_goes_on(tmp_path):
 
 def test_nothing_to_measure():
     made, bench = run(test={"svamp": []})
-    assert made["items"] == 0 and made["methods"]["cot"] == {} and bench.calls == []
+    assert made["questions"] == 0 and made["methods"]["cot"] == {} and bench.calls == []

@@ -40,7 +40,7 @@ def measure(
     sizes and tasks come in an order drawn by ``seed``. After every loading of models each method answers one batch of each
     size that is not counted. With ``work`` a killed measurement goes on with what is missing, as in `latency.measure`.
 
-    Returns the engine's facts and ``{"items", "loads", "methods": {name: {"8": {...}, "32": {...}}}, "rows"}``, as
+    Returns the engine's facts and ``{"questions", "loads", "methods": {name: {"8": {...}, "32": {...}}}, "rows"}``, as
     `summarise` has them, a row a batch.
 
     Raises:
@@ -71,7 +71,7 @@ def measure(
         by_size[row["method"], str(row["batch_size"])].append(row)
     return {
         **engine.facts(),
-        "items": sum(row["problems"] for row in by_size[next(iter(methods)), sizes[0]]) if sizes else 0,
+        "questions": sum(row["problems"] for row in by_size[next(iter(methods)), sizes[0]]) if sizes else 0,
         "loads": loads,
         "methods": {name: {size: summarise(by_size[name, size]) for size in sizes} for name in methods},
         "rows": rows,
