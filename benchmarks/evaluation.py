@@ -73,7 +73,7 @@ def main() -> None:
     from cirf.lm import backbone, decode
     from cirf.methods import get
     from cirf.stages.context import Context
-    from cirf.stages.models import load
+    from cirf.stages.models import load_for
     from cirf.store import RunFolder
     from cirf.tasks.load import load_problems
 
@@ -81,7 +81,7 @@ def main() -> None:
     context = Context(recipe, RunFolder(options.run or File(".")))
     task, method = context.tasks[options.task], get(method_name, recipe)
     problems = load_problems(recipe.problems, recipe.seed).test[options.task]
-    model, tokenizer = load(context, method_name)
+    model, tokenizer = load_for(context, method_name)
     prompts = [backbone.prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem in problems]
     cap = method.cap(task, recipe.evaluate)
     decode.generate(model, tokenizer, prompts[:2], 4)  # to warm up

@@ -17,22 +17,22 @@ from cirf.environment import processor
 from cirf.store import read_rows
 
 TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"}
-ALL = TRAINING | {
-    f"{stage}/{method}"
-    for stage in ("models", "evaluation", "latency")
-    for method in ("cirf_full", "direct_sft", "cot")
-    if (stage, method) != ("models", "cot")
-}
+ALL = (
+    TRAINING
+    | {
+        f"{stage}/{method}"
+        for stage in ("models", "evaluation")
+        for method in ("cirf_full", "direct_sft", "cot")
+        if (stage, method) != ("models", "cot")
+    }
+    | {"latency"}
+)
+EVALUATION = {f"evaluation/{method}" for method in ("cirf_full", "direct_sft", "cot")}
 
 
 def of(method: str) -> set[str]:
-    """The stages of one trained method."""
-    return {f"{stage}/{method}" for stage in ("models", "evaluation", "latency")}
-
-
-def asking(*stages: str) -> set[str]:
-    """Those stages of every method."""
-    return {f"{stage}/{method}" for stage in stages for method in ("cirf_full", "direct_sft", "cot")}
+    """The stages that a trained method's model goes into: its own, and the latency of all."""
+    return {f"models/{method}", f"evaluation/{method}", "latency"}
 
 
 @pytest.fixture
@@ -79,8 +79,9 @@ def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> N
     assert list(report["methods"]) == ["cirf_full", "direct_sft", "cot"]
     for row in report["methods"].values():
         assert fields <= row.keys() and row["n"] == 8
-    timings = json.loads((finished / "latency/cot/timings.json").read_text())
-    assert timings["device"] == f"cpu ({processor('cpu')}), 1 threads"  # what latencies are compared on
+    timings = json.loads((finished / "latency/timings.json").read_text())
+    assert (timings["device"], timings["threads"], timings["dtype"]) == (f"cpu ({processor('cpu')})", 1, "float32")
+    assert list(timings["methods"]) == ["cirf_full", "direct_sft", "cot"] and timings["loads"][0]["together"] is True
     assert not list(finished.glob(".work/*"))
 
 
@@ -115,23 +116,26 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "codebook.size": ({"codebook__size": 5}, {"codebook-5"} | BOOK),
     "codebook.sizes": ({"codebook__sizes": [4, 3]}, {"codebook-3"}),
     "vocabulary.alpha": ({"vocabulary__alpha": 0.5}, of("cirf_full")),
-    "evaluate.latency_items": ({"evaluate__latency_items": 3}, asking("latency")),
-    "evaluate.batch_size": ({"evaluate__batch_size": 8}, asking("evaluation")),
-    "evaluate.text_cap": ({"evaluate__text_cap": 9}, {"evaluation/cot", "latency/cot"}),
-    "evaluate.trace_cap": ({"evaluate__trace_cap": 25}, {"evaluation/cirf_full", "latency/cirf_full"}),
-    "backbone.threads": ({"backbone__threads": 2}, asking("latency")),
+    "evaluate.latency_items": ({"evaluate__latency_items": 3}, {"latency"}),
+    "evaluate.batch_size": ({"evaluate__batch_size": 8}, EVALUATION),
+    "evaluate.text_cap": ({"evaluate__text_cap": 9}, {"evaluation/cot", "latency"}),
+    "evaluate.trace_cap": ({"evaluate__trace_cap": 25}, {"evaluation/cirf_full", "latency"}),
+    "backbone.threads": ({"backbone__threads": 2}, {"latency"}),
     "backbone.trust_remote_code, revision of a folder": ({"backbone__trust_remote_code": True, "backbone__revision": "x"}, set()),
     "finetune.lora, where all weights are trained": ({"finetune__lora": {"rank": 3}}, set()),
     "one method's rate": ({"finetune__overrides": {"direct_sft": {"learning_rate": 0.02}}}, of("direct_sft")),
     "finetune.save_every, notes": ({"finetune__save_every": 3, "notes": "new"}, set()),
-    "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency/direct"}),
-    "fewer methods": ({"methods": ["cot"]}, set()),
+    "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency"}),
+    "fewer methods": ({"methods": ["cot"]}, {"latency"}),
+    "no latency": ({"evaluate__latency_items": 0}, set()),
+    "throughput": ({"evaluate__throughput_batches": [2, 3], "evaluate__throughput_items": 4}, {"throughput"}),
+    "problems.near": ({"problems__near": "drop"}, {"problems"}),
     "segments.maximum, which drops no row": ({"segments__maximum": 31}, {"segments"}),
     "results.max_characters, which empties none": ({"results__max_characters": 39}, {"results"}),
-    "test rows": ({"problems__test": 6}, {"problems"} | asking("evaluation", "latency")),
+    "test rows": ({"problems__test": 6}, {"problems"} | EVALUATION | {"latency"}),
     "kind of answers": (
         {"problems__answer": "text"},
-        {"problems", "rationales", "segments", "results"} | asking("evaluation", "latency"),
+        {"problems", "rationales", "segments", "results"} | EVALUATION | {"latency"},
     ),
     "results.by": ({"results__by": "none"}, {"results"} | BOOK),
 }
@@ -191,7 +195,7 @@ def test_untrained_methods_need_no_rationale_file(workshop: tinyrun.Workshop, tm
     keys: dict[str, Any] = {"methods": ["cot"], "rationales__files": ["nowhere"]}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err
-    assert set(tinyrun.stages(tmp_path / "run")) == {"problems", "evaluation/cot", "latency/cot"}
+    assert set(tinyrun.stages(tmp_path / "run")) == {"problems", "evaluation/cot", "latency"}
 
 
 def test_codebooks_of_several_sizes_are_compared(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -287,7 +291,7 @@ def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(
     assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(moved))) == set()
     other = tinyrun.write_backbone(tmp_path / "other", seed=7)
     made = rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(other)))
-    assert made == {"codebook-4"} | of("cirf_full") | of("direct_sft") | {"evaluation/cot", "latency/cot"}
+    assert made == {"codebook-4"} | of("cirf_full") | of("direct_sft") | {"evaluation/cot", "latency"}
 
 
 def test_until_stops_and_a_later_run_goes_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

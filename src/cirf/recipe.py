@@ -66,6 +66,7 @@ class TaskEntry(Section):
 class Problems(Section):
     tasks: tuple[TaskEntry, ...] = key(..., "What to train on and test on; one model learns them all.", paper="4.1", min_length=1)
     data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: the hub. --data sets it.")
+    near: Literal["report", "drop"] = key("report", "Training questions that share 13 words in a row with a test question: only reported, or also dropped. Those that are a test question are always dropped. Near ones stay by default, since tasks made from templates share long passages between questions that are not the same, and without them a model would learn from other questions than those it is compared with did.")
     validation: float = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction", ge=0, lt=1)
 
 
@@ -260,8 +261,10 @@ class Evaluate(Section):
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency.", unit="problems")
     text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
-    latency_items: int = key(20, "Problems a task timed one at a time; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
-    latency_warmup: int = key(2, "Problems run first and not counted.", unit="problems", ge=0)
+    latency_items: int = key(20, "Problems a task timed one at a time, all methods taking turns at each; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
+    latency_warmup: int = key(2, "Problems each method answers first, whenever models were loaded, and not counted.", unit="problems", ge=0)
+    throughput_batches: tuple[Positive, ...] = key((), "Batch sizes at which to measure problems and tokens a second, such as [8, 32]; empty: none.", unit="problems")
+    throughput_items: Positive = key(64, "Problems a task to measure that with, the same for every method; best a multiple of the batch sizes.", unit="problems")
 
 
 class Compression(Section):

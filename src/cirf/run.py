@@ -4,7 +4,7 @@
 
     problems -> rationales -> segments -> embeddings -> codebook-K --.
                                    `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
-                                                                                              `---> latency/METHOD
+                                                              all models ---> latency, throughput
 
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
@@ -25,11 +25,11 @@ from typing import Any
 from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
-from cirf.fingerprints import file_hash, model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
+from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.methods import get
 from cirf.methods.method import Method
-from cirf.recipe import Asked, Evaluate, Finetune, Recipe
-from cirf.stages import codes, compress, data, models, scores, votes
+from cirf.recipe import Finetune
+from cirf.stages import codes, compress, data, keys, models, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -53,42 +53,42 @@ def plans(context: Context) -> list[Plan]:
     ) -> Plan:
         return Plan(name, section, inputs, partial(make, context, *more), version)
 
-    models_of: dict[str, Plan | str] = {}
     evaluations: dict[str, Plan] = {}
     stages: list[Plan] = []
     steps: dict[str, Plan | Part | str] = {}
     functional: dict[str, Plan | Part | str] = {}
     drawn = recipe.problems.model_dump(exclude={"data"}) | seed | rules
-    problems = plan("problems", drawn, problem_files(recipe), data.problems, version=2)
+    problems = plan("problems", drawn, problem_files(recipe), data.problems, version=3)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     stages.append(problems)
     if coded or taught:
         found: dict[str, Plan | Part | str] = {"problems": learnt, **rationale_files(recipe)}
         if recipe.rationales.source == "teacher":
-            asking = _asking_keys(recipe.rationales.teacher) | recipe.rationales.model_dump(include={"per_problem", "check"})
+            asking = keys.asking(recipe.rationales.teacher) | recipe.rationales.model_dump(include={"per_problem", "check"})
             asking |= {"segments": recipe.segments.model_dump(), "template": teacher_prompt(recipe)} | seed | rules
             asked_of = plan("teacher", asking, {"problems": learnt}, data.teacher)
             stages.append(asked_of)
             found["teacher"] = asked_of
         gathered = recipe.rationales.model_dump(exclude={"teacher"})
         rationales = plan("rationales", gathered | rules, found, data.rationales, version=2)
-        cut = recipe.segments.model_dump() | _draw_keys(recipe)
+        cut = recipe.segments.model_dump() | keys.drawing(recipe)
         segments = plan("segments", cut, {"problems": learnt, "rationales": rationales}, data.segments)
         steps = {"problems": learnt, "segments": segments}
         stages += [rationales, segments]
     if coded:
         written = recipe.results.model_dump(exclude={"writer"}) | rules
         if recipe.results.by == "llm":
-            written |= seed | {"writer": _asking_keys(recipe.results.writer), "template": writer_prompt(recipe)}
+            written |= seed | {"writer": keys.asking(recipe.results.writer), "template": writer_prompt(recipe)}
         results = plan("results", written, steps | result_files(recipe), data.results, version=2)
-        embeddings = plan("embeddings", _embedding_keys(recipe), steps, codes.embeddings)
+        embeddings = plan("embeddings", keys.embedding(recipe), steps, codes.embeddings)
         vectors = steps | {"embeddings": embeddings}
         sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
-        books = {k: plan(f"codebook-{k}", _codebook_keys(recipe, k), vectors, codes.codebook, k, version=3) for k in sizes}
+        books = {k: plan(f"codebook-{k}", keys.codebook(recipe, k), vectors, codes.codebook, k, version=3) for k in sizes}
         traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
         functional = {"traces": traces, "codebook": books[size]}
         stages += [results, embeddings, *books.values(), traces]
     scoring = _training(context, get(compress.SCORED_BY, recipe), asked_by, steps | functional) if coded else []
+    answered: dict[str, Plan | Part | str] = {"problems": tested}
     for method in methods:
         answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
         if method.name in recipe.models:
@@ -103,50 +103,47 @@ def plans(context: Context) -> list[Plan]:
             answering = training[-1]
             stages += [stage for stage in training if stage not in stages]
         asked = {"problems": tested, "model": answering}
-        models_of[method.name] = answering
-        accuracy, latency = _evaluation_keys(recipe, method, recipe.evaluate)
         judged = rules if method.trained else rules | wordings
-        greedy = plan(f"evaluation/{method.name}", accuracy | judged, asked, scores.evaluate, method.name, recipe.evaluate)
-        evaluations[method.name] = greedy
-        stages.append(greedy)
-        if drawing := sampled(recipe.evaluate):
-            keys = _evaluation_keys(recipe, method, drawing)[0] | judged
-            stages.append(plan(f"sampled/{method.name}", keys, asked, scores.evaluate, method.name, drawing))
-        if recipe.evaluate.latency_items:
-            stages.append(plan(f"latency/{method.name}", latency | judged, asked, scores.latency, method.name))
+        how = keys.evaluation(recipe, method, recipe.evaluate) | judged
+        evaluations[method.name] = plan(f"evaluation/{method.name}", how, asked, scores.evaluate, method.name, recipe.evaluate)
+        stages.append(evaluations[method.name])
+        if drawing := keys.sampled(recipe.evaluate):
+            how = keys.evaluation(recipe, method, drawing) | judged
+            stages.append(plan(f"sampled/{method.name}", how, asked, scores.evaluate, method.name, drawing))
+        answered[f"model/{method.name}"] = answering
+    worded = rules | wordings if not all(method.trained for method in methods) else rules
+    if recipe.evaluate.latency_items:
+        timed = keys.timing(recipe, methods, {"latency_items", "latency_warmup"})
+        stages.append(plan("latency", timed | worded, answered, timing.latency))
+    if recipe.evaluate.throughput_batches:
+        timed = keys.timing(recipe, methods, {"throughput_batches", "throughput_items"})
+        stages.append(plan("throughput", timed | worded, answered, timing.throughput))
     if recipe.evaluate.voting.votes:
-        stages += _voting(context, models_of, evaluations, tested, rules | wordings)
+        stages += _voting(context, answered, evaluations, rules | wordings)
     return stages
 
 
 def _voting(
-    context: Context,
-    models_of: Mapping[str, Plan | str],
-    evaluations: Mapping[str, Plan],
-    tested: Part,
-    judged: dict[str, Any],
+    context: Context, answered: Mapping[str, Plan | Part | str], evaluations: Mapping[str, Plan], judged: dict[str, Any]
 ) -> list[Plan]:
     """The votes of a method, and their seconds where any are measured."""
     recipe, section = context.recipe, context.recipe.evaluate.voting
     name, other = section.method, section.fallback
     for key, asked in (("method", name), ("fallback", other)):
-        if asked is not None and asked not in models_of:
-            raise CirfError(f"evaluate.voting.{key}: {asked} is none of the recipe's methods ({', '.join(models_of)}); add it")
-    method = get(name, recipe)
-    accuracy, latency = _evaluation_keys(recipe, method, recipe.evaluate)
-    for keys in (accuracy["evaluate"], latency["evaluate"]):
-        for unread in ("temperature", "top_p", "runs", "batch_size"):
-            keys.pop(unread, None)
-        keys["voting"] = section.model_dump()
-    inputs: dict[str, Plan | Part | str] = {"problems": tested, "model": models_of[name]}
-    others: dict[str, Plan | Part | str] = {} if other is None else {"fallback": models_of[other]}
-    answers: dict[str, Plan | Part | str] = {}
-    if other is not None:
-        latency["evaluate"] |= recipe.evaluate.model_dump(include=set(get(other, recipe).caps))
-        answers = {"answers": evaluations[other]}
-    made = [Plan(f"voting/{name}", accuracy | judged, inputs | answers, partial(votes.voting, context, name))]
+        if asked is not None and asked not in evaluations:
+            raise CirfError(f"evaluate.voting.{key}: {asked} is none of the recipe's methods ({', '.join(evaluations)}); add it")
+    voting = {"voting": section.model_dump()} | judged
+    methods = [get(method, recipe) for method in (name, other) if method is not None]
+    inputs = {"problems": answered["problems"], "model": answered[f"model/{name}"]}
+    alone = {} if other is None else {"fallback": evaluations[other]}
+    made = [
+        Plan(f"voting/{name}", voting | keys.voting(recipe, methods[:1]), inputs | alone, partial(votes.voting, context, name))
+    ]
     if recipe.evaluate.latency_items:
-        made.append(Plan(f"voting-latency/{name}", latency | judged, inputs | others, partial(votes.latency, context, name)))
+        timed = keys.timing(recipe, methods, {"latency_items", "latency_warmup"})
+        beside = {} if other is None else {"fallback": answered[f"model/{other}"]}
+        latency = partial(votes.latency, context, name)
+        made.append(Plan(f"voting-latency/{name}", timed | voting, inputs | beside, latency))
     return made
 
 
@@ -156,7 +153,7 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
     rates = recipe.finetune.tried(name)
 
     def training(stage: str, section: Finetune, make: Stage) -> Plan:
-        return Plan(stage, _training_keys(recipe, section, method) | asked_by, inputs, make, version=2, together=True)
+        return Plan(stage, keys.training(recipe, section, method) | asked_by, inputs, make, version=2, together=True)
 
     if not rates:
         return [training(f"models/{name}", recipe.finetune, partial(models.finetune, context, name, recipe.finetune))]
@@ -164,8 +161,8 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
         training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate), partial(models.trial, context, name, rate))
         for rate in rates
     ]
-    keys = _training_keys(recipe, recipe.finetune, method) | asked_by
-    choice = Plan(f"models/{name}", keys, {plan.name: plan for plan in trials}, partial(models.choose, context, name, rates))
+    how = keys.training(recipe, recipe.finetune, method) | asked_by
+    choice = Plan(f"models/{name}", how, {plan.name: plan for plan in trials}, partial(models.choose, context, name, rates))
     return [*trials, choice]
 
 
@@ -178,8 +175,8 @@ def _compression(context: Context, method: Method, judge: Plan, traces: Plan | P
     }
 
     def searching(selector: Selector) -> Plan:
-        keys = scored | {"limit": str(compress.limit(section, selector))}
-        return Plan(f"compression/{selector}", keys, inputs, partial(compress.searching, context, selector))
+        how = scored | {"limit": str(compress.limit(section, selector))}
+        return Plan(f"compression/{selector}", how, inputs, partial(compress.searching, context, selector))
 
     searches = [searching(selector) for selector in compress.rests_on(section, method)]
     chosen = Plan(
@@ -262,69 +259,3 @@ def _save_environment(context: Context) -> None:
     path = context.folder.root / "environment.json"
     if not path.exists():
         write_atomic(path, to_json(describe()))
-
-
-def _draw_keys(recipe: Recipe) -> dict[str, Any]:
-    rows = {entry.name or entry.task: entry.rows for entry in recipe.problems.tasks}
-    return {"rows": rows, "seed": recipe.seed, "validation": recipe.problems.validation} if any(rows.values()) else {}
-
-
-def _asking_keys(section: Asked) -> dict[str, Any]:
-    """What decides the answers: which models are asked how, and not where they run or how patiently."""
-    models = list(dict.fromkeys(endpoint.model for endpoint in section.endpoints))
-    return section.model_dump(exclude={"endpoints", "retries", "timeout", "prompt"}) | {"models": models}
-
-
-def _embedding_keys(recipe: Recipe) -> dict[str, Any]:
-    keys = recipe.embeddings.model_dump() | {"content": model_hash(recipe.embeddings.model)}
-    return keys | {"questions": recipe.codebook.representation == "question_centered"}
-
-
-def _codebook_keys(recipe: Recipe, size: int) -> dict[str, Any]:
-    keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
-    if recipe.codebook.reuse:
-        saved = Path(recipe.codebook.reuse)
-        keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
-    return keys | {"width": _width_key(recipe)}
-
-
-def _width_key(recipe: Recipe) -> str:
-    return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
-
-
-def _training_keys(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
-    read = {
-        "trials": bool(section.tried(method.name)),
-        "lora": section.adaptation == "lora",
-        "min_lr_ratio": section.schedule == "cosine",
-    }
-    apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
-    override = section.overrides.get(method.name)
-    keys = {
-        "finetune": section.model_dump(exclude=apart),
-        "override": override.model_dump() if override else None,
-        "seed": recipe.seed,
-    }
-    keys["backbone"] = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}) | {
-        "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
-    }
-    if method.functional:
-        keys["vocabulary"] = recipe.vocabulary.model_dump()
-    return keys
-
-
-def sampled(section: Evaluate) -> Evaluate | None:
-    """The section of the sampled runs that stand beside a greedy evaluation; ``None`` where there are none."""
-    if section.temperature > 0 or not section.sampled.runs:
-        return None
-    return section.model_copy(update=section.sampled.model_dump())
-
-
-def _evaluation_keys(recipe: Recipe, method: Method, section: Evaluate) -> tuple[dict[str, Any], dict[str, Any]]:
-    sampling = {"temperature", "top_p"} if section.temperature > 0 else {"temperature"}
-    once = section.model_dump(include=sampling | set(method.caps))
-    backbone = {"backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}), "seed": recipe.seed}
-    many = section.model_dump(include={"batch_size"} | ({"runs"} if section.temperature > 0 else set()))
-    timing = section.model_dump(include={"latency_items", "latency_warmup"})
-    machine = recipe.backbone.model_dump(include={"device", "threads"})
-    return {"evaluate": once | many} | backbone, {"evaluate": once | timing} | backbone | {"machine": machine}

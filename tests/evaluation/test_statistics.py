@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -6,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cirf.evaluation.statistics import compare, describe_difference, holm, mcnemar, mean, percentile, wilson
+from cirf.evaluation.statistics import (
+    compare,
+    corrected,
+    describe_difference,
+    holm,
+    mcnemar,
+    mean,
+    percentile,
+    sign_flip,
+    wilson,
+)
 
 COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -78,14 +89,51 @@ def test_a_known_paired_table():
     assert found.interval == pytest.approx((25 / 102 - spread, 25 / 102 + spread), abs=1e-6)
 
 
-def test_means_over_runs_are_compared_by_paired_differences():
+def test_means_over_runs_are_compared_by_the_exact_sign_flip_test():
     first = {"a": 1.0, "b": 2 / 3, "c": 1 / 3, "d": 1.0}
     second = {"a": 0.0, "b": 1 / 3, "c": 1 / 3, "d": 2 / 3}
     found = compare(first, second)
-    gaps = np.array([1, 1 / 3, 0, 1 / 3])
+    assert found.test == "sign-flip"
+    assert found.p == pytest.approx(2 / 8)  # of the eight choices of signs of 3, 1 and 1, the two with all alike
+    assert (found.wins, found.losses) == (3, 0)
+
+
+def test_means_over_no_common_number_of_runs_are_compared_by_their_normal_approximation():
+    first = {"a": 0.91371, "b": 0.62113, "c": 0.51327, "d": 1.0}
+    second = {"a": 0.00123, "b": 0.31417, "c": 0.51327, "d": 0.70001}
+    found = compare(first, second)
+    gaps = np.array([first[key] - second[key] for key in "abcd"])
     z = gaps.mean() / (gaps.std(ddof=1) / 2)
     assert found.test == "paired-z"
     assert found.p == pytest.approx(2 * stats.norm.sf(z))
+
+
+@given(st.lists(st.integers(-4, 4), max_size=10))
+def test_sign_flips_are_counted_as_by_brute_force(gaps):
+    sums = [sum(s * g for s, g in zip(signs, gaps, strict=True)) for signs in itertools.product((-1, 1), repeat=len(gaps))]
+    share = sum(abs(total) >= abs(sum(gaps)) for total in sums) / len(sums)
+    assert sign_flip(gaps) == pytest.approx(share)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_flipping_the_signs_of_ones_is_mcnemars_test(wins, losses):
+    assert sign_flip([1] * wins + [-1] * losses + [0] * 5) == pytest.approx(mcnemar(wins, losses))
+
+
+def test_several_comparisons_are_corrected_together_and_say_so():
+    def against(wins):
+        return compare({str(i): 1.0 for i in range(40)}, {str(i): float(i >= wins) for i in range(40)})
+
+    alone = {"clear": against(20), "close": against(6), "closer": against(6)}
+    together = corrected(alone)
+    assert list(together) == list(alone)
+    assert [row.p_holm for row in together.values()] == holm([row.p for row in alone.values()])
+    assert alone["close"].significant and not together["close"].significant and together["clear"].significant
+    text = describe_difference(together["close"])
+    assert "inside the noise" in text and "p = 0.031, corrected for 3 comparisons p = 0.062" in text
+    assert "corrected" not in describe_difference(corrected({"one": alone["close"]})["one"])
+    told = together["close"].to_dict()
+    assert told["p_holm"] == pytest.approx(2 * told["p"]) and told["significant"] is False and told["family"] == 3
 
 
 def test_different_items_are_refused():

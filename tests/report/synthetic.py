@@ -90,6 +90,8 @@ def build(root: Path, train: int = 60, test: int = 40, seed: int = 3) -> Path:
     for name in METHODS:
         _model(root, name)
         _evaluation(root, name, tests, draw)
+    _latency(root, list(tests))
+    _throughput(root)
     return root
 
 
@@ -104,7 +106,16 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
         {"problem": f"y{i}", "sample": None, "stage": "problems", "reason": "question is also in the test"} for i in range(2)
     ]
     write_rows(root / "problems" / "dropped.jsonl", leaks)
-    told = {"train": len(made["train"]), "leaks": {"svamp": 2}, "warnings": ["svamp: 50 test rows were asked for, 40 are there"]}
+    told: dict[str, Any] = {
+        "train": len(made["train"]),
+        "leaks": {"svamp": 2},
+        "warnings": ["svamp: 50 test rows were asked for, 40 are there"],
+    }
+    words = "the coin lee does not flip the coin is it still heads up"
+    pair = {"test": "coin_flip-test-60", "train": "coin_flip-train-3", "share": 0.3, "words": words}
+    row = {"test": 40, "exact": 2, "short": 0, "near": 0, "largest_share": 0.0, "examples": []}
+    near = {"svamp": row, "coin_flip": row | {"near": 37, "largest_share": 0.3, "examples": [pair]}}
+    told["overlap"] = {"words": 13, "near": "report", "tasks": near}
     write_atomic(root / "problems" / "problems.json", to_json(told))
     write_rows(root / "rationales" / "rationales.jsonl", made["rationales"])
     dropped = [{"problem": f"x{i}", "sample": 0, "stage": "rationales", "reason": "another answer"} for i in range(3)]
@@ -165,9 +176,8 @@ def _model(root: Path, name: str) -> None:
 
 
 def _evaluation(root: Path, name: str, tests: dict[str, Any], draw: random.Random) -> None:
-    trained, share, tokens, seconds = METHODS[name]
+    trained, share, tokens, _ = METHODS[name]
     tables: dict[str, list[dict[str, Any]]] = {}
-    latency: dict[str, dict[str, Any]] = {}
     for task, rows in tests.items():
         table = []
         for problem, steps, codes in rows:
@@ -195,25 +205,34 @@ def _evaluation(root: Path, name: str, tests: dict[str, Any], draw: random.Rando
                 }
             )
         tables[task] = table
-        latency[task] = {
-            "n": 20,
-            "mean_s": seconds,
-            "p50_s": seconds * 0.95,
-            "p95_s": seconds * 1.4,
-            "tokens": tokens,
-            "first_token_s": 0.05,
-        }
         write_rows(root / "evaluation" / name / f"{task}.jsonl", table)
     scores = {"method": name, "trained": trained, **scores_from_rows(tables).to_dict()}
     write_atomic(root / "evaluation" / name / "scores.json", to_json(scores))
-    overall = {**latency["svamp"], "n": 40}
-    timings = {
-        "engine": "transformers",
-        "device": "cpu, 2 threads",
-        "batch_size": 1,
-        "warmup": 2,
-        "overall": overall,
-        "tasks": latency,
-        "seconds": 99.0,
+
+
+FACTS = {"engine": "transformers 5.23.0, torch 2.13.0", "device": "cpu (a CPU)", "threads": 2, "dtype": "bfloat16"}
+LOADS = [{"together": True, "models": 4, "weights_bytes": 271_000_000, "free_bytes": 8 * 10**9}]
+
+
+def _latency(root: Path, tasks: list[str]) -> None:
+    methods = {}
+    for name, (_, _, tokens, seconds) in METHODS.items():
+        told = {"n": 20, "mean_s": seconds, "mean_s_interval": [seconds * 0.9, seconds * 1.2], "p50_s": seconds * 0.95}
+        told |= {"p95_s": seconds * 1.4, "tokens": tokens, "first_token_s": 0.05, "decode_s": seconds - 0.05}
+        told["decode_tokens_per_s"] = (tokens - 1) / (seconds - 0.05)
+        memory = {"weights_bytes": 271_000_000, "growth_bytes": None, "peak_bytes": None}
+        methods[name] = {"overall": told | {"n": 40}, "tasks": dict.fromkeys(tasks, told), **memory}
+    timings = {**FACTS, "batch_size": 1, "warmup": 2, "loads": LOADS, "methods": methods, "rows": [], "seconds": 99.0}
+    write_atomic(root / "latency" / "timings.json", json.dumps(timings))
+
+
+def _throughput(root: Path) -> None:
+    methods = {
+        name: {
+            str(size): {"problems": 80, "seconds": 8 * seconds, "problems_per_s": size / seconds, "tokens_per_s": tokens * size}
+            for size in (8, 32)
+        }
+        for name, (_, _, tokens, seconds) in METHODS.items()
     }
-    write_atomic(root / "latency" / name / "timings.json", json.dumps(timings))
+    timings = {**FACTS, "questions": 80, "loads": LOADS, "methods": methods, "rows": [], "seconds": 99.0}
+    write_atomic(root / "throughput" / "timings.json", json.dumps(timings))

@@ -79,6 +79,39 @@ def test_the_page_tells_the_numbers(data, html):
     assert "learning_rate: 0.001" in text and "a CPU" in text and "loss a target token" in text
 
 
+def test_every_accuracy_has_its_interval_and_what_was_cut_off_and_not_read(data, html):
+    text = html.replace("\N{NO-BREAK SPACE}", " ")
+    for row in data["methods"].values():
+        told = f"{100 * row['truncated']:.1f} %</td>", f"{100 * row['unparsed']:.1f} %</td>"
+        line = next(part for part in text.split("<tr") if f"<b>{100 * row['accuracy']:.1f} %</b>" in part)
+        assert all(share in line for share in told) and f"{100 * row['interval'][0]:.1f} to" in line
+        for task in row["tasks"].values():
+            assert f"cut off {100 * task['truncated']:.1f} %, not read {100 * task['unparsed']:.1f} %" in text
+        low, high = row["mean_of_tasks_interval"]
+        assert f"<b>{100 * row['mean_of_tasks']:.1f} %</b><br><small>{100 * low:.0f} to {100 * high:.0f} %<br>cut off" in text
+
+
+def test_wherever_a_time_stands_it_is_said_what_of(html):
+    setting = "transformers 5.23.0, torch 2.13.0, cpu (a CPU), 2 threads, bfloat16"
+    for place in ("Speed, one question at a time", 'aria-label="Latency"', 'aria-label="Throughput"', 'aria-label="Methods"'):
+        assert setting in html.partition(place)[2].partition("</section>")[0][:6000], place
+    by_task = html.partition('aria-label="Methods by task"')[2].partition("</section>")[0]
+    assert setting in by_task
+    picture = html.partition('<figure class="plot">')[2].partition("</figure>")[0]
+    assert picture.count(setting) >= 2  # for those who see it and for those who hear it
+    assert "Times of the training: torch 2.13.0, a CPU" in html
+
+
+def test_comparisons_overlap_and_turns_are_told(data, html):
+    text = html.replace("\N{NO-BREAK SPACE}", " ")
+    assert "p, corrected" in text and "corrected for 3 comparisons" in text and "McNemar’s exact test" in text
+    assert "Near a training question" in text and "“the coin lee does not flip the coin is it still heads up”" in text
+    assert "All 4 models were in memory at once" in text and "the methods take turns at each" in text
+    assert "Questions/s, 32 at once" in text
+    alone = {**data, "throughput": {}}
+    assert "at once</th>" not in render(alone)
+
+
 def test_marks_are_words_and_not_colour_alone(html):
     assert re.search(r"✓</span> right", html) and re.search(r"✗</span> wrong", html) and "no answer read" in html
 
@@ -114,7 +147,7 @@ def test_a_run_without_anything_still_makes_a_page(tmp_path):
 def test_without_latency_nothing_is_called_faster(data):
     slow = copy.deepcopy(data)
     for row in slow["methods"].values():
-        row.update(dict.fromkeys(("latency_mean_s", "latency_p50_s", "latency_p95_s"), None))
+        row.update({key: None for key in row if key.startswith("latency_")})
     for pair in slow["comparisons"].values():
         pair["speedup"] = None
     slow["latency"] = {}

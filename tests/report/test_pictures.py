@@ -45,9 +45,9 @@ def test_auto_falls_back_to_tokens_and_nothing_to_nothing(data):
 
 
 def test_a_single_method_and_equal_points_can_be_drawn(data):
-    one = {"methods": {"cot": data["methods"]["cot"]}}
+    one = {"methods": {"cot": data["methods"]["cot"]}, "latency": data["latency"]}
     assert texts(pareto_svg(one)).count("Chain-of-thought") == 1
-    same = {"methods": {name: data["methods"]["cot"] for name in data["methods"]}}
+    same = {"methods": {name: data["methods"]["cot"] for name in data["methods"]}, "latency": data["latency"]}
     assert len(set(texts(pareto_svg(same)))) >= 4
 
 

@@ -6,9 +6,11 @@ import pytest
 import synthetic
 
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import wilson
+from cirf.evaluation.bootstrap import mean_interval
+from cirf.evaluation.statistics import holm, wilson
 from cirf.report.collect import collect
-from cirf.store import read_rows, to_json
+from cirf.report.page import render
+from cirf.store import read_rows, to_json, write_atomic, write_rows
 
 ASKED = {"accuracy", "n", "interval", "tokens", "latency_mean_s", "latency_p50_s", "latency_p95_s", "truncated", "unparsed"}
 ENVIRONMENT = {"cpu": "a CPU"}
@@ -49,12 +51,61 @@ def test_comparisons_pair_the_same_questions(finished, data):
     assert data["comparisons"]["cot"]["speedup"] == pytest.approx(2.4 / 0.31)
 
 
-def test_times_of_different_machines_are_not_compared(run):
-    path = run / "latency" / "cot" / "timings.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "another"}))
-    compared = collect(run, environment=ENVIRONMENT)["comparisons"]
-    assert compared["cot"]["speedup"] is None and compared["sft_cot"]["speedup"] is not None
-    assert compared["cot"]["token_ratio"] is not None
+def test_p_values_are_corrected_for_the_comparisons_of_the_table(data):
+    pairs = data["comparisons"].values()
+    assert [pair["p_holm"] for pair in pairs] == holm([pair["p"] for pair in pairs])
+    assert all(pair["significant"] == (pair["p_holm"] < 0.05) and pair["family"] == 3 for pair in pairs)
+
+
+def test_a_method_that_answered_other_questions_is_marked_and_not_compared(run):
+    path = run / "evaluation" / "cot" / "svamp.jsonl"
+    rows = read_rows(path)
+    write_rows(path, rows[1:])
+    found = collect(run, environment=ENVIRONMENT)
+    assert set(found["comparisons"]) == {"direct_sft", "sft_cot"} and found["comparisons"]["sft_cot"]["family"] == 2
+    assert {name for name, row in found["methods"].items() if not row["same_questions"]} == {"cot"}
+    html = render(found)
+    assert "cot, untrained, other questions" in html and "answered were other questions than those of CIRF" in html
+    write_rows(path, [*rows, rows[0] | {"id": "one more"}])
+    assert "cot" not in collect(run, environment=ENVIRONMENT)["comparisons"]
+
+
+def test_runs_of_other_questions_are_refused(run):
+    path = run / "evaluation" / "cot" / "svamp.jsonl"
+    rows = read_rows(path)
+    for more in ([row | {"run": 1} for row in rows[1:]], rows[:1]):
+        write_rows(path, [*rows, *more])
+        with pytest.raises(CirfError, match=r"evaluation/cot/svamp\.jsonl: run . answers other questions"):
+            collect(run, environment=ENVIRONMENT)
+
+
+def test_means_have_intervals_that_hold_them(finished, data):
+    for name, row in data["methods"].items():
+        assert row["tokens_interval"][0] < row["tokens"] < row["tokens_interval"][1]
+        low, high = row["mean_of_tasks_interval"]
+        assert low < row["mean_of_tasks"] < high and high - low < 0.3
+        for task, told in row["tasks"].items():
+            rows = read_rows(finished / "evaluation" / name / f"{task}.jsonl")
+            assert told["tokens_interval"] == list(mean_interval([[one["tokens"] for one in rows]]))
+
+
+def test_times_of_a_run_whose_methods_were_timed_apart_are_not_read(run):
+    shutil.rmtree(run / "latency")
+    write_atomic(run / "latency" / "cot" / "timings.json", "{")
+    found = collect(run, environment=ENVIRONMENT)
+    assert found["latency"] == {} and found["methods"]["cot"]["latency_mean_s"] is None
+    render(found)
+
+
+def test_a_method_that_was_not_timed_has_no_speedup(run):
+    path = run / "latency" / "timings.json"
+    timings = json.loads(path.read_text())
+    del timings["methods"]["cot"]
+    path.write_text(json.dumps(timings))
+    found = collect(run, environment=ENVIRONMENT)
+    assert found["comparisons"]["cot"]["speedup"] is None and found["comparisons"]["sft_cot"]["speedup"] is not None
+    assert found["comparisons"]["cot"]["token_ratio"] is not None
+    render(found)
 
 
 def test_codes_count_training_segments_and_answers(finished, data):
@@ -121,7 +172,9 @@ def test_the_same_folder_gives_the_same_bytes(finished, data):
     assert json.loads(to_json(data)) == json.loads(json.dumps(data))
 
 
-@pytest.mark.parametrize("gone", ["latency", "models", "codebook-24", "problems", "segments", "rationales", "results", "traces"])
+@pytest.mark.parametrize(
+    "gone", ["latency", "throughput", "models", "codebook-24", "problems", "segments", "rationales", "results", "traces"]
+)
 def test_missing_parts_are_fine(run, gone):
     shutil.rmtree(run / gone)
     if gone == "segments":
@@ -147,7 +200,8 @@ def test_without_cirf_the_first_method_is_the_reference(run):
 @pytest.mark.parametrize(
     ("path", "content", "message"),
     [
-        ("latency/cot/timings.json", "{", r"timings\.json: not valid JSON"),
+        ("latency/timings.json", "{", r"timings\.json: not valid JSON"),
+        ("throughput/timings.json", '{"methods": 3}', r"throughput/timings\.json: holds no times of methods"),
         ("models/cirf_full/history.json", "[]", r"history\.json: expected a JSON object"),
         ("models/cirf_full/history.json", '{"losses": [{"step": 1}]}', r"history\.json: not a training's history"),
         ("codebook-24/codes.jsonl", '{"problem": "svamp-train-1", "sample": 0, "codes": [1]}\n', "do not match its segments"),

@@ -32,11 +32,12 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     from cirf.run import asked_for
     from cirf.stages.data import drawn
     from cirf.store import read_rows
+    from cirf.tasks.leaks import settle
     from cirf.tasks.load import load_problems
 
     recipe = context.recipe
     stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in asked_for(context, until)]
-    problems = load_problems(recipe.problems, recipe.seed)
+    problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
     if not any(get(name, recipe).trained for name in recipe.methods):

@@ -1,96 +1,76 @@
 """Latency: one question at a time, from the prompt's text to the last token, apart from the accuracy run.
 
-All that this returns was touched by a clock, so it goes into files named ``timings.json`` and nowhere else.
+All methods are measured in one go and take turns question by question (`schedule`). All that this returns was touched by a
+clock, so it goes into a file named ``timings.json`` and nowhere else.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from cirf.errors import CirfError
+from cirf.evaluation.bootstrap import mean_interval
 from cirf.evaluation.harness import hide
 from cirf.evaluation.statistics import mean, percentile
+from cirf.evaluation.turns import Engine, Piece, Row, take_turns
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
 from cirf.records import Problem
-from cirf.store import RowLog
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method
     from cirf.tasks.task import Task
 
 
-class TimedOutput(Protocol):
-    """One answer: generated tokens with the end token, seconds end to end, and until the first token (if known)."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def first_token_seconds(self) -> float | None: ...
-
-
 def measure(
-    method: Method,
+    methods: Mapping[str, Method],
     tasks: Mapping[str, Task],
     test: Mapping[str, Sequence[Problem]],
-    generate_one: Callable[[str, int], TimedOutput],
-    render_prompt: Callable[[str], str],
+    engine: Engine,
     section: Evaluate,
     seed: int,
     progress: Progress,
-    *,
-    engine: str,
-    device: str,
     work: Path | None = None,
 ) -> dict[str, Any]:
-    """Time a method at batch 1.
+    """Time methods at batch 1.
 
-    ``section.latency_items`` problems a task (or all, if fewer) are drawn by ``seed``, the same for every method;
-    ``section.latency_warmup`` problems of the first task run before and count nowhere. ``engine`` and ``device`` name
-    what generated. With ``work`` each timed row is kept in ``work/scratch`` at once, and a killed measurement goes on
-    behind the last one. Returns ``{"engine", "device", "batch_size", "warmup", "overall": {...}, "tasks": {name: {...}},
-    "rows": [...]}`` with ``n, mean_s, p50_s, p95_s, tokens, first_token_s`` (seconds; percentiles as in
-    `statistics.percentile`; ``first_token_s`` null where unknown). Without items to time ``overall`` is ``{"n": 0}``.
+    ``section.latency_items`` problems a task (or all, if fewer) are drawn and put in order by ``seed``, the same for every
+    method; each is answered by one method after the other. The last ``section.latency_warmup`` of them are answered first,
+    after every loading of models, and not counted. With ``work`` a timed answer is kept in ``work/scratch`` at once, and a
+    killed measurement goes on with what is missing, unless it was begun on another engine or machine.
+
+    Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "methods": {name: {"overall": {...}, "tasks":
+    {task: {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as `summarise`
+    has them; ``loads`` tells how the models were held in each life of the measurement; ``peak_bytes`` are the weights and
+    the most that an answer took on top, null where the device does not tell.
+
+    Raises:
+        CirfError: the engine reports no time for an answer.
     """
-    drawn = {name: draw(name, problems, section.latency_items, seed) for name, problems in test.items() if problems}
-    drawn = {name: items for name, items in drawn.items() if items}
+    drawn = {name: draw(name, problems, section.latency_items, seed) for name, problems in test.items()}
+    problems = {(name, problem.id): problem for name, items in drawn.items() for problem in items}
+    pieces = list(problems)
+    random.Random(f"latency {seed}").shuffle(pieces)
 
-    def ask(name: str, problem: Problem) -> TimedOutput:
-        prompt = render_prompt(method.prompt(hide(problem), tasks[name]))
-        return generate_one(prompt, method.cap(tasks[name], section))
+    def answer(name: str, piece: Piece) -> Row:
+        task = tasks[piece[0]]
+        prompt = engine.render(name, methods[name].prompt(hide(problems[piece[0], piece[1]]), task))
+        timed = engine.one(name, prompt, methods[name].cap(task, section))
+        times = {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
+        return times | engine.memory(name)
 
-    log = None if work is None else RowLog(work / "scratch" / "latency.jsonl")
-    rows = [] if log is None else log.rows()
-    known = {(row["task"], row["id"]) for row in rows}
-    missing = {name: [problem for problem in items if (name, problem.id) not in known] for name, items in drawn.items()}
-    total = sum(len(items) for items in drawn.values())
-    with progress.task(f"{method.name}: latency", total, "problems", len(rows)) as advance:
-        for name, items in list(drawn.items())[:1] if any(missing.values()) else ():
-            for turn in range(section.latency_warmup):
-                ask(name, items[-1 - turn % len(items)])
-        for name, items in missing.items():
-            for problem in items:
-                timed = ask(name, problem)
-                if timed.seconds <= 0:
-                    raise CirfError(f"{method.name}, {name}, {problem.id}: the engine reports {timed.seconds} s for an answer")
-                times = {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
-                rows.append({"task": name, "id": problem.id, **times})
-                if log is not None:
-                    log.append(rows[-1])
-                advance(1)
+    warmups = [pieces[-1 - turn % len(pieces)] for turn in range(section.latency_warmup)] if pieces else []
+    log = None if work is None else work / "scratch" / "latency.jsonl"
+    rows, loads = take_turns(engine, ("task", "id"), pieces, answer, seed, warmups, log, progress, "latency")
     return {
-        "engine": engine,
-        "device": device,
+        **engine.facts(),
         "batch_size": 1,
         "warmup": section.latency_warmup,
-        "overall": summarise(rows),
-        "tasks": {name: summarise([row for row in rows if row["task"] == name]) for name in drawn},
-        "rows": rows,
+        "loads": loads,
+        "methods": {name: _method([row for row in rows if row["method"] == name]) for name in methods},
+        "rows": [{key: value for key, value in row.items() if not key.endswith("_bytes")} for row in rows],
     }
 
 
@@ -101,17 +81,45 @@ def draw(name: str, problems: Sequence[Problem], count: int, seed: int) -> list[
     return ordered[:count]
 
 
+def _method(rows: Sequence[Row]) -> dict[str, Any]:
+    tasks = sorted({row["task"] for row in rows})
+    weights = [row["weights_bytes"] for row in rows if row["weights_bytes"] is not None]
+    growth = [row["growth_bytes"] for row in rows if row["growth_bytes"] is not None]
+    return {
+        "overall": summarise(rows),
+        "tasks": {name: summarise([row for row in rows if row["task"] == name]) for name in tasks},
+        "weights_bytes": max(weights, default=None),
+        "growth_bytes": max(growth, default=None),
+        "peak_bytes": max(weights) + max(growth) if weights and growth else None,
+    }
+
+
 def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean, p50 and p95 of the seconds, mean tokens and mean seconds to the first token; of nothing, ``{"n": 0}``."""
+    """The times of some answers; of nothing, ``{"n": 0}``.
+
+    ``mean_s`` with its 95 % interval (`bootstrap.mean_interval`, items drawn within their task; null for one item),
+    ``p50_s`` and ``p95_s`` (`statistics.percentile`), mean ``tokens``. ``first_token_s`` is the mean time to the first
+    token (tokenising, prefill, one step), ``decode_s`` of the rest, ``decode_tokens_per_s`` the tokens after the first by
+    all seconds of the rest: null where the engine does not tell first tokens, the last also where there was no rest.
+    """
     if not rows:
         return {"n": 0}
     seconds = [row["seconds"] for row in rows]
-    first = [row["first_token_seconds"] for row in rows if row["first_token_seconds"] is not None]
+    by_task: dict[str, list[float]] = {}
+    for row in rows:
+        by_task.setdefault(row["task"], []).append(row["seconds"])
+    interval = mean_interval(list(by_task.values()))
+    told = [row for row in rows if row["first_token_seconds"] is not None]
+    rest = [row["seconds"] - row["first_token_seconds"] for row in told]
+    after = sum(row["tokens"] - 1 for row in told)
     return {
         "n": len(rows),
         "mean_s": mean(seconds),
+        "mean_s_interval": None if interval is None else list(interval),
         "p50_s": percentile(seconds, 50),
         "p95_s": percentile(seconds, 95),
         "tokens": mean([row["tokens"] for row in rows]),
-        "first_token_s": mean(first) if first else None,
+        "first_token_s": mean([row["first_token_seconds"] for row in told]) if told else None,
+        "decode_s": mean(rest) if told else None,
+        "decode_tokens_per_s": after / sum(rest) if after and sum(rest) > 0 else None,
     }

@@ -1,5 +1,7 @@
 """Small statistics, spelled out: intervals of shares, percentiles, and whether two methods differ on the same questions.
 
+Intervals of means, which need drawing, are in `bootstrap`.
+
 A worked example::
 
     wilson(45, 60)                                  -> Interval(0.6277..., 0.8422...)
@@ -19,6 +21,8 @@ Z95 = 1.959963984540054
 NOISE = 0.05
 """A p-value from here on is called noise."""
 
+_MOST_RUNS = 64  # of one evaluation, whose means are recognised
+
 
 class Interval(NamedTuple):
     """A 95 % confidence interval."""
@@ -31,7 +35,9 @@ class Comparison(NamedTuple):
     """Two methods on the same ``n`` items. ``difference`` is first minus second, as a share, with its 95 % interval.
 
     ``wins`` and ``losses`` count the items that only the first, only the second solved (better, worse where an item
-    was run several times). ``test`` names what ``p`` was found by: ``mcnemar`` (exact) or ``paired-z``.
+    was run several times). ``test`` names what ``p`` was found by: ``mcnemar``, ``sign-flip`` (both exact) or
+    ``paired-z``. ``p_holm`` is ``p`` corrected for the ``family`` of comparisons that it was looked at with (`corrected`);
+    ``None`` where it stands alone.
     """
 
     n: int
@@ -41,11 +47,13 @@ class Comparison(NamedTuple):
     losses: int
     p: float
     test: str
+    p_holm: float | None = None
+    family: int = 1
 
     @property
     def significant(self) -> bool:
-        """Whether the difference stands out of the noise at the 5 % level."""
-        return self.p < NOISE
+        """Whether the difference stands out of the noise at the 5 % level, by the corrected p-value where there is one."""
+        return (self.p if self.p_holm is None else self.p_holm) < NOISE
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with ``significant`` and the sentence of `describe_difference`."""
@@ -56,8 +64,11 @@ class Comparison(NamedTuple):
 def wilson(successes: float, n: int) -> Interval:
     """Wilson's score interval (95 %) of a share.
 
-    ``successes`` may be fractional, the mean over several runs of the same ``n`` items. Without items nothing is
-    known: ``(0, 1)``. Raises ``ValueError`` if ``successes`` is outside ``[0, n]``. Source: Wilson 1927.
+    ``successes`` may be fractional, the mean over several runs of the same ``n`` items. It then errs on the safe side: with
+    ``p_i`` the chance that item ``i`` is solved, ``r`` runs have the variance ``(Var(p_i) + E[p_i (1 - p_i)] / r) / n``, and
+    Wilson's formula takes that of one run. Counting ``n r`` answers instead would leave out that runs repeat the items.
+    Without items nothing is known: ``(0, 1)``. Raises ``ValueError`` if ``successes`` is outside ``[0, n]``. Source: Wilson
+    1927.
     """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
@@ -122,13 +133,46 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def corrected(comparisons: Mapping[str, Comparison]) -> dict[str, Comparison]:
+    """The same comparisons, each with the p-value that `holm` makes of it among all of them."""
+    adjusted = holm([comparison.p for comparison in comparisons.values()])
+    return {
+        name: comparison._replace(p_holm=p, family=len(adjusted))
+        for (name, comparison), p in zip(comparisons.items(), adjusted, strict=True)
+    }
+
+
+def sign_flip(gaps: Sequence[int]) -> float:
+    """Exact two-sided p-value of the paired sign-flip test (Fisher 1935) of whole numbers.
+
+    Under the null each gap could as well have the other sign: the p-value is the share of all ``2^n`` choices of signs
+    whose sum is at least as far from zero as the one seen, counted by adding one gap after the other to the distribution
+    of sums. For gaps of -1, 0 and 1 it is McNemar's exact test.
+    """
+    import numpy as np
+
+    sizes = sorted(abs(gap) for gap in gaps if gap)
+    seen = abs(sum(gaps))
+    if not sizes or not seen:
+        return 1.0
+    chances = np.ones(1)  # of the sums -reach, -reach + 1, ..., reach
+    for size in sizes:
+        wider = np.zeros(len(chances) + 2 * size)
+        wider[: len(chances)] += chances / 2
+        wider[2 * size :] += chances / 2
+        chances = wider
+    reach = sum(sizes)
+    return min(1.0, 2 * float(chances[reach + seen :].sum()))
+
+
 def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
     """Compare two methods item by item.
 
     Each mapping goes from an item's id to how often it was solved, 0 to 1 (the mean over runs); the ids must be the
     same, else ``ValueError``. Where all values are 0 or 1 the p-value is McNemar's exact one and the interval Agresti
-    and Min's (2005: half an item added to each cell); otherwise both come from the normal approximation of the mean
-    of the paired differences.
+    and Min's (2005: half an item added to each cell). Means over several runs get the p-value of `sign_flip`, which is
+    McNemar's carried over to them, and the interval of the normal approximation of the mean paired difference; so does the
+    p-value where the values are means over no common number of runs.
     """
     if first.keys() != second.keys():
         raise ValueError("the two methods answered different items")
@@ -142,8 +186,20 @@ def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparis
         return Comparison(n, (wins - losses) / n, interval, wins, losses, mcnemar(wins, losses), "mcnemar")
     centre = mean(gaps)
     error = math.sqrt(math.fsum((gap - centre) ** 2 for gap in gaps) / max(1, n - 1) / n)
+    interval = _clip(centre, Z95 * error)
+    runs = _common_runs([*first.values(), *second.values()])
+    if runs:
+        return Comparison(n, centre, interval, wins, losses, sign_flip([round(gap * runs) for gap in gaps]), "sign-flip")
     p = math.erfc(abs(centre) / error / math.sqrt(2)) if error else float(centre == 0)
-    return Comparison(n, centre, _clip(centre, Z95 * error), wins, losses, p, "paired-z")
+    return Comparison(n, centre, interval, wins, losses, p, "paired-z")
+
+
+def _common_runs(values: Sequence[float]) -> int | None:
+    """The least number of runs that shares like these can be means over, if it is a small one."""
+    for runs in range(1, _MOST_RUNS + 1):
+        if all(abs(value * runs - round(value * runs)) < 1e-9 for value in values):
+            return runs
+    return None
 
 
 def _agresti_min(wins: int, losses: int, n: int) -> Interval:
@@ -159,13 +215,19 @@ def describe_difference(comparison: Comparison, first: str = "the first", second
     """One honest sentence about a comparison: how large the difference is, and whether it is more than noise."""
     points = 100 * comparison.difference
     low, high = (100 * bound for bound in comparison.interval)
-    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_text(comparison.p)}"
+    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_texts(comparison)}"
     if comparison.wins == comparison.losses == 0:
         return f"{first} and {second} solve exactly the same {comparison.n} items"
     if not comparison.significant:
         return f"the difference between {first} and {second}, {points:+.1f} points, is inside the noise ({span})"
     word = "above" if points > 0 else "below"
     return f"{first} is {abs(points):.1f} points {word} {second} ({span})"
+
+
+def _p_texts(comparison: Comparison) -> str:
+    if comparison.p_holm is None or comparison.family == 1:
+        return _p_text(comparison.p)
+    return f"{_p_text(comparison.p)}, corrected for {comparison.family} comparisons {_p_text(comparison.p_holm)}"
 
 
 def _p_text(p: float) -> str:

@@ -1,9 +1,10 @@
-"""Memory that is freed and asked for again a moment later."""
+"""Memory: what is freed and asked for again a moment later, and how much there is."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 _STEP = 64 * 2**20  # bytes by which the heap grows
@@ -23,3 +24,35 @@ def keep_freed_memory() -> bool:
     # the logits of fifty targets over 150,000 words take as much.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, _STEP))
     return all([library.mallopt(name, value) == 1 for name, value in settings])
+
+
+def free_memory(device: str) -> int | None:
+    """Bytes that a torch device can still give this process; ``None`` where nobody tells.
+
+    Of a GPU what its driver calls free; else of the machine, or of the control group (a container) where that has less left.
+    """
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [_available(), _group_leaves()]
+    return min((size for size in known if size is not None), default=None)
+
+
+def _available() -> int | None:
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _group_leaves(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What a control group (version 2) leaves of its limit; memory that holds files can be had back."""
+    try:
+        limit = int((folder / "memory.max").read_text())
+        used = int((folder / "memory.current").read_text())
+        held = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return limit - used + int(held.get("inactive_file", 0))
+    except (OSError, ValueError):  # no such group, or no limit ("max")
+        return None

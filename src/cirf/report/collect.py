@@ -6,7 +6,7 @@ A worked example, cut short::
      "methods": {"cirf_full": {"accuracy": 0.78, "n": 200, "interval": [0.72, 0.83], "tokens": 18.2, "latency_mean_s": 0.31,
                                "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
                                "tasks": {"coin_flip": {...the same...}}, ...}},
-     "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "speedup": 6.1, "token_ratio": 7.9, ...}},
+     "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "p_holm": 0.62, "speedup": 6.1, ...}},
      "codebook": {"size": 64, "used": 60, "codes": [{"code": 16, "label": "divides", "count": 311, "examples": [...]}]}, ...}
 
 Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``.
@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
+from cirf.evaluation.harness import Row
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
+from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
 from cirf.report.compression import read_compression
 from cirf.report.examples import pick_examples
 from cirf.report.labels import UNUSED, label_codes
 from cirf.report.settings import as_trained, read_settings
+from cirf.report.times import facts, latency_of, read_times, task_latency_of
 from cirf.report.traces import read_codes
 from cirf.report.training import load_object, read_training
 from cirf.store import read_rows
@@ -48,9 +50,10 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
     recipe = _recipe(run)
     rows = {name: _evaluation_rows(run / "evaluation" / name) for name in _methods(run, recipe)}
     rows = {name: tables for name, tables in rows.items() if tables}
-    latencies = {name: _json(run / "latency" / name / "timings.json") for name in rows}
-    methods = {name: _method(run, name, tables, latencies[name]) for name, tables in rows.items()}
-    reference = REFERENCE if REFERENCE in methods else next(iter(methods), None)
+    reference = REFERENCE if REFERENCE in rows else next(iter(rows), None)
+    latency, throughput = read_times(run, "latency"), read_times(run, "throughput")
+    same = comparable(rows, reference)
+    methods = {name: _method(run, name, tables, latency) | {"same_questions": same[name]} for name, tables in rows.items()}
     codebook = _codebook(run, recipe, segments_per_code, rows.get(REFERENCE, {}))
     training = {name: found for name in methods if (found := read_training(run / "models" / name))}
     for name, found in training.items():
@@ -64,8 +67,9 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "backbone": origin.get("backbone", {}).get("model"),
         "reference": reference,
         "methods": methods,
-        "comparisons": _comparisons(reference, rows, methods, latencies),
-        "latency": {name: _facts(found) for name, found in latencies.items() if found},
+        "comparisons": comparisons(reference, rows, methods),
+        "latency": facts(latency),
+        "throughput": throughput,
         "voting": _voting(run, recipe),
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
@@ -124,24 +128,22 @@ def _test(run: Path) -> dict[str, dict[str, Row]]:
     return {path.stem: {row["id"]: row for row in read_rows(path)} for path in files}
 
 
-def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], timings: Mapping[str, Any]) -> Data:
-    """One method's numbers, found again from its rows, and its latency."""
-    scores = scores_from_rows(tables)
-    timed = timings.get("tasks", {})
+def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
+    """One method's accuracies and its latency."""
+    told = numbers(tables)
     return {
-        **scores.overall.to_dict(),
-        **_latency(timings.get("overall", {})),
+        **told,
+        **latency_of(latency, name),
         "trained": bool(_json(run / "evaluation" / name / "scores.json").get("trained", False)),
-        "mean_of_tasks": scores.mean_of_tasks,
         "sampled": _sampled(run / "sampled" / name),
-        "tasks": {task: {**score.to_dict(), **_latency(timed.get(task, {}))} for task, score in scores.tasks.items()},
+        "tasks": {task: row | task_latency_of(latency, name, task) for task, row in told["tasks"].items()},
     }
 
 
 def _sampled(folder: Path) -> Data | None:
     """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
     tables = _evaluation_rows(folder)
-    return scores_from_rows(tables).to_dict() if tables else None
+    return numbers(tables) if tables else None
 
 
 def _voting(run: Path, recipe: Mapping[str, Any]) -> Data | None:
@@ -150,44 +152,6 @@ def _voting(run: Path, recipe: Mapping[str, Any]) -> Data | None:
     found = _json(run / "voting" / name / "voting.json")
     timed = _json(run / "voting-latency" / name / "timings.json")
     return {**found, "latency": {key: value for key, value in timed.items() if key != "rows"} or None} if found else None
-
-
-def _latency(summary: Mapping[str, Any]) -> Data:
-    names = {"latency_mean_s": "mean_s", "latency_p50_s": "p50_s", "latency_p95_s": "p95_s", "latency_n": "n"}
-    return {ours: summary.get(theirs) for ours, theirs in names.items()} | {"first_token_s": summary.get("first_token_s")}
-
-
-def _facts(timings: Mapping[str, Any]) -> Data:
-    return {key: timings.get(key) for key in ("engine", "device", "batch_size", "warmup")}
-
-
-def _comparisons(
-    reference: str | None,
-    rows: Mapping[str, Mapping[str, Sequence[Row]]],
-    methods: Mapping[str, Data],
-    latencies: Mapping[str, Mapping[str, Any]],
-) -> Data:
-    """The reference against every other method on the questions both answered; no ``speedup`` across machines."""
-    found = {}
-    for name in methods:
-        if reference is None or name == reference:
-            continue
-        compared = compare_rows(rows[reference], rows[name])
-        if compared is None:
-            continue
-        ours, theirs = methods[reference], methods[name]
-        alike = _facts(latencies[reference]) == _facts(latencies[name])
-        found[name] = {
-            **compared.to_dict(),
-            "token_ratio": _ratio(theirs["tokens"], ours["tokens"]),
-            "speedup": _ratio(theirs["latency_mean_s"], ours["latency_mean_s"]) if alike else None,
-            "accuracy_ratio": _ratio(ours["accuracy"], theirs["accuracy"]),
-        }
-    return found
-
-
-def _ratio(over: float | None, under: float | None) -> float | None:
-    return over / under if over is not None and under else None
 
 
 def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:

@@ -8,6 +8,7 @@ from typing import Any
 from cirf.evaluation.statistics import Comparison, Interval, describe_difference
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg
 from cirf.report.style import Style, style
+from cirf.report.times import holding, setting
 from cirf.report.traces import is_functional
 
 _BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
@@ -25,7 +26,9 @@ def render(data: Mapping[str, Any]) -> str:
     environment = Environment(
         loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(percent=percent, number=number, tokens=tokens, seconds=seconds, words=words)
+    environment.filters.update(
+        percent=percent, number=number, tokens=tokens, seconds=seconds, words=words, size=size, p_value=p_value
+    )
     pictures = {
         "latency": pareto_svg(data, "latency"),
         "tokens": pareto_svg(data, "tokens"),
@@ -38,6 +41,11 @@ def render(data: Mapping[str, Any]) -> str:
         looks=looks(data),
         headline=headline(data),
         differences=differences(data),
+        others=[looks(data)[name].title for name, row in data["methods"].items() if not row["same_questions"]],
+        setting=setting(data["latency"]),
+        throughput_setting=setting(data["throughput"]),
+        holding=holding,
+        training_setting=training_setting(data["environment"]),
         training_keys=training_keys(data),
         tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),
         pictures={name: Markup(svg) if svg else None for name, svg in pictures.items()},
@@ -58,6 +66,15 @@ def looks(data: Mapping[str, Any]) -> dict[str, Style]:
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
     """The codes' labels."""
     return {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
+
+
+def training_setting(environment: Mapping[str, Any]) -> str:
+    """What the times of the training are times of: versions and hardware that the run was begun on."""
+    packages = environment.get("packages") or {}
+    parts = [f"{name} {packages[name]}" for name in ("transformers", "torch") if name in packages]
+    graphics = environment.get("accelerator")
+    parts += [str(part) for part in (environment.get("cpu"), None if graphics in (None, "none") else graphics) if part]
+    return ", ".join(parts)
 
 
 def training_keys(data: Mapping[str, Any]) -> list[str]:
@@ -143,6 +160,19 @@ def seconds(value: float | None) -> str:
         return f"{value:.2f}\N{NO-BREAK SPACE}s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(value: float | None) -> str:
+    """Bytes: ``271 MB``, ``15.2 GB``."""
+    if value is None:
+        return "–"
+    unit, name = (1e9, "GB") if value >= 1e9 else (1e6, "MB")
+    return f"{value / unit:.3g}\N{NO-BREAK SPACE}{name}" if value < 1e12 else f"{value / 1e9:,.0f}\N{NO-BREAK SPACE}GB"
+
+
+def p_value(value: float | None) -> str:
+    """``0.031``, ``< 0.001``."""
+    return "–" if value is None else "<\N{NO-BREAK SPACE}0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def words(key: str) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cirf.report.style import style
+from cirf.report.times import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,8 +53,10 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
             axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
             points.append((x, y, low, high, look.title, look.colour))
         _ticks(axes, axis, logarithmic)
+        if axis == "latency":
+            figure.supxlabel("\n".join(textwrap.wrap(setting(data["latency"]), 84)), fontsize=7.5, color=_SOFT)
         _label(figure, axes, points)
-        what = "mean seconds an answer" if axis == "latency" else "mean generated tokens an answer"
+        what = f"mean seconds an answer ({setting(data['latency'])})" if axis == "latency" else "mean generated tokens an answer"
         out.append(f"Accuracy against {what}. " + "; ".join(f"{p[4]}: {p[1]:.1f} % at {p[0]:.3g}" for p in points))
     return out[0]
 

@@ -19,9 +19,10 @@ from cirf.store import to_json, write_atomic, write_rows
 
 def problems(context: Context, work: Path) -> dict[str, Any]:
     """Load, split and check the questions (paper 4.1)."""
+    from cirf.tasks.leaks import settle
     from cirf.tasks.load import load_problems
 
-    loaded = load_problems(context.recipe.problems, context.recipe.seed)
+    loaded = settle(load_problems(context.recipe.problems, context.recipe.seed), context.recipe.problems.near)
     write_rows(work / "train.jsonl", loaded.train)
     write_rows(work / "validation.jsonl", loaded.validation)
     for name, rows in loaded.test.items():

@@ -220,27 +220,6 @@ def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
     }
 
 
-def load_for(context: Context, name: str) -> tuple[Any, Any]:
-    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
-    where = str(source_of(context, name))
-    if context.loaded.get("source") != where:
-        release(context)
-        model, tokenizer = load(context, name)
-        context.loaded.update(source=where, model=model, tokenizer=tokenizer)
-    return context.loaded["model"], context.loaded["tokenizer"]
-
-
-def load(context: Context, name: str) -> tuple[Any, Any]:
-    """The model and tokenizer that answer for a method, for the caller to keep. ``CirfError`` if the model is not there."""
-    from cirf.lm import backbone
-
-    source = source_of(context, name)
-    if isinstance(source, Path) and not source.exists():
-        raise CirfError(f"{source}: the model is not there; run `cirf run` again")
-    tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
-    return backbone.load_model(source, context.recipe.backbone, training=None), tokenizer
-
-
 def source_of(context: Context, name: str) -> Path | str:
     """Where the model lies that answers for a method: one saved before, the run's own, or the backbone."""
     if name in context.recipe.models:
@@ -248,6 +227,26 @@ def source_of(context: Context, name: str) -> Path | str:
     if get(name, context.recipe).trained:
         return context.folder.folder(f"models/{name}")
     return resolve(context.recipe.backbone.model, context.progress)
+
+
+def load(context: Context, source: Path | str) -> tuple[Any, Any]:
+    """A model to answer with and its tokenizer. ``CirfError`` if it is gone."""
+    from cirf.lm import backbone
+
+    if Path(source).is_absolute() and not Path(source).exists():
+        raise CirfError(f"{source}: the model is not there; run `cirf run` again")
+    tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
+    return backbone.load_model(source, context.recipe.backbone, training=None), tokenizer
+
+
+def load_for(context: Context, name: str) -> tuple[Any, Any]:
+    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
+    source = source_of(context, name)
+    if context.loaded.get("source") != str(source):
+        release(context)
+        model, tokenizer = load(context, source)
+        context.loaded.update(source=str(source), model=model, tokenizer=tokenizer)
+    return context.loaded["model"], context.loaded["tokenizer"]
 
 
 def release(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""From a model to numbers: accuracy in batches, latency one question at a time."""
+"""From a model to accuracy, in batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from cirf.methods import get
 from cirf.recipe import Evaluate
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
-from cirf.store import to_json, write_atomic
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
@@ -36,35 +35,3 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         context.progress,
     )
     return {"rows": scores.overall.n}
-
-
-def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Time single questions from prompt to last token."""
-    import torch
-    import transformers
-
-    from cirf.environment import processor
-    from cirf.evaluation.latency import measure
-    from cirf.lm import backbone, decode
-
-    section = context.recipe.evaluate
-    model, tokenizer = load_for(context, name)
-
-    def generate_one(prompt: str, cap: int) -> decode.TimedOutput:
-        return decode.generate_one(model, tokenizer, prompt, cap, section.temperature, section.top_p, context.recipe.seed)
-
-    timings = measure(
-        get(name, context.recipe),
-        context.tasks,
-        context.test(),
-        generate_one,
-        partial(backbone.prompt_text, tokenizer),
-        section,
-        context.recipe.seed,
-        context.progress,
-        work=work,
-        engine=f"transformers {transformers.__version__}",
-        device=f"{model.device} ({processor(str(model.device))}), {torch.get_num_threads()} threads",
-    )
-    write_atomic(work / "timings.json", to_json(timings))
-    return {"rows": timings["overall"]["n"]}

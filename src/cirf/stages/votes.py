@@ -14,7 +14,7 @@ from cirf.evaluation.voting import Asked, collect_votes, curve, time_votes
 from cirf.methods import get
 from cirf.records import Problem
 from cirf.stages.context import Context
-from cirf.stages.models import load, load_for
+from cirf.stages.models import load, load_for, source_of
 from cirf.store import to_json, write_atomic
 
 
@@ -68,7 +68,7 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     alone = None
     if section.voting.fallback is not None:
         method = get(section.voting.fallback, context.recipe)
-        model, tokenizer = load(context, method.name)
+        model, tokenizer = load(context, source_of(context, method.name))
 
         def alone(task: str, problem: Problem) -> float:
             prompt = backbone.prompt_text(tokenizer, method.prompt(hide(problem), context.tasks[task]))

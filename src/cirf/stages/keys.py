@@ -1,0 +1,107 @@
+"""What of the recipe decides the content of a stage: all it reads, and nothing that leaves its artefact as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.fingerprints import file_hash, model_hash
+
+if TYPE_CHECKING:
+    from cirf.methods.method import Method
+    from cirf.recipe import Asked, Evaluate, Finetune, Recipe
+
+
+def drawing(recipe: Recipe) -> dict[str, Any]:
+    """Of the segments: which rows are drawn, where any are."""
+    rows = {entry.name or entry.task: entry.rows for entry in recipe.problems.tasks}
+    return {"rows": rows, "seed": recipe.seed, "validation": recipe.problems.validation} if any(rows.values()) else {}
+
+
+def asking(section: Asked) -> dict[str, Any]:
+    """What decides the answers: which models are asked how, and not where they run or how patiently."""
+    models = list(dict.fromkeys(endpoint.model for endpoint in section.endpoints))
+    return section.model_dump(exclude={"endpoints", "retries", "timeout", "prompt"}) | {"models": models}
+
+
+def embedding(recipe: Recipe) -> dict[str, Any]:
+    """The section, the embedding model, and whether questions are embedded too."""
+    keys = recipe.embeddings.model_dump() | {"content": model_hash(recipe.embeddings.model)}
+    return keys | {"questions": recipe.codebook.representation == "question_centered"}
+
+
+def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
+    """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
+    keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
+    if recipe.codebook.reuse:
+        saved = Path(recipe.codebook.reuse)
+        keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
+    return keys | {"width": width(recipe)}
+
+
+def width(recipe: Recipe) -> str:
+    """What fixes the width of a code."""
+    return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
+
+
+def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
+    """What a method's weights depend on besides its rows."""
+    read = {
+        "trials": bool(section.tried(method.name)),
+        "lora": section.adaptation == "lora",
+        "min_lr_ratio": section.schedule == "cosine",
+    }
+    apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
+    override = section.overrides.get(method.name)
+    keys = {
+        "finetune": section.model_dump(exclude=apart),
+        "override": override.model_dump() if override else None,
+        "seed": recipe.seed,
+    }
+    keys["backbone"] = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}) | {
+        "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
+    }
+    if method.functional:
+        keys["vocabulary"] = recipe.vocabulary.model_dump()
+    return keys
+
+
+def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
+    """What single answers depend on besides the model and the question; ``caps`` are the keys of caps that are read."""
+    sampling = {"temperature", "top_p"} if section.temperature > 0 else {"temperature"}
+    return {
+        "evaluate": section.model_dump(include=sampling | set(caps)),
+        "backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}),
+        "seed": recipe.seed,
+    }
+
+
+def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, Any]:
+    """What the rows of an evaluation depend on; how many are decoded at once is part of it, for padded rows round otherwise."""
+    many = section.model_dump(include={"batch_size"} | ({"runs"} if section.temperature > 0 else set()))
+    keys = answering(recipe, section, method.caps)
+    return keys | {"evaluate": keys["evaluate"] | many}
+
+
+def sampled(section: Evaluate) -> Evaluate | None:
+    """The section of the sampled runs that stand beside a greedy evaluation; ``None`` where there are none."""
+    if section.temperature > 0 or not section.sampled.runs:
+        return None
+    return section.model_copy(update=section.sampled.model_dump())
+
+
+def timing(recipe: Recipe, methods: Sequence[Method], own: set[str]) -> dict[str, Any]:
+    """What measured seconds depend on; ``own`` are the section's keys of this measurement."""
+    keys = answering(recipe, recipe.evaluate, {cap for method in methods for cap in method.caps})
+    keys["evaluate"] |= recipe.evaluate.model_dump(include=own)
+    keys["methods"] = [method.name for method in methods]
+    return keys | {"machine": recipe.backbone.model_dump(include={"device", "threads"})}
+
+
+def voting(recipe: Recipe, methods: Sequence[Method]) -> dict[str, Any]:
+    """What votes depend on besides their own section."""
+    keys = answering(recipe, recipe.evaluate, {cap for method in methods for cap in method.caps})
+    return {key: value for key, value in keys.items() if key != "evaluate"} | {
+        "caps": {name: value for name, value in keys["evaluate"].items() if name not in ("temperature", "top_p")}
+    }

@@ -1,0 +1,186 @@
+"""From models to times: the methods of a run side by side, one question at a time and in batches."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cirf.methods import get
+from cirf.stages.context import Context
+from cirf.stages.models import load, release, source_of
+from cirf.store import to_json, write_atomic
+
+
+def latency(context: Context, work: Path) -> dict[str, Any]:
+    """Time single questions from prompt to last token, the methods taking turns."""
+    from cirf.evaluation.latency import measure
+
+    return _measured(context, work, measure)
+
+
+def throughput(context: Context, work: Path) -> dict[str, Any]:
+    """Time batches of questions, the methods taking turns."""
+    from cirf.evaluation.throughput import measure
+
+    return _measured(context, work, measure)
+
+
+def _measured(context: Context, work: Path, measure: Any) -> dict[str, Any]:
+    recipe = context.recipe
+    methods = {name: get(name, recipe) for name in recipe.methods}
+    bench = Bench(context)
+    timings = measure(methods, context.tasks, context.test(), bench, recipe.evaluate, recipe.seed, context.progress, work=work)
+    bench.release()
+    write_atomic(work / "timings.json", to_json(timings))
+    return {"rows": len(timings["rows"])}
+
+
+class Bench:
+    """The models of a run's methods in memory, as `cirf.evaluation.turns.Engine` asks for them.
+
+    Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
+    first, they take at most half of the memory that was free before; else one at a time.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Nothing is loaded yet."""
+        release(context)
+        self.context = context
+        self.sources = {name: str(source_of(context, name)) for name in context.recipe.methods}
+        self.held: dict[str, tuple[Any, Any]] = {}
+        self.growth: int | None = None
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """Methods by checkpoint, in the recipe's order."""
+        found: dict[str, list[str]] = {}
+        for name, source in self.sources.items():
+            found.setdefault(source, []).append(name)
+        return list(found.values())
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether all models are held at once; loads the first one to find out."""
+        told = self.loading()
+        return bool(told["together"])
+
+    def loading(self) -> dict[str, Any]:
+        """How many models of how many bytes there are, how much memory was free, and what follows from it."""
+        return dict(self._loading)
+
+    @cached_property
+    def _loading(self) -> dict[str, Any]:
+        from cirf.lm.backbone import pick_device
+        from cirf.lm.memory import free_memory
+
+        free = free_memory(pick_device(self.context.recipe.backbone.device))
+        first = self.groups[0][0]
+        self._hold(self.sources[first])
+        weights = self._weights(first)
+        count = len(self.groups)
+        together = count == 1 or (free is not None and 2 * count * weights <= free)
+        return {"together": together, "models": count, "weights_bytes": weights, "free_bytes": free}
+
+    def facts(self) -> dict[str, Any]:
+        """What a time here is a time of."""
+        import torch
+        import transformers
+
+        from cirf.environment import processor
+        from cirf.lm.backbone import pick_device
+
+        section = self.context.recipe.backbone
+        device = pick_device(section.device)
+        return {
+            "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
+            "device": f"{device} ({processor(device)})",
+            "threads": section.threads or torch.get_num_threads(),
+            "dtype": section.dtype,
+        }
+
+    def load(self, methods: Sequence[str]) -> None:
+        """Have these methods' models in memory, and no others unless all fit."""
+        wanted = {self.sources[name] for name in methods}
+        if not self.together:
+            for source in self.held.keys() - wanted:
+                del self.held[source]
+            self._clean()
+        for source in dict.fromkeys(self.sources[name] for name in methods):
+            self._hold(source)
+
+    def render(self, method: str, prompt: str) -> str:
+        """The chat template around a user's turn."""
+        from cirf.lm.backbone import prompt_text
+
+        return prompt_text(self.held[self.sources[method]][1], prompt)
+
+    def one(self, method: str, prompt: str, cap: int) -> Any:
+        """One answer at batch 1."""
+        from cirf.lm import decode
+
+        section = self.context.recipe.evaluate
+        model, tokenizer = self.held[self.sources[method]]
+        before = _allocated(model)
+        timed = decode.generate_one(model, tokenizer, prompt, cap, section.temperature, section.top_p, self.context.recipe.seed)
+        self.growth = None if before is None else _peak(model) - before
+        return timed
+
+    def many(self, method: str, prompts: Sequence[str], cap: int) -> tuple[int, float]:
+        """Answers decoded at once: their tokens, and the seconds from the prompts' texts to the answers'."""
+        from cirf.lm import decode
+
+        section = self.context.recipe.evaluate
+        model, tokenizer = self.held[self.sources[method]]
+        started = time.perf_counter()
+        made = decode.generate(
+            model, tokenizer, prompts, cap, section.temperature, section.top_p, self.context.recipe.seed, len(prompts)
+        )
+        return sum(output.tokens for output in made), time.perf_counter() - started
+
+    def memory(self, method: str) -> dict[str, int | None]:
+        """Bytes of the weights, and on a GPU of what the last answer took besides.
+
+        On a CPU the process's memory is shared by all models, and what an answer frees is kept for the next: no share of it
+        is a method's.
+        """
+        return {"weights_bytes": self._weights(method), "growth_bytes": self.growth}
+
+    def release(self) -> None:
+        """Forget the models."""
+        self.held.clear()
+        self._clean()
+
+    def _hold(self, source: str) -> None:
+        if source not in self.held:
+            self.held[source] = load(self.context, source)
+
+    def _weights(self, method: str) -> int:
+        model = self.held[self.sources[method]][0]
+        return sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
+
+    def _clean(self) -> None:
+        import torch
+
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _allocated(model: Any) -> int | None:
+    """Bytes allocated on a model's GPU, its peak counted anew from here; ``None`` elsewhere."""
+    if model.device.type != "cuda":
+        return None
+    import torch
+
+    torch.cuda.reset_peak_memory_stats(model.device)
+    return int(torch.cuda.memory_allocated(model.device))
+
+
+def _peak(model: Any) -> int:
+    import torch
+
+    return int(torch.cuda.max_memory_allocated(model.device))

@@ -1,0 +1,57 @@
+"""An engine that needs no model: it writes down who is asked what, and its clock is what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+
+class Timed(NamedTuple):
+    tokens: int
+    seconds: float
+    first_token_seconds: float | None
+    text: str = "not for a timings file"
+
+
+class Bench:
+    """Methods in ``groups`` of one checkpoint; call number ``stop`` is a kill."""
+
+    def __init__(
+        self,
+        *groups: Sequence[str],
+        together: bool = True,
+        device: str = "a device",
+        stop: int | None = None,
+        seconds: Callable[[int], float] = float,
+    ) -> None:
+        self.groups, self.together, self.device, self.stop, self.seconds = groups, together, device, stop, seconds
+        self.calls: list[tuple[str, Any, int]] = []
+        self.loads: list[tuple[str, ...]] = []
+
+    def facts(self) -> dict[str, Any]:
+        return {"engine": "an engine", "device": self.device}
+
+    def loading(self) -> dict[str, Any]:
+        return {"together": self.together, "models": len(self.groups)}
+
+    def load(self, methods: Sequence[str]) -> None:
+        self.loads.append(tuple(methods))
+
+    def render(self, method: str, prompt: str) -> str:
+        return f"[{prompt}]"
+
+    def _called(self, method: str, prompts: Any, cap: int) -> float:
+        if len(self.calls) == self.stop:
+            raise KeyboardInterrupt
+        assert method in self.loads[-1]
+        self.calls.append((method, prompts, cap))
+        return self.seconds(len(self.calls))
+
+    def one(self, method: str, prompt: str, cap: int) -> Timed:
+        return Timed(7, self._called(method, prompt, cap), 0.25)
+
+    def many(self, method: str, prompts: Sequence[str], cap: int) -> tuple[int, float]:
+        return 7 * len(prompts), self._called(method, list(prompts), cap)
+
+    def memory(self, method: str) -> dict[str, int | None]:
+        return {"weights_bytes": 100, "growth_bytes": len(self.calls) if self.device == "cuda" else None}
