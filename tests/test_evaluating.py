@@ -45,8 +45,8 @@ def test_sampled_runs_stand_beside_the_greedy_one(again: Path) -> None:
         assert {row["run"] for row in drawn} == {0, 1, 2}
         assert {row["id"] for row in drawn} == {row["id"] for row in rows(again, method)}
     report = json.loads((again / "report.json").read_text())
-    assert len(report["methods"]["cot"]["sampled"]["overall"]["runs"]) == 3
-    assert "sampled" in (again / "report.html").read_text()
+    assert len(report["methods"]["cot"]["sampled"]["runs"]) == 3
+    assert "Sampled runs beside the greedy one" in (again / "report.html").read_text()
 
 
 def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path, again: Path, tmp_path: Path) -> None:
@@ -151,6 +151,8 @@ def test_votes_are_drawn_timed_and_told(finished: Path, tmp_path: Path) -> None:
     assert [point["votes"] for point in voting["curve"]] == [1, 2, 4] and voting["curve"][0]["n"] == 3
     assert [point["votes"] for point in voting["latency"]["votes"]] == [1, 2, 4, 0]
     assert voting["latency"]["engine"].startswith("transformers")
+    page = (out / "report.html").read_text()
+    assert "Answers by majority" in page and "Accuracy by number of votes" in page
     kept = tinyrun.artefacts(out)
     assert evaluated(out, finished, "--protocol", "own", "--votes", "1,2,4", *more) == report and tinyrun.artefacts(out) == kept
 

@@ -82,12 +82,13 @@ def test_the_curve_is_made_of_every_vote_drawn(tmp_path: Path) -> None:
     assert found[4]["accuracy"] == pytest.approx((1 + 1 + 0 + 0) / 4)  # of s2's single votes the first, 8
     assert found[4]["interval"] == list(wilson(2, 4)) and found[4]["n"] == 4
     assert found[4]["tokens"] == 20 and found[1]["tokens"] == 5
+    assert found[1]["unparsed"] == pytest.approx((0 + 0 + 2 / 4 + 1 / 4) / 4) and found[4]["unparsed"] == 0
     assert found[4]["agreement"] == pytest.approx((1 + 3 / 4 + 1 / 4 + 1 / 4) / 4)
 
 
 def test_where_votes_disagree_the_fallback_answers(tmp_path: Path) -> None:
     asks, _ = asked(votes=(4,), fallback="cot", agreement=0.5)
-    others = {("svamp", f"s{i}"): {"parsed": "x", "correct": i != 2, "tokens": 100} for i in range(4)}
+    others = {("svamp", f"s{i}"): {"parsed": "x", "correct": i != 2, "tokens": 100, "truncated": False} for i in range(4)}
     (point,) = curve(asks, TEST, collect_votes(asks, TEST, others, tmp_path, SILENT))
     assert point["fallback"]["share"] == 0.5  # s2 and s3
     assert point["fallback"]["accuracy"] == 3 / 4 and point["accuracy"] == 2 / 4

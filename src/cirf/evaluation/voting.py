@@ -127,7 +127,7 @@ def collect_votes(
                     continue
                 row: Row = {"id": problem.id, "prompt": asked.prompt(name, problem), "gold": problem.answer}
                 other = others.get((name, problem.id))
-                row["fallback"] = other and {key: other[key] for key in ("parsed", "correct", "tokens")}
+                row["fallback"] = other and {key: other[key] for key in ("parsed", "correct", "tokens", "truncated")}
                 row["votes"] = asked.votes(name, problem, count)
                 log.append(row)
                 known[problem.id] = row
@@ -146,7 +146,7 @@ def curve(asked: Asked, test: Mapping[str, Sequence[Problem]], tables: Mapping[s
     items = [(name, problem, row) for name, problems in test.items() for problem, row in zip(problems, tables[name], strict=True)]
     found = []
     for count in sorted(set(section.votes)):
-        right, agreed, tokens, joint, joint_tokens, fell = [], [], [], [], [], []
+        right, agreed, unread, tokens, joint, joint_tokens, fell = [], [], [], [], [], [], []
         for name, problem, row in items:
             groups = [row["votes"][start : start + count] for start in range(0, len(row["votes"]) - count + 1, count)]
             told = [asked.decide(name, problem, group) for group in groups]
@@ -154,6 +154,7 @@ def curve(asked: Asked, test: Mapping[str, Sequence[Problem]], tables: Mapping[s
             spent = [sum(vote["tokens"] for vote in group) for group in groups]
             right.append(mean(solved))
             agreed.append(mean([t.share for t in told]))
+            unread.append(mean([t.place is None for t in told]))
             tokens.append(mean(spent))
             if row["fallback"] is not None:
                 falls = [t.share < section.agreement for t in told]
@@ -161,14 +162,16 @@ def curve(asked: Asked, test: Mapping[str, Sequence[Problem]], tables: Mapping[s
                 joint.append(mean([row["fallback"]["correct"] if f else s for f, s in zip(falls, solved, strict=True)]))
                 extra = row["fallback"]["tokens"]
                 joint_tokens.append(mean([s + (extra if f else 0) for f, s in zip(falls, spent, strict=True)]))
-        point: dict[str, Any] = {"votes": count, **_share(right), "agreement": mean(agreed), "tokens": mean(tokens)}
+        point: dict[str, Any] = {"votes": count, **share_of(right), "agreement": mean(agreed), "tokens": mean(tokens)}
+        point["unparsed"] = mean(unread)
         if fell:
-            point["fallback"] = {**_share(joint), "share": mean(fell), "tokens": mean(joint_tokens)}
+            point["fallback"] = {**share_of(joint), "share": mean(fell), "tokens": mean(joint_tokens)}
         found.append(point)
     return found
 
 
-def _share(values: Sequence[float]) -> dict[str, Any]:
+def share_of(values: Sequence[float]) -> dict[str, Any]:
+    """The mean of values between 0 and 1 as an accuracy, with its 95 % interval (Wilson's, over questions)."""
     share, n = mean(values), len(values)
     return {"accuracy": share, "n": n, "interval": list(wilson(min(share * n, n), n))}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.evaluation.statistics import Comparison, Interval, describe_difference
-from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg
+from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.style import Style, style
 from cirf.report.times import holding, setting
 from cirf.report.traces import is_functional
@@ -35,7 +35,9 @@ def render(data: Mapping[str, Any]) -> str:
         "training": training_svg(data),
         "codebook": codebook_svg(data),
         "compression": compression_svg(data),
+        "voting": voting_svg(data),
     }
+    voted = (data["voting"] or {}).get("latency") or {}
     return environment.get_template("page.html.j2").render(
         data=data,
         looks=looks(data),
@@ -45,6 +47,9 @@ def render(data: Mapping[str, Any]) -> str:
         setting=setting(data["latency"]),
         throughput_setting=setting(data["throughput"]),
         holding=holding,
+        sampled={name: row["sampled"] for name, row in data["methods"].items() if row["sampled"]},
+        vote_times={row["votes"]: row for row in voted.get("votes", ())},
+        vote_setting=f"{voted['engine']} on {voted['device']}" if voted else "",
         training_setting=training_setting(data["environment"]),
         training_keys=training_keys(data),
         tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),

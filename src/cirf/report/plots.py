@@ -140,6 +140,40 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
     return out[0]
 
 
+def voting_svg(data: Mapping[str, Any]) -> str | None:
+    """Accuracy of 1, 2, ... votes against what an answer costs, the fallback's one answer as a point of its own."""
+    found = data["voting"]
+    if not found:
+        return None
+    timed = {row["votes"]: row["mean_s"] for row in (found["latency"] or {}).get("votes", ())}
+    names = list(data["methods"])
+    with _figure(4.9, 3.3, "voting") as (figure, out):
+        axes = figure.add_subplot()
+        look = style(found["method"], names)
+        xs = [timed.get(row["votes"], row["tokens"]) for row in found["curve"]]
+        axes.plot(xs, [100 * row["accuracy"] for row in found["curve"]], color=look.colour, linewidth=1.5, alpha=0.6)
+        for x, row in zip(xs, found["curve"], strict=True):
+            axes.plot([x, x], [100 * bound for bound in row["interval"]], color=look.colour, linewidth=2, alpha=0.45)
+            axes.plot([x], [100 * row["accuracy"]], "o", color=look.colour, markersize=7, markeredgecolor="white", zorder=3)
+            told = f"{row['votes']}"
+            axes.annotate(told, (x, 100 * row["accuracy"]), (0, 8), textcoords="offset points", ha="center", fontsize=9)
+        if "alone" in found:
+            look, alone = style(found["fallback"], names), found["alone"]
+            x = timed.get(0, alone["tokens"])
+            axes.plot([x, x], [100 * bound for bound in alone["interval"]], color=look.colour, linewidth=2, alpha=0.45)
+            axes.plot([x], [100 * alone["accuracy"]], look.marker, color=look.colour, markersize=9, markeredgecolor="white")
+            axes.annotate(look.title, (x, 100 * alone["accuracy"]), (8, -4), textcoords="offset points", color=look.colour)
+            xs.append(x)
+        if max(xs) > 4 * min(xs):
+            axes.set_xscale("log")
+        axes.set_ylim(-3, 103)
+        axes.set_xlabel("seconds an answer, one question at a time" if timed else "generated tokens an answer")
+        axes.set_ylabel("accuracy, %")
+        rows = "; ".join(f"{100 * row['accuracy']:.1f} % with {row['votes']}" for row in found["curve"])
+        out.append(f"Accuracy by number of votes. {rows}")
+    return out[0]
+
+
 @contextmanager
 def _figure(width: float, height: float, salt: str) -> Iterator[tuple[Figure, list[str]]]:
     """A figure to draw on; the caller appends its description to the list, and finds the SVG there instead after."""

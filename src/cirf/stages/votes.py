@@ -10,7 +10,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row, hide
 from cirf.evaluation.statistics import mean, percentile
-from cirf.evaluation.voting import Asked, collect_votes, curve, time_votes
+from cirf.evaluation.voting import Asked, collect_votes, curve, share_of, time_votes
 from cirf.methods import get
 from cirf.records import Problem
 from cirf.stages.context import Context
@@ -48,8 +48,11 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"method": name, "fallback": fallback, "curve": curve(asked, test, tables)}
     if others:
         alone = [row["fallback"] for rows in tables.values() for row in rows]
-        found["alone"] = {"accuracy": mean([row["correct"] for row in alone]), "n": len(alone)}
-        found["alone"]["tokens"] = mean([row["tokens"] for row in alone])
+        found["alone"] = share_of([row["correct"] for row in alone])
+        found["alone"] |= {
+            "unparsed": mean([row["parsed"] is None for row in alone]),
+            "tokens": mean([r["tokens"] for r in alone]),
+        }
     write_atomic(work / "voting.json", to_json(found))
     return {"rows": sum(map(len, tables.values()))}
 
