@@ -39,3 +39,25 @@ def test_memory_asked_for_again_is_not_faulted_in_again(size: int) -> None:
 def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert not memory.keep_freed_memory()
+
+
+def test_free_memory_is_the_machines_or_what_its_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = memory.free_memory("cpu")
+    assert free is not None and free > 2**20
+    for name, text in (("memory.max", "1000\n"), ("memory.current", "400\n"), ("memory.stat", "anon 300\ninactive_file 50\n")):
+        (tmp_path / name).write_text(text)
+    assert memory._group_leaves(tmp_path) == 650
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._group_leaves(tmp_path) is None and memory._group_leaves(tmp_path / "nowhere") is None
+    monkeypatch.setattr(memory, "_group_leaves", lambda: 7)
+    assert memory.free_memory("cpu") == 7
+    monkeypatch.setattr(memory, "_available", lambda: None)
+    monkeypatch.setattr(memory, "_group_leaves", lambda: None)
+    assert memory.free_memory("cpu") is None
+
+
+def test_free_memory_of_a_gpu_is_its_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5, 9))
+    assert memory.free_memory("cuda:1") == 5

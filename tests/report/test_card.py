@@ -26,6 +26,8 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
     assert front["library_name"] == "transformers"
     found = {row["dataset"]["name"]: row["metrics"][0]["value"] for row in front["model-index"][0]["results"]}
     assert found == {task: round(100 * row["accuracy"], 2) for task, row in data["methods"]["cirf_full"]["tasks"].items()}
+    names = {row["dataset"]["name"]: row["metrics"][0]["name"] for row in front["model-index"][0]["results"]}
+    assert all("95 % interval" in name and "0.0% cut off, 0.0% not read" in name for name in names.values())
     assert "vllm serve MODEL --reasoning-parser hf" in body and 'partition("</think>")' in body
     assert body.index("| `<cirf_011>` | flips | 50 |") < body.index("| `<cirf_003>` | multiplies | 5 |")
     low, high = data["methods"]["cirf_full"]["interval"]

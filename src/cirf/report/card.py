@@ -112,12 +112,19 @@ def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | 
             {
                 "task": {"type": "text-generation"},
                 "dataset": {"name": task, "type": task},
-                "metrics": [{"type": "accuracy", "value": round(100 * row["accuracy"], 2)}],
+                "metrics": [{"type": "accuracy", "value": round(100 * row["accuracy"], 2), "name": _qualified(row)}],
             }
             for task, row in metrics["tasks"].items()
         ]
         front["model-index"] = [{"name": f"{recipe['name']}-{method}", "results": results}]
     return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
+
+
+def _qualified(row: Mapping[str, Any]) -> str:
+    """What an accuracy must not stand without."""
+    low, high = (100 * bound for bound in row["interval"])
+    shares = f"{row['truncated']:.1%} cut off, {row['unparsed']:.1%} not read"
+    return f"accuracy in % (95 % interval {low:.1f} to {high:.1f}, n = {row['n']}, {shares})"
 
 
 def _facts(

@@ -123,7 +123,9 @@ def sentence(pair: Mapping[str, Any], first: str, second: str) -> str:
     """A comparison of ``report.json`` in words."""
     fields = {key: pair[key] for key in Comparison._fields} | {"interval": Interval(*pair["interval"])}
     text = describe_difference(Comparison(**fields), first, second)
-    return text[0].upper() + text[1:].replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}") + "."
+    for sign in ("=", "<"):
+        text = text.replace(f" {sign} ", f"\N{NO-BREAK SPACE}{sign}\N{NO-BREAK SPACE}")
+    return text[0].upper() + text[1:] + "."
 
 
 def times(ratio: float | None, more: str, less: str) -> str | None:

@@ -1,0 +1,106 @@
+"""No method, of those there are and those to come, is asked with anything that depends on the right answer.
+
+Every way in which a model is asked is tried: the accuracy run, latency and throughput. Two problems that differ in nothing
+but answer and rationale must be asked in the same words; and a method that tries to read them finds nothing there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import Bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirf import methods, tasks
+from cirf.evaluation import harness, latency, throughput
+from cirf.methods.method import Method
+from cirf.progress import SILENT
+from cirf.recipe import Evaluate, Recipe
+from cirf.records import Problem
+from cirf.tasks.task import Task
+
+RECIPE = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "codebook": {"size": 8}})
+SECTION = Evaluate(latency_items=9, latency_warmup=1, throughput_batches=(2,), throughput_items=9, text_cap=9)
+GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
+
+
+class Writes:
+    """Any output; ``text`` is what was written."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tokens, self.truncated = text, 1, False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_waiting_for_disks() -> Iterator[None]:
+    """Thousands of small files are written here that nobody reads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]]:
+    """What a model is given by the accuracy run, by latency and by throughput."""
+    given_to: list[str] = []
+
+    def generate(prompts: list[str], cap: int, run: int) -> list[Writes]:
+        given_to.extend(prompts)
+        return [Writes("1") for _ in prompts]
+
+    put = {name: tasks.get(name) for name in test}
+    with tempfile.TemporaryDirectory() as folder:
+        harness.evaluate(method, put, test, generate, str, SECTION, Path(folder), SILENT)
+    found: dict[str, list[Any]] = {"accuracy": given_to}
+    for name, measure in (("latency", latency.measure), ("throughput", throughput.measure)):
+        bench = Bench([method.name])
+        measure({method.name: method}, put, test, bench, SECTION, 1, SILENT)
+        found[name] = [prompts for _, prompts, _ in bench.calls]
+    return found
+
+
+def every_task(questions: Sequence[str], answer: str, rationale: str | None) -> dict[str, list[Problem]]:
+    """Each registered task with these questions."""
+    options = ("a dog", "a cat", "a bird")
+    return {
+        name: [
+            Problem(f"p{place}", name, text, answer, options if tasks.get(name).answer == "option" else None, rationale)
+            for place, text in enumerate(questions)
+        ]
+        for name in tasks.names()
+    }
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Nd"]), min_size=1)
+
+
+@pytest.mark.parametrize("name", methods.names())
+@given(
+    questions=st.lists(TEXT, min_size=1, max_size=3),
+    answer=st.sampled_from(["0", "C", "yes", "no", ""]),
+    rationale=st.none() | st.text(max_size=9),
+)
+@settings(max_examples=5)
+def test_prompts_are_the_same_whatever_the_answer(name: str, questions: list[str], answer: str, rationale: str | None) -> None:
+    method = methods.get(name, RECIPE)
+    with_gold = asked(method, every_task(questions, GOLD, WORKING))
+    assert with_gold == asked(method, every_task(questions, answer, rationale))
+    assert len(with_gold["accuracy"]) == len(questions) * len(tasks.names()) < len(with_gold["latency"])
+    assert GOLD not in str(with_gold) and WORKING not in str(with_gold)
+
+
+def test_a_method_that_reaches_for_the_answer_finds_nothing() -> None:
+    class Cheat(methods.METHODS["cot"]):  # type: ignore[misc,name-defined]
+        name = "cheat"
+
+        def prompt(self, problem: Problem, task: Task) -> str:
+            return f"{problem.question} {problem.answer} {problem.rationale} {dataclasses.asdict(problem)}"
+
+    found = asked(Cheat(RECIPE), every_task(["How many?", "And now?"], GOLD, WORKING))
+    assert "How many?" in str(found) and GOLD not in str(found) and WORKING not in str(found)

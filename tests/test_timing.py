@@ -1,0 +1,113 @@
+"""The models of a run side by side, or in turn where they do not fit: real tiny models of a finished run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tinyrun
+import torch
+
+from cirf.lm import memory
+from cirf.recipe_io import load
+from cirf.stages import timing
+from cirf.stages.context import Context
+from cirf.stages.timing import Bench
+from cirf.store import RunFolder
+
+
+@pytest.fixture
+def context(finished: Path) -> Context:
+    """The finished run, asked for one more method that shares the backbone."""
+    recipe = load(str(finished / "recipe.yaml"))
+    return Context(recipe.model_copy(update={"methods": (*recipe.methods, "direct")}), RunFolder(finished))
+
+
+def bytes_of(folder: Path) -> int:
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        return sum(file.get_tensor(name).numel() * 4 for name in file.keys())  # noqa: SIM118
+
+
+def test_models_that_fit_are_held_at_once_and_one_checkpoint_is_loaded_once(context: Context, finished: Path) -> None:
+    bench = Bench(context)
+    assert bench.groups == [["cirf_full"], ["direct_sft"], ["cot", "direct"]] and bench.together
+    bench.load(context.recipe.methods)
+    assert len(bench.held) == 3
+    timed = bench.one("direct", bench.render("direct", "How many?"), 4)
+    assert 1 <= timed.tokens <= 4 and timed.seconds > timed.first_token_seconds > 0
+    assert bench.memory("cirf_full") == {"weights_bytes": bytes_of(finished / "models/cirf_full"), "growth_bytes": None}
+    tokens, seconds = bench.many("cot", [bench.render("cot", text) for text in ("One?", "And two?")], 4)
+    assert 2 <= tokens <= 8 and seconds > 0
+    bench.release()
+    assert not bench.held
+
+
+def test_models_that_do_not_fit_take_turns_on_the_same_questions(
+    context: Context, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = bytes_of(finished / "models/cirf_full")
+    monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights - 1)  # half of it holds less than three
+    held = []
+    load_one = Bench._hold
+    monkeypatch.setattr(Bench, "_hold", lambda bench, source: (load_one(bench, source), held.append(len(bench.held))))
+    timing.latency(context, tmp_path)
+    assert max(held) == 1
+    made = json.loads((tmp_path / "timings.json").read_text())
+    assert made["loads"] == [{"together": False, "models": 3, "weights_bytes": weights, "free_bytes": 6 * weights - 1}]
+    before = json.loads((finished / "latency" / "timings.json").read_text())
+
+    def items(told: dict, method: str) -> set[tuple[str, str]]:
+        return {(row["task"], row["id"]) for row in told["rows"] if row["method"] == method}
+
+    assert items(made, "cot") == items(made, "direct") == items(made, "cirf_full") == items(before, "cot")
+    monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights)
+    assert Bench(context).together
+    monkeypatch.setattr(memory, "free_memory", lambda device: None)
+    assert not Bench(context).together  # where nobody tells, one at a time
+
+
+def test_a_gpu_tells_what_an_answer_took_besides_the_weights(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(context)
+    bench.load(["cot"])
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: calls.append("reset"))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1234)
+    model = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    before = timing._allocated(model)
+    assert before == 1000 and calls == ["reset"] and timing._peak(model) - before == 234
+
+
+def test_throughput_is_a_stage_of_its_own(finished: Path, tmp_path: Path) -> None:
+    recipe = load(str(finished / "recipe.yaml"))
+    section = recipe.evaluate.model_copy(update={"throughput_batches": (2, 3), "throughput_items": 4})
+    context = Context(recipe.model_copy(update={"evaluate": section}), RunFolder(finished))
+    assert timing.throughput(context, tmp_path)["rows"] == 3 * (2 + 2)
+    made = json.loads((tmp_path / "timings.json").read_text())
+    assert made["questions"] == 4
+    for told in made["methods"].values():
+        assert {size: row["problems"] for size, row in told.items()} == {"2": 4, "3": 4}
+        assert all(row["problems_per_s"] > 0 and row["tokens_per_s"] >= row["problems_per_s"] for row in told.values())
+
+
+def test_a_run_whose_methods_were_timed_apart_is_timed_anew(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "latency").rename(run / "kept")
+    (run / "latency" / "cot").mkdir(parents=True)
+    (run / "kept" / "timings.json").rename(run / "latency" / "cot" / "timings.json")
+    (run / "kept" / "stage.json").rename(run / "latency" / "cot" / "stage.json")
+    shutil.rmtree(run / "kept")
+    assert tinyrun.cirf("report", run).code == 0
+    assert json.loads((run / "report.json").read_text())["methods"]["cot"]["latency_mean_s"] is None
+    before = tinyrun.stages(run)
+    assert tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", run).code == 0
+    assert tinyrun.remade(before, tinyrun.stages(run)) == {"latency"}
+    assert not (run / "latency" / "cot").exists()
+    assert json.loads((run / "report.json").read_text())["methods"]["cot"]["latency_mean_s"] > 0
