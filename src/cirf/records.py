@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-AnswerKind = Literal["number", "option", "yesno", "text"]
+AnswerKind = Literal["number", "option", "yesno", "truth", "validity", "list", "brackets", "latex", "text"]
 """What an answer is: a number, an option's letter, ``yes``/``no``, or free text compared after normalisation."""
 
 

@@ -1,0 +1,79 @@
+"""Numbers: an answer that is one number, by its value."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from cirf.tasks.numerals import Numeral, find_numbers, number_text, plain, word_value
+from cirf.tasks.parsing.anchors import SENTENCE_END, anchors, first_sentence
+
+_TOLERANCE = Fraction(1, 10**6)
+_ABOUT = re.compile(
+    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|equal to|a total of|is|x|y|n)\b)*", re.IGNORECASE
+)
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_OPERATION = re.compile(r"\s*(?:[+×÷*^]|-(?=\s))\s*[$(]?\s*[0-9]")
+
+
+def number_value(text: str) -> Fraction | None:
+    """The value of a text that is one number and nothing else but a sign, currency, percent or full stop; else ``None``."""
+    text = plain(text).strip().removesuffix(".")
+    numbers = find_numbers(text)
+    whole = len(numbers) == 1 and not text[: numbers[0].start].strip() and not text[numbers[0].end :].strip(" $€£¥₹")
+    return numbers[0].value if whole else None
+
+
+def same_number(parsed: str, gold: str) -> bool:
+    """Whether two texts are numbers of the same value, to 1e-6 (relative above 1)."""
+    ours, theirs = number_value(parsed), number_value(gold)
+    if ours is None or theirs is None:
+        return False
+    return abs(ours - theirs) <= _TOLERANCE * max(Fraction(1), abs(theirs))
+
+
+def parse_number(text: str) -> str | None:
+    """The canonical number of a text; ``None`` if it names none."""
+    for anchor, said in reversed(anchors(text)):
+        value = _anchored_number(said, strict=anchor == "hashes")
+        if value is not None:
+            return number_text(value)
+    for written in reversed([part for line in text.splitlines() for part in SENTENCE_END.split(line)]):
+        sentence = plain(written)
+        numbers = find_numbers(sentence)
+        if numbers:
+            right = find_numbers(sentence.rpartition("=")[2]) if "=" in sentence else []
+            bold = _bold_numbers(written)
+            return number_text((right[0] if right else bold[-1] if len(bold) == 1 else numbers[-1]).value)
+    word = word_value(text)
+    return None if word is None else str(word)
+
+
+def _anchored_number(said: str, strict: bool) -> Fraction | None:
+    """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
+    bold, or the last of the sentence. ``None`` for an expression that was never worked out."""
+    sentence = plain(first_sentence(said))
+    equation = "=" in sentence and bool(find_numbers(sentence.rpartition("=")[2]))
+    if equation:
+        sentence = sentence.rpartition("=")[2]
+    numbers = find_numbers(sentence)
+    if not numbers:
+        word = word_value(sentence)
+        return None if word is None else Fraction(word)
+    first = numbers[0]
+    if _OPERATION.match(sentence, first.end):
+        return None
+    lead = _ABOUT.match(sentence)
+    if equation or (lead is not None and lead.end() >= first.start):
+        return first.value
+    if strict:  # a heading such as "#### Step 3"
+        return None
+    total = re.search(r"\b(?:total of|total is|in total)\s+(?=[$-]?[0-9])", sentence, re.IGNORECASE)
+    if total is not None:
+        return find_numbers(sentence[total.end() :])[0].value
+    bold = _bold_numbers(said)
+    return bold[-1].value if bold else numbers[-1].value
+
+
+def _bold_numbers(text: str) -> list[Numeral]:
+    return [number for piece in _BOLD.findall(text) for number in find_numbers(plain(piece))]
