@@ -127,15 +127,16 @@ def train_path(entry: TaskEntry, data: str | None) -> Path:
     """Where the training rows lie: ``train_file`` as given, else under the data folder; ``CirfError`` if none is named."""
     if entry.train_file is None:
         raise CirfError(f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file")
-    return _find(entry.train_file, data)
+    return find_file(entry.train_file, data)
 
 
 def test_path(entry: TaskEntry, data: str | None) -> Path | None:
     """Where the test rows lie, or ``None`` where the recipe names no test file."""
-    return None if entry.test_file is None else _find(entry.test_file, data)
+    return None if entry.test_file is None else find_file(entry.test_file, data)
 
 
-def _find(name: str, data: str | None) -> Path:
+def find_file(name: str, data: str | None) -> Path:
+    """A file as it is named, else under the data folder."""
     path = Path(name).expanduser()
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name

@@ -5,17 +5,25 @@ from __future__ import annotations
 import re
 
 from cirf.tasks.numerals import plain
-from cirf.tasks.parsing.anchors import SENTENCE_END, anchors, first_sentence
+from cirf.tasks.parsing.anchors import anchors, first_sentence
 from cirf.tasks.parsing.numeric import number_value, parse_number, same_number
 from cirf.tasks.parsing.symbolic import same_formula
 
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|(?<![\\$])\$(?!\$)((?:[^$\\]|\\.)+?)(?<!\\)\$", re.DOTALL)
+_FORMULA = re.compile(
+    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<![\\$])\$(?!\$)((?:[^$\\]|\\.){1,2000}?)(?<!\\)\$",
+    re.DOTALL,
+)
 _JOINED = re.compile(r"\s*(?:,|and|or|, and|, or)\s*", re.IGNORECASE)
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z]*\{)")
-_NAMES = frozenset(
-    "sin cos tan cot sec csc log ln lg exp arcsin arccos arctan sqrt pi max min gcd lcm mod deg abs infty frac inf cm mm km".split()
-)
+_FUNCTIONS = "sin cos tan cot sec csc log ln lg exp arcsin arccos arctan sqrt pi max min gcd lcm mod deg abs infty frac inf"
+_NAMES = frozenset((*_FUNCTIONS.split(), "cm", "mm", "km"))
 _TEXT = r"\\(?:text|mbox|textbf|textrm|textit|mathrm|mathbf|operatorname)"
+_MARKUP = re.compile(rf"(?:{_TEXT}|\\begin|\\end)\s*\{{[^{{}}]*\}}")
+_REMARK = re.compile(
+    r"\b(?:not|un\w+|in(?:correct|consistent)|correct|right|wrong|clear|known|obvious|simple|complete|done|above|below|given|found|"
+    r"reasonable|consistent|the same|as follows|i|we|you|it|no|none)\b",
+    re.IGNORECASE,
+)
 _LONGEST = 200  # characters of an answer that nothing sets apart
 
 
@@ -51,15 +59,17 @@ def _opening(said: str, alone: bool = False) -> str | None:
             parts, end = [*parts, _inside(match)], match.end()
         return tidy_latex(", ".join(map(tidy_latex, parts))) or None
     sentence = tidy_latex(said if alone else first_sentence(said))
-    words = [word for word in _PROSE.findall(re.sub(rf"(?:{_TEXT}|\\\\begin|\\\\end)\s*\{{[^{{}}]*\}}", "", sentence)) if word.lower() not in _NAMES]
-    if sentence and "\n" not in sentence and len(sentence) <= _LONGEST and (not words or _words_alone(sentence)):
+    bare = re.sub(rf"(?:{_TEXT}|\\\\begin|\\\\end)\s*\{{[^{{}}]*\}}", "", sentence)
+    bare = _MARKUP.sub("", sentence)
+    words = [word for word in _PROSE.findall(bare) if word.lower() not in _NAMES]
+    if sentence and len(sentence) <= _LONGEST and (not words or _words_alone(sentence)):
         return sentence if re.search(r"\w", sentence) else None
     return None if alone else parse_number(f"#### {said}") or parse_number(f"The answer is {said}")
 
 
 def _words_alone(text: str) -> bool:
-    """Whether a text is a word or two, such as *east*."""
-    return re.fullmatch(r"[A-Za-z][A-Za-z'’-]*(?: [A-Za-z'’-]+)?", text) is not None
+    """Whether a text is a word or two, such as *east*, and not what is said of an answer, such as *correct*."""
+    return re.fullmatch(r"[A-Za-z][A-Za-z'’-]*(?: [A-Za-z'’-]+)?", text) is not None and _REMARK.search(text) is None
 
 
 def tidy_latex(text: str) -> str:

@@ -106,7 +106,7 @@ def parse_brackets(text: str, question: str = "") -> str | None:
     """
     given = "".join(_brackets(_last(_RUN.findall(_plainer(question)))))
     boxes = [match[1] for match in _BOX.finditer(text)]
-    said = [said for _, anchor, said in places(text) if anchor != "boxed"] if not boxes else boxes
+    said = boxes or [said for _, anchor, said in places(text) if anchor != "boxed"]
     for part in reversed(said):
         rows = _RUN.findall(_plainer(part))
         if rows:

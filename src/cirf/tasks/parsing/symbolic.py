@@ -31,7 +31,7 @@ _WORKER = Path(__file__).with_name("symbolic_worker.py")
 
 @lru_cache(maxsize=65_536)
 def same_formula(parsed: str, gold: str) -> bool:
-    """Whether two LaTeX formulas, without delimiters around them, are mathematically the same; ``False`` where it cannot be told."""
+    """Whether two LaTeX formulas, without delimiters, are mathematically the same; ``False`` where it cannot be told."""
     if max(len(parsed), len(gold)) > _LONGEST:
         return False
     return _SHARED.same(parsed, gold)

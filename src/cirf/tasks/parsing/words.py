@@ -62,7 +62,7 @@ _NOT = re.compile(
 
 
 def _validities(text: str) -> list[str]:
-    """What a text calls valid or invalid, in order. ``not valid`` is invalid; a question whether something is counts for nothing."""
+    """What a text calls valid or invalid, in order. ``not valid`` is invalid; "whether it is valid" says nothing."""
     pairs = [match.span() for match in _VALID_PAIR.finditer(text)]
     found = []
     for match in _VALID.finditer(text):
