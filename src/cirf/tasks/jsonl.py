@@ -40,7 +40,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Tas
     """
     kind = entry.answer or infer_kind(_checked_rows(train_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
-    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=4)
+    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=5)
 
 
 def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem]:

@@ -7,7 +7,9 @@ import re
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
 _ANSWER_IS = re.compile(
-    r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*)?\s*(?:\bis\b|:|=)\s*:?\s*(?=([^\n]*))", re.IGNORECASE
+    r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*)?\s*"
+    r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*(?=([^\n]*))",
+    re.IGNORECASE,
 )
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*(?=([^\n]*))", re.IGNORECASE)
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)[\"'”’)*]*\s+(?=[^\s])")

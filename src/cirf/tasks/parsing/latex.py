@@ -62,7 +62,8 @@ def _opening(said: str, alone: bool = False) -> str | None:
     bare = re.sub(rf"(?:{_TEXT}|\\\\begin|\\\\end)\s*\{{[^{{}}]*\}}", "", sentence)
     bare = _MARKUP.sub("", sentence)
     words = [word for word in _PROSE.findall(bare) if word.lower() not in _NAMES]
-    if sentence and len(sentence) <= _LONGEST and (not words or _words_alone(sentence)):
+    whole = sentence.count("{") == sentence.count("}")
+    if sentence and whole and len(sentence) <= _LONGEST and (not words or _words_alone(sentence)):
         return sentence if re.search(r"\w", sentence) else None
     return None if alone else parse_number(f"#### {said}") or parse_number(f"The answer is {said}")
 
@@ -126,7 +127,13 @@ def same_latex(parsed: str, gold: str) -> bool:
 
 def normal_latex(text: str) -> str:
     """One spelling of a formula among the many that look the same on paper."""
-    text = re.sub(r"[−–﹣－]", "-", tidy_latex(text)).replace("{,}", ",").replace("√", r"\sqrt").replace("π", r"\pi")
+    text = (
+        re.sub(r"[−–﹣－]", "-", tidy_latex(text))
+        .replace("\\\\", "\0")
+        .replace("{,}", ",")
+        .replace("√", r"\sqrt")
+        .replace("π", r"\pi")
+    )
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = _UNIT.sub("", re.sub(rf"\s+(?={_TEXT[:2]})", "", text))
     whole = re.fullmatch(rf"{_TEXT}\{{([^{{}}]*)\}}", text)
@@ -144,5 +151,6 @@ def normal_latex(text: str) -> str:
     text = re.sub(r"(?<![\d.])\.(?=\d)", "0.", text)
     if _COMMAS.fullmatch(text):
         text = text.replace(",", "")
+    text = text.replace("\0", "\\\\")
     value = plain(text).strip()
     return value if number_value(value) is not None else text

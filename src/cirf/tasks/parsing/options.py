@@ -41,6 +41,11 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
     return sorted(outer)
 
 
+_CONTRAST = re.compile(
+    r",\s*(?:and\s+)?not\s+(?!only)|,?\s*\b(?:rather than|instead of)\s", re.IGNORECASE
+)  # what follows is denied
+
+
 def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     """The letter of the option that a text settles on; ``None`` if it settles on none, or on several."""
     count = len(choices) if choices else 26
@@ -56,7 +61,7 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     front = re.match(r"\(?([A-Z])[).:](?=\s)", whole)
     if front and _in_range(front[1], count) and marked <= {front[1]}:
         return front[1]
-    last = plain(last_sentence(text))
+    last = _CONTRAST.split(plain(last_sentence(text)), 1)[0]
     if _NEGATION.search(last):
         return None
     named = {found for m in re.finditer(r"\(([A-Z])\)|\b(?:[Oo]ption|[Cc]hoice) ([A-Z])\b", last) if (found := m[1] or m[2])}

@@ -77,6 +77,8 @@ def _runs(text: str, known: Collection[str]) -> list[tuple[int, list[str]]]:
 
     for match in _TOKEN.finditer(text):
         token, word = match[0], _clean(match[0])
+        if token in ",;|<>→\n":
+            continue
         if token in known or word in known:
             start = start if row else match.start()
             row.append(word if word in known else token)
@@ -92,7 +94,8 @@ def _runs(text: str, known: Collection[str]) -> list[tuple[int, list[str]]]:
 
 BRACKETS = "()[]{}<>"
 _RUN = re.compile(r"[][(){}<>](?:(?:[\s,;'\"“”‘’`]|\b(?:and|then|followed by)\b)*[][(){}<>])*")
-_REMARK = re.compile(r"\([^()]*[A-Za-z][^()]*\)")
+_REMARK = re.compile(r"\([^()]*[A-Za-z0-9][^()]*\)")
+_COMPARED = re.compile(r"(?<=[0-9])\s*[<>]=?\s*(?=-?[0-9A-Za-z])|(?<=\b[a-z])\s*[<>]=?\s*(?=-?[0-9]|[a-z]\b)")
 _BOX = re.compile(r"\\boxed\s*\{([^\n]*)\}")
 _TAG = re.compile(r"</?[A-Za-z_]\w*>")
 
@@ -101,8 +104,9 @@ def parse_brackets(text: str, question: str = "") -> str | None:
     """The brackets that an answer consists of; spaces, commas, quotes and *and* between them do not count.
 
     Of the last anchored line that holds brackets the first row of them, else of the last such line of the text the last row;
-    remarks in parentheses are passed over. An answer that repeats the whole sequence of the question and goes on counts as
-    what it goes on with, since the task is to complete it; one that only repeats it is no answer.
+    remarks in parentheses and comparisons (``2 < 3``) are passed over. An answer that repeats the whole sequence of the
+    question and goes on counts as what it goes on with, since the task is to complete it; one that only repeats it is no
+    answer.
     """
     given = "".join(_brackets(_last(_RUN.findall(_plainer(question)))))
     boxes = [match[1] for match in _BOX.finditer(text)]
@@ -112,7 +116,7 @@ def parse_brackets(text: str, question: str = "") -> str | None:
         if rows:
             return _completion(rows[0], given)
     for line in reversed(text.splitlines()):
-        rows = _RUN.findall(_plainer(line))
+        rows = _RUN.findall(_COMPARED.sub(" ", _plainer(line)))
         if rows:
             return _completion(rows[-1], given)
     return None
@@ -129,6 +133,7 @@ def _brackets(text: str) -> list[str]:
 
 def _plainer(text: str) -> str:
     """Without markup and without remarks in parentheses."""
+    text = re.sub(r"\\[()\[\]]", " ", text)
     text = _TAG.sub(" ", re.sub(r"\\(?:text|mathrm|langle|rangle|,|;|quad)\s*|[\\$*]", "", text))
     return _REMARK.sub(" ", text)
 

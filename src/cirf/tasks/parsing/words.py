@@ -7,9 +7,9 @@ import re
 from cirf.tasks.numerals import plain
 from cirf.tasks.parsing.anchors import anchors, first_sentence
 
-_CLEAR = re.compile(r"(?<![\w'’-])(yes|no|true|false)(?![\w'’-])", re.IGNORECASE)
+_CLEAR = re.compile(r"(?<![\w-])(?<!\w['’])(yes|no|true|false)(?![\w-]|['’]\w)", re.IGNORECASE)
 _PAIR = re.compile(r"\b(?:yes|no|true|false)\s*(?:/|,?\s*(?:or|and|nor)\s)\s*[\"'“‘]?(?:yes|no|true|false)\b", re.IGNORECASE)
-_CLOSED = re.compile(r"[\"'”’)\]}*]*\s*(?:[.,;:!?()\]–—-]|$)")
+_CLOSED = re.compile(r"[\"'”’)\]}*]*\s*(?:[.,;:!?()\]<–—-]|$)")
 _STATEMENT = re.compile(r"\s+(?:the|it|it's|this|that|he|she|they|because|since|as|so|but)\b", re.IGNORECASE)
 _OPENS = re.compile(r"[.!?:\n][\s\"'“‘*(]*$")
 _DENIED = re.compile(r"\b(?:not|never|n't|isn't)\s+$", re.IGNORECASE)
