@@ -6,6 +6,7 @@ import re
 
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
+_BRACE = re.compile(r"[{}]")
 _ANSWER_IS = re.compile(
     r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*)?\s*"
     r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*(?=([^\n]*))",
@@ -23,16 +24,27 @@ def anchors(text: str, *extra: re.Pattern[str]) -> list[tuple[str, str]]:
 def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
     """As ``anchors``, each with the place in ``text`` where what it says begins. Braces inside a box must balance."""
     found = [(match.start(1), "hashes", match[1]) for match in _HASHES.finditer(text)]
-    for match in _BOXED.finditer(text):
-        depth, end = 1, match.end()
-        while end < len(text) and depth:
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        if not depth:
-            found.append((match.end(), "boxed", text[match.end() : end - 1]))
+    boxes = list(_BOXED.finditer(text))
+    closed = _closed_braces(text) if boxes else {}
+    for match in boxes:
+        end = closed.get(match.end() - 1)
+        if end is not None:
+            found.append((match.end(), "boxed", text[match.end() : end]))
     for pattern in (_ANSWER_IS, _ANSWER_TO_IS, *extra):
         found.extend((match.start(1), "phrase", match[1]) for match in pattern.finditer(text))
     return sorted(found)
+
+
+def _closed_braces(text: str) -> dict[int, int]:
+    """Where the braces that open at some place close."""
+    opened: list[int] = []
+    closed = {}
+    for match in _BRACE.finditer(text):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif opened:
+            closed[opened.pop()] = match.start()
+    return closed
 
 
 def first_sentence(text: str) -> str:

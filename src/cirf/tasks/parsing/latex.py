@@ -77,7 +77,7 @@ def tidy_latex(text: str) -> str:
     r"""A formula without delimiters, emphasis, space around it, a full stop behind it, or a box around all of it."""
     text = " ".join(text.split())
     while True:
-        bare = text.strip().strip("*`").strip().removesuffix("\\").strip()
+        bare = text.strip().strip("*`").strip().rstrip("\\").strip()
         bare = re.sub(r"(?<!\\right)(?<!\d\.)\.$|[,;:]$", "", bare).strip()
         for opened, closed in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
             inner = bare[len(opened) : -len(closed)]

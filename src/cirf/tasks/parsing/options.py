@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -35,9 +36,11 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
         pattern = r"\s+".join(re.escape(word) for word in singular.split(" "))
         found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.IGNORECASE)
         spans.extend((match.start(), match.end(), index) for match in found)
-    outer = [
-        s for s in spans if not any(o is not s and o[0] <= s[0] and s[1] <= o[1] and o[1] - o[0] > s[1] - s[0] for o in spans)
-    ]
+    outer, reach = [], -1  # the furthest end of what begins earlier, or as early and is longer
+    for (_, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
+        if reach < end:
+            outer += list(group)
+            reach = end
     return sorted(outer)
 
 

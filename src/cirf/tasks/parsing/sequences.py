@@ -10,6 +10,7 @@ from cirf.tasks.parsing.anchors import places
 # Lists of words: canonical is one space between two words, in small letters
 
 _TOKEN = re.compile(r"[^\s,;|<>→]+|[\n,;|<>→]")
+_SEPARATORS = frozenset(",;|<>→\n")
 _NUMBERING = re.compile(r"\(?\d{1,3}[.):]|\d{1,3}|[-–—•*+]+|=+")
 _WRAPPING = "\"'“”‘’`*_.:!?()[]{}$\\"
 _HALF = 0.5
@@ -57,9 +58,9 @@ def _clean(token: str) -> str:
 def _words(text: str) -> list[str]:
     """Every word of a bare list."""
     text = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r"\1", text)
-    tokens = [token for token in _TOKEN.findall(text) if not _NUMBERING.fullmatch(token)]
+    tokens = [token for token in _TOKEN.findall(text) if token not in _SEPARATORS and not _NUMBERING.fullmatch(token)]
     words = [_clean(token) for token in tokens]
-    return [word for word in words if word and not _NUMBERING.fullmatch(word) and word not in (",", "and", "then")]
+    return [word for word in words if word and not _NUMBERING.fullmatch(word) and word not in ("and", "then")]
 
 
 def _runs(text: str, known: Collection[str]) -> list[tuple[int, list[str]]]:
@@ -77,7 +78,7 @@ def _runs(text: str, known: Collection[str]) -> list[tuple[int, list[str]]]:
 
     for match in _TOKEN.finditer(text):
         token, word = match[0], _clean(match[0])
-        if token in ",;|<>→\n":
+        if token in _SEPARATORS:
             continue
         if token in known or word in known:
             start = start if row else match.start()

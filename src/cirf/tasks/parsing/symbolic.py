@@ -24,7 +24,7 @@ LIMIT = 3.0
 """Seconds of processor time for one pair; one that needs more is not equal."""
 
 _CLOCK = 5 * LIMIT
-_START = 120.0  # seconds by the clock until the process is ready, on a busy machine
+_START = 600.0  # seconds by the clock until the process is ready: a busy machine may take long to read sympy
 _LONGEST = 600  # characters; what is longer is no answer
 _WORKER = Path(__file__).with_name("symbolic_worker.py")
 
@@ -67,7 +67,10 @@ class _Comparer:
         self.owner = os.getpid()
         if self.line(_START) != b"ready\n":
             self.stop()
-            raise CirfError("math-verify cannot be used to compare formulas; install it: pip install 'math-verify[antlr4_13_2]'")
+            raise CirfError(
+                "the process that compares formulas does not start; see that `python -c 'import math_verify'` works, "
+                "else pip install 'math-verify[antlr4_13_2]'"
+            )
 
     def line(self, seconds: float) -> bytes:
         """The next line of the process; nothing if it ended or takes too long."""
