@@ -69,7 +69,7 @@ class Finding:
 
 
 def unrelated(problems: Sequence[Problem], texts: Sequence[Text], seed: int) -> list[str]:
-    """A text for every problem, of another question, drawn by the seed; each is used once before any is used again.
+    """A text for every problem, of another question, in turn from an order drawn by the seed.
 
     ``ValueError`` if no text is of another question.
     """
