@@ -29,9 +29,8 @@ def letters(count: int) -> tuple[list[Problem], list[Text]]:
     for n in range(count):
         few = things[: draw.randint(2, 5)]  # an answer is never beyond the last option, and no parser reads one there
         problems.append(Problem(f"q{n}", "picks", f"Which one {n}?", draw.choice("ABCDE"[: len(few)]), few))
-    return problems, [
-        Text(f"Another {n}?", f"Because of such a decade the answer is {draw.choice('ABCDE')}.") for n in range(count)
-    ]
+    said = [f"Because of such a decade the answer is {draw.choice('ABCDE')}." for _ in problems]
+    return problems, [Text(f"Another {n}?", text) for n, text in enumerate(said)]
 
 
 def test_texts_are_of_other_questions_and_each_is_used() -> None:
