@@ -95,8 +95,10 @@ def _runs(text: str, known: Collection[str]) -> list[tuple[int, list[str]]]:
 
 BRACKETS = "()[]{}<>"
 _RUN = re.compile(r"[][(){}<>](?:(?:[\s,;'\"“”‘’`]|\b(?:and|then|followed by)\b)*[][(){}<>])*")
-_REMARK = re.compile(r"\([^()]*[A-Za-z0-9][^()]*\)")
+_REMARK = re.compile(r"[({[][^][(){}]*[A-Za-z0-9][^][(){}]*[])}]")
+_APART = re.compile(rf"(?<![\w=+*/|&^-]){_RUN.pattern}(?![\w=+*/|&^-])")
 _COMPARED = re.compile(r"(?<=[0-9])\s*[<>]=?\s*(?=-?[0-9A-Za-z])|(?<=\b[a-z])\s*[<>]=?\s*(?=-?[0-9]|[a-z]\b)")
+_NESTED = 3
 _BOX = re.compile(r"\\boxed\s*\{([^\n]*)\}")
 _TAG = re.compile(r"</?[A-Za-z_]\w*>")
 
@@ -105,9 +107,9 @@ def parse_brackets(text: str, question: str = "") -> str | None:
     """The brackets that an answer consists of; spaces, commas, quotes and *and* between them do not count.
 
     Of the last anchored line that holds brackets the first row of them, else of the last such line of the text the last row;
-    remarks in parentheses and comparisons (``2 < 3``) are passed over. An answer that repeats the whole sequence of the
-    question and goes on counts as what it goes on with, since the task is to complete it; one that only repeats it is no
-    answer.
+    remarks in parentheses and comparisons (``2 < 3``) are passed over, and without an anchor also what touches a word or a
+    sign of calculation. An answer that repeats the whole sequence of the question and goes on counts as what it goes on with,
+    since the task is to complete it; one that only repeats it is no answer.
     """
     given = "".join(_brackets(_last(_RUN.findall(_plainer(question)))))
     boxes = [match[1] for match in _BOX.finditer(text)]
@@ -117,7 +119,7 @@ def parse_brackets(text: str, question: str = "") -> str | None:
         if rows:
             return _completion(rows[0], given)
     for line in reversed(text.splitlines()):
-        rows = _RUN.findall(_COMPARED.sub(" ", _plainer(line)))
+        rows = _APART.findall(_COMPARED.sub(" ", _plainer(line)))
         if rows:
             return _completion(rows[-1], given)
     return None
@@ -135,8 +137,10 @@ def _brackets(text: str) -> list[str]:
 def _plainer(text: str) -> str:
     """Without markup and without remarks in parentheses."""
     text = re.sub(r"\\[()\[\]]", " ", text)
-    text = _TAG.sub(" ", re.sub(r"\\(?:text|mathrm|langle|rangle|,|;|quad)\s*|[\\$*]", "", text))
-    return _REMARK.sub(" ", text)
+    text = _TAG.sub(" ", re.sub(r"\\(?:[A-Za-z]+|,|;)\s*|[\\$*]", " ", text))
+    for _ in range(_NESTED):
+        text = _REMARK.sub(" ", text)
+    return text
 
 
 def _last(rows: list[str]) -> str:
