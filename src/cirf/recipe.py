@@ -7,6 +7,8 @@ shipped recipes and of ``cirf recipes --schema`` are written from these texts. R
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -51,16 +53,25 @@ class Backbone(Section):
 
 
 class TaskEntry(Section):
-    task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own.")
-    name: str | None = key(None, "The name in tables; null: the task's own. Needed when one task stands twice.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    train_file: str | None = key(None, "jsonl only: rows with question, answer and optionally rationale, choices, id.")
-    test_file: str | None = key(None, "jsonl only: rows to test on; null: cut from train_file by the seed.")
+    task: str = key(..., "A task's name (see `cirf tasks`), jsonl for a file of your own, or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
+    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task stands twice.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
+    train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id. A Python file: rows that its TASK reads. Else none.")
+    test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
     answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
     rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink alike.", unit="problems")
     test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="not said; its accuracies are multiples of 1/600, which 200 questions and three runs give")
     test_from_train: int = key(0, "Problems of the training split to test on besides, drawn by the seed and not trained on: for a small test split.", unit="rows", ge=0)
     options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_file(cls, given: Any) -> Any:
+        """A Python file without a name in tables is called as the file is."""
+        task = given.get("task") if isinstance(given, dict) else None
+        if isinstance(task, str) and task.endswith(".py") and given.get("name") is None:
+            return {**given, "name": re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9._-]", "_", PurePath(task).stem)}
+        return given
 
 
 class Problems(Section):

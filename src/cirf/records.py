@@ -22,8 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-AnswerKind = Literal["number", "option", "yesno", "text"]
-"""What an answer is: a number, an option's letter, ``yes``/``no``, or free text compared after normalisation."""
+AnswerKind = Literal["number", "option", "yesno", "truth", "validity", "list", "brackets", "latex", "text"]
+"""What an answer is: a number, an option's letter, ``yes``/``no``, ``True``/``False``, ``valid``/``invalid``, words in order, a
+string of brackets, a LaTeX formula, or free text compared after normalisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Problem(Record):
 
     ``question`` is the bare text; ``choices`` are the texts of the options A, B, C, ... in order (``None`` where
     there are none); ``answer`` is canonical for the task: ``"72"``, ``"C"``, ``"yes"``. ``rationale`` is the data
-    set's own worked solution, if it has one.
+    set's own worked solution, if it has one. ``subset`` names the part of the task it belongs to, where there are parts
+    (a task of BBH, a subject of MATH).
     """
 
     id: str
@@ -69,6 +71,7 @@ class Problem(Record):
     answer: str
     choices: tuple[str, ...] | None = None
     rationale: str | None = None
+    subset: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

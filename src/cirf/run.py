@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
@@ -33,6 +33,9 @@ from cirf.stages import codes, compress, data, keys, models, scores, timing, vot
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
+if TYPE_CHECKING:
+    from cirf.tasks.task import Task
+
 Stage = Callable[..., Mapping[str, Any]]
 
 
@@ -43,9 +46,9 @@ def plans(context: Context) -> list[Plan]:
     taught = [method for method in methods if method.trained and method.name not in recipe.models]
     coded = any(method.functional for method in taught) or bool(recipe.codebook.sizes)
     seed = {"seed": recipe.seed}
-    rules = {"rules": {name: [task.name, task.version, task.answer] for name, task in context.tasks.items()}}
-    asked_by = {"tasks": {name: [task.name, task.version] for name, task in context.tasks.items()}}
-    wordings = {"wordings": {name: [task.direct_instruction, task.cot_instruction] for name, task in context.tasks.items()}}
+    rules = {"rules": {name: task.rules for name, task in context.tasks.items()}}
+    asked_by = {"tasks": {name: _asks(task) for name, task in context.tasks.items()}}
+    wordings = {"wordings": {name: task.wordings for name, task in context.tasks.items()}}
     size = recipe.codebook.size
 
     def plan(
@@ -259,3 +262,8 @@ def _save_environment(context: Context) -> None:
     path = context.folder.root / "environment.json"
     if not path.exists():
         write_atomic(path, to_json(describe()))
+
+
+def _asks(task: Task) -> list[Any]:
+    """What stands for a task where only its way of asking counts."""
+    return [task.name, task.version, *([task.origin] if task.origin else [])]

@@ -235,3 +235,13 @@ def test_methods_are_compared_on_shared_items():
     found = compare_rows({"t": [row("a", True), row("b", True)]}, {"t": [row("b", False)], "u": [row("a", True)]})
     assert found is not None and (found.n, found.wins, found.losses) == (1, 1, 0)
     assert compare_rows({"t": [row("a", True)]}, {"u": [row("a", True)]}) is None
+
+
+def test_subsets_are_scored_apart() -> None:
+    row = {"run": 0, "tokens": 1, "truncated": False, "unparsed": False}
+    made = [{**row, "id": f"{n}", "correct": n < 3, "subset": "ab"[n % 2]} for n in range(4)]
+    plain = [{key: value for key, value in row.items() if key != "subset"} for row in made]
+    scores = scores_from_rows({"parts": made, "whole": plain})
+    assert {name: score.accuracy for name, score in scores.subsets["parts"].items()} == {"a": 1.0, "b": 0.5}
+    told = scores.to_dict()["tasks"]
+    assert told["parts"]["subsets"]["b"]["n"] == 2 and "subsets" not in told["whole"]

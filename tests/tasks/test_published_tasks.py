@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_commonsense_qa() -> None:
         row_of(get("commonsense_qa"), {"question": "?", "choices": CHOICES, "answerKey": ""})
 
 
+EXAMPLES: dict[str, str] = {
+    "number": "7",
+    "option": "B",
+    "yesno": "yes",
+    "truth": "False",
+    "validity": "invalid",
+    "list": "ant bee cat",
+    "brackets": "] )",
+    "latex": r"\frac{1}{2}",
+    "text": "red",
+}
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_task_is_whole(name: str) -> None:
     task = get(name)
@@ -75,15 +89,16 @@ def test_every_task_is_whole(name: str) -> None:
     assert task.generated == (task.hub is None)
     assert (task.row is None) == (task.hub is None)
     assert task.title and task.summary and task.cap > 0 and task.version > 0
-    assert "####" in task.cot_instruction
-    assert "####" not in task.direct_instruction
-    example = {"number": ("#### 7", "7"), "option": ("#### B", "B"), "yesno": ("#### yes", "yes"), "text": ("#### red", "red")}[
-        task.answer
-    ]
-    problem = Problem(id="p", task=name, question="?", answer=example[1], choices=("x", "y") if task.answer == "option" else None)
-    parsed = task.parse(example[0], problem)
-    assert parsed == example[1]
-    assert task.equal(parsed, problem)
+    choices = ("x", "y")
+    for subset in ("", *task.kinds):
+        blank = Problem(id="p", task=name, question="?", answer="", subset=subset or None)
+        assert "####" in task.cot_instruction(blank)
+        assert "####" not in task.direct_instruction(blank)
+        answer = EXAMPLES[task.kind(blank)]
+        problem = replace(blank, answer=answer, choices=choices if task.kind(blank) == "option" else None)
+        parsed = task.parse(f"#### {answer}", problem)
+        assert parsed == answer
+        assert task.equal(parsed, problem)
 
 
 def test_rendering_does_not_depend_on_the_answer() -> None:

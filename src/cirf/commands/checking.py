@@ -67,11 +67,12 @@ def _recipe_of(source: str, sets: Sequence[str]) -> Recipe:
 def _of_folder(folder: Path) -> dict[str, Any]:
     """The published tasks whose training files a mirror folder holds, with the rationale files in it."""
     from cirf.tasks import get, names
-    from cirf.tasks.load import mirror_path
+    from cirf.tasks.sources import mirror_paths
 
-    there = [name for name in names() if get(name).hub is not None and mirror_path(get(name), str(folder), "train").is_file()]
+    learnt = {name: get(name) for name in names() if get(name).hub is not None and not get(name).evaluation_only}
+    there = [name for name, task in learnt.items() if all(p.is_file() for p in mirror_paths(task, str(folder), "train").values())]
     if not there:
-        wanted = ", ".join(str(mirror_path(get(name), "", "train")) for name in names() if get(name).hub is not None)
+        wanted = ", ".join(str(path) for task in learnt.values() for path in mirror_paths(task, "", "train").values())
         raise CirfError(f"{folder}: holds no task's training file ({wanted}); for a file of your own, name the file")
     files = [str(path) for path in sorted((folder / "rationales").glob("*.jsonl"))]
     return {"problems": {"data": str(folder), "tasks": [{"task": name} for name in there]}, "rationales": {"files": files}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from cirf.errors import CirfError
@@ -47,12 +48,30 @@ def tasks(as_json: bool) -> None:
     """The tasks."""
     from cirf.tasks import get, names
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in names():
         task = get(name)
-        source = "generated" if task.generated else task.hub.id if task.hub else "your file"
-        rows.append({"name": name, "answer": task.answer, "source": source, "version": task.version, "summary": task.summary})
-    _show(rows, as_json, ("name", "answer", "source", "summary"))
+        made = {
+            "name": name,
+            "title": task.title,
+            "answer": task.answer,
+            "answers": task.all_kinds,
+            "source": task.hub.id if task.hub else "generated",
+            "revision": task.hub.revision if task.hub else None,
+            "splits": ["test"] if task.evaluation_only else ["train", "test"],
+            "subsets": [part.config for part in task.hub.parts("test") if part.config] if task.hub else [],
+            "version": task.version,
+            "cap": task.cap,
+            "summary": task.summary,
+        }
+        rows.append(made)
+    if not as_json:
+        rows = [row | {"answer": _briefly(row["answers"]), "splits": ", ".join(row["splits"])} for row in rows]
+    _show(rows, as_json, ("name", "title", "answer", "source", "splits", "version", "summary"))
+
+
+def _briefly(kinds: Sequence[str]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds"
 
 
 def methods(as_json: bool) -> None:

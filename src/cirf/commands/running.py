@@ -12,6 +12,7 @@ from cirf.errors import CirfError
 from cirf.progress import for_terminal
 from cirf.recipe import Recipe, TaskEntry
 from cirf.recipe_io import load
+from cirf.tasks import OWN
 
 if TYPE_CHECKING:
     from cirf.stages.context import Context
@@ -83,7 +84,13 @@ def absolute(recipe: Recipe) -> Recipe:
         return str(path.resolve()) if path is not None and path.exists() else name
 
     tasks = tuple(
-        entry.model_copy(update={"train_file": full(entry.train_file), "test_file": full(entry.test_file)})
+        entry.model_copy(
+            update={
+                "task": full(entry.task) if entry.task.endswith(OWN) else entry.task,
+                "train_file": full(entry.train_file),
+                "test_file": full(entry.test_file),
+            }
+        )
         for entry in recipe.problems.tasks
     )
     files = tuple(full(name) for name in recipe.rationales.files)
@@ -116,16 +123,20 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """
     if limit is None:
         return recipe
-    from cirf.tasks import JSONL
-    from cirf.tasks.jsonl import train_path
-    from cirf.tasks.load import default_cut
+    from cirf.tasks import JSONL, get
+    from cirf.tasks.load import default_cut, source_files
 
     counted = "rows" if recipe.rationales.files else "train"
 
     def few(entry: TaskEntry) -> TaskEntry:
         tested = entry.test
-        if tested is None and entry.task == JSONL and entry.test_file is None:
-            tested = default_cut(train_path(entry, recipe.problems.data))
+        if tested is None and entry.task.endswith((JSONL, OWN)):
+            files = source_files(recipe.problems.model_copy(update={"tasks": (entry,)}))
+            table = entry.name or entry.task
+            if f"{table}/train" in files and f"{table}/test" not in files:
+                tested = default_cut(files[f"{table}/train"])
+        if entry.task != JSONL and get(entry.task).evaluation_only:
+            return entry.model_copy(update={"test": min(tested or limit, limit)})
         return entry.model_copy(
             update={
                 counted: min(getattr(entry, counted) or limit, limit),

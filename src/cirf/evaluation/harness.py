@@ -76,10 +76,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """``overall`` pools the questions of all tasks; ``mean_of_tasks`` weighs each task alike."""
+    """``overall`` pools the questions of all tasks; ``mean_of_tasks`` weighs each task alike. ``subsets`` holds the parts of
+    the tasks that have parts, such as the 27 of BBH."""
 
     overall: Score
     tasks: Mapping[str, Score]
+    subsets: Mapping[str, Mapping[str, Score]] = dataclasses.field(default_factory=dict)
 
     @property
     def mean_of_tasks(self) -> float:
@@ -89,6 +91,8 @@ class Scores:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         tasks = {name: score.to_dict() for name, score in self.tasks.items()}
+        for name, parts in self.subsets.items():
+            tasks[name]["subsets"] = {subset: part.to_dict() for subset, part in parts.items()}
         return {"overall": self.overall.to_dict(), "mean_of_tasks": self.mean_of_tasks, "tasks": tasks}
 
 
@@ -210,6 +214,7 @@ class _Table:
         parsed = self.task.parse(answer, hide(problem))
         return {
             "id": problem.id,
+            **({"subset": problem.subset} if problem.subset else {}),
             "run": run,
             "prompt": self.prompts[index],
             "output": output.text,
@@ -228,7 +233,14 @@ def scores_from_rows(rows: Mapping[str, Sequence[Row]]) -> Scores:
     """The scores that the rows of each task add up to. ``ValueError`` if a task has no rows."""
     tasks = {name: score(table) for name, table in rows.items()}
     pooled = [{**row, "id": f"{name}/{row['id']}"} for name, table in rows.items() for row in table]
-    return Scores(score(pooled), tasks)
+    subsets = {name: parts for name, table in rows.items() if (parts := score_subsets(table))}
+    return Scores(score(pooled), tasks, subsets)
+
+
+def score_subsets(rows: Sequence[Row]) -> dict[str, Score]:
+    """One `Score` a subset, by name; none where the rows have no subsets."""
+    names = sorted({row["subset"] for row in rows if row.get("subset")})
+    return {name: score([row for row in rows if row.get("subset") == name]) for name in names}
 
 
 def score(rows: Sequence[Row]) -> Score:

@@ -30,7 +30,7 @@ class Cot:
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question and the request to think in steps."""
-        return f"{task.render(problem)}\n{task.cot_instruction}"
+        return f"{task.render(problem)}\n{task.cot_instruction(problem)}"
 
     def target(self, example: Example) -> str:
         """There is none."""

@@ -27,7 +27,7 @@ class Direct:
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question and the request to answer at once."""
-        return f"{task.render(problem)}\n{task.direct_instruction}"
+        return f"{task.render(problem)}\n{task.direct_instruction(problem)}"
 
     def target(self, example: Example) -> str:
         """There is none."""

@@ -51,7 +51,7 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
         return task.parse(line[1].strip(), problem)
     statements = _statements(text)
     for statement in reversed(statements):
-        words = _readable(statement, task.answer, problem)
+        words = _readable(statement, task.kind(problem), problem)
         if words is not None:
             return task.parse(words, problem)
     return None
@@ -62,7 +62,7 @@ def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
     be the answer: the sentence is no conclusion or does not give it outright, the text holds the right number elsewhere, or
     the two differ by a unit or by rounding alone.
     """
-    steps = clean_segments(text, "auto")[1] if task.answer == "number" else []
+    steps = clean_segments(text, "auto")[1] if task.kind(problem) == "number" else []
     right = number_value(problem.answer)
     if not steps or right is None:
         return None

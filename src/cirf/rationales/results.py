@@ -57,7 +57,7 @@ class RuleWriter:
         results: list[str] = []
         for segment in steps.segments:
             results.append(task.result(segment, problem, tuple(results)))
-        if task.answer != "number":
+        if task.kind(problem) != "number":
             return tuple(results)
         values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
         return tuple(self._text(row, segment) for row, segment in zip(values, steps.segments, strict=True))

@@ -18,6 +18,10 @@ MODULES = {
     "multiarith": "cirf.tasks.multiarith",
     "coin_flip": "cirf.tasks.coin_flip",
     "commonsense_qa": "cirf.tasks.commonsense_qa",
+    "math500": "cirf.tasks.math500",
+    "bbh": "cirf.tasks.bbh",
+    "strategyqa": "cirf.tasks.strategyqa",
+    "scienceqa": "cirf.tasks.scienceqa",
     "made_coin_flip": "cirf.tasks.made_coin_flip",
     "chain_sum": "cirf.tasks.chain_sum",
     "leg_counting": "cirf.tasks.leg_counting",
@@ -27,7 +31,10 @@ MODULES = {
 JSONL = "jsonl"
 """The name that stands in a recipe for a user's own file."""
 
-__all__ = ["JSONL", "MODULES", "get", "names", "resolve"]
+OWN = ".py"
+"""How the path of a user's own task ends."""
+
+__all__ = ["JSONL", "MODULES", "OWN", "get", "names", "resolve"]
 
 
 def names() -> tuple[str, ...]:
@@ -36,7 +43,11 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Task:
-    """The task of that name; ``CirfError`` names the nearest one if there is none."""
+    """The task of that name, or in the Python file of that path; ``CirfError`` names the nearest one if there is none."""
+    if name.endswith(OWN):
+        from cirf.tasks.own import load_task
+
+        return load_task(name)
     if name not in MODULES:
         known = (*MODULES, JSONL)
         near = difflib.get_close_matches(name, known, 1, 0.0)

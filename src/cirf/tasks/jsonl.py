@@ -40,7 +40,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Tas
     """
     kind = entry.answer or infer_kind(_checked_rows(train_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
-    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=4)
+    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=5)
 
 
 def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem]:
@@ -127,15 +127,16 @@ def train_path(entry: TaskEntry, data: str | None) -> Path:
     """Where the training rows lie: ``train_file`` as given, else under the data folder; ``CirfError`` if none is named."""
     if entry.train_file is None:
         raise CirfError(f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file")
-    return _find(entry.train_file, data)
+    return find_file(entry.train_file, data)
 
 
 def test_path(entry: TaskEntry, data: str | None) -> Path | None:
     """Where the test rows lie, or ``None`` where the recipe names no test file."""
-    return None if entry.test_file is None else _find(entry.test_file, data)
+    return None if entry.test_file is None else find_file(entry.test_file, data)
 
 
-def _find(name: str, data: str | None) -> Path:
+def find_file(name: str, data: str | None) -> Path:
+    """A file as it is named, else under the data folder."""
     path = Path(name).expanduser()
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name

@@ -10,8 +10,8 @@ LoadedProblems(
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -20,9 +20,10 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import Problems, TaskEntry
 from cirf.records import Dropped, Problem
-from cirf.rows import Refused, RowError, numbered_rows, sorting_out
+from cirf.rows import Refused
 from cirf.tasks import JSONL, generated, get, resolve
 from cirf.tasks.questions import question_key
+from cirf.tasks.sources import Reading, from_file, mirror_files, named, own_files, published
 from cirf.tasks.task import Task
 
 _CUT_SHARE = 0.2  # of a user's only file, for the test, where the recipe says no number
@@ -55,7 +56,8 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     """
     tasks = resolve(section, lenient=refused is not None)
     entries = {entry.name or entry.task: entry for entry in section.tasks}
-    reading = _Reading(section.data, seed, refused, whole)
+    reading = Reading(section.data, seed, refused, whole)
+    dropped: list[Dropped] = reading.left_out
     pools = {table: _pool(entry, tasks[table], table, reading) for table, entry in entries.items()}
     apart = {table: _set_apart(*pools[table], entry.test_from_train, f"{seed}/{table}/apart") for table, entry in entries.items()}
     tested: dict[str, str] = {}
@@ -64,7 +66,6 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
             tested.setdefault(question_key(problem.question), problem.id)
     seen: dict[tuple[str, ...], str] = {}
     leaks: list[list[str]] = []
-    dropped: list[Dropped] = []
     train: list[Problem] = []
     validation: list[Problem] = []
     counts: dict[str, dict[str, int | str]] = {}
@@ -95,12 +96,15 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
             "task": entry.task, "available_train": len(pool), "available_test": len(test),
             "train": len(rest), "validation": len(held), "test": len(taken),
         }  # fmt: skip
+        if tasks[table].evaluation_only:
+            told = [key for key in ("train", "rows", "test_from_train") if getattr(entry, key)]
+            warnings += [f"{table}: it is for evaluation alone and has no training rows; remove {key}" for key in told]
         for rows, asked, got in (
             ("train rows", entry.train, len(drawn)),
             ("test rows", entry.test, len(test[: entry.test])),
             ("test rows of the training split", entry.test_from_train, len(apart[table])),
         ):
-            if asked is not None and got < asked:
+            if asked is not None and got < asked and (rows == "test rows" or not tasks[table].evaluation_only):
                 warnings.append(f"{table}: {asked} {rows} were asked for, {got} are there")
         pools[table] = (pool, taken)
         if entry.task == JSONL:
@@ -110,8 +114,8 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
             warnings += [f"{table}: {odd}"] if odd else []
     if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
         warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
-    reasons = {reason: sum(row.reason == reason for row in dropped) for reason in (_LEAK, _TWICE)}
-    report = {"tasks": counts, "leaks": leaks, "dropped": {reason: n for reason, n in reasons.items() if n}, "warnings": warnings}
+    reasons = Counter(row.reason for row in dropped)
+    report = {"tasks": counts, "leaks": leaks, "dropped": dict(reasons), "warnings": warnings}
     return LoadedProblems(train, validation, {table: test for table, (_, test) in pools.items()}, report, dropped)
 
 
@@ -126,26 +130,16 @@ def source_files(section: Problems) -> dict[str, Path]:
             test = test_path(entry, section.data)
             found[f"{table}/train"] = train_path(entry, section.data)
             found |= {f"{table}/test": test} if test is not None else {}
-        elif (hub := get(entry.task).hub) is not None and section.data is not None:
-            found |= {f"{table}/{split}": mirror_file(get(entry.task), section.data, split) for split in hub.splits}
+            continue
+        task = get(entry.task)
+        if task.origin and (files := own_files(entry, task, section.data)):
+            found |= {f"{table}/{split}": path for split, path in files.items()}
+        elif task.hub is not None and section.data is not None:
+            for split in task.hub.splits:
+                paths = mirror_files(task, section.data, split)
+                for part, path in paths.items():
+                    found[f"{table}/{split}/{part}" if len(paths) > 1 else f"{table}/{split}"] = path
     return found
-
-
-def mirror_path(task: Task, data: str, split: str) -> Path:
-    """Where a mirror folder holds our ``split`` of a published data set."""
-    assert task.hub is not None
-    return Path(data).expanduser() / task.name / f"{task.hub.splits[split]}.jsonl"
-
-
-def mirror_file(task: Task, data: str, split: str) -> Path:
-    """As ``mirror_path``; ``CirfError`` if there is no such file."""
-    assert task.hub is not None
-    path = mirror_path(task, data, split)
-    if not path.is_file():
-        raise CirfError(
-            f"{path}: no such file; the data folder (--data) must hold {task.name}/{path.name} with {task.hub.id}'s columns"
-        )
-    return path
 
 
 def _draw(problems: Sequence[Problem], count: int | None, seed: str) -> list[Problem]:
@@ -175,39 +169,42 @@ def _split(problems: Sequence[Problem], share: float, seed: str) -> tuple[list[P
     return [p for p in problems if p.id in held], [p for p in problems if p.id not in held]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """How problems are read: from which mirror folder, by which seed, strictly or not, with a test cut off or not."""
-
-    data: str | None
-    seed: int
-    refused: Refused | None
-    whole: bool
-
-
-def _pool(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[list[Problem], list[Problem]]:
+def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
     """Every training and test problem of an entry, with ids."""
     if entry.task == JSONL:
-        return _own(entry, task, table, reading)
+        return _jsonl(entry, task, table, reading)
+    mine = ("train_file", "test_file") if task.origin else ()
     for key in ("train_file", "test_file", "answer"):
-        if getattr(entry, key) is not None:
+        if getattr(entry, key) is not None and key not in mine:
             raise CirfError(f"problems.tasks: {key} is for jsonl tasks, {table} is {entry.task}; remove it or set task: jsonl")
     options = generated.settle(task, entry.options)
+    if task.origin and (files := own_files(entry, task, reading.data)):
+        read = {split: from_file(task, table, split, path, reading) for split, path in files.items()}
+        return _both(read["train"], read.get("test"), entry, table, str(files["train"]), reading)
     if task.generated:
         sizes = {"train": entry.train or generated.TRAIN_DEFAULT, "test": entry.test or generated.TEST_DEFAULT}
         made = {split: generated.draw(task, table, split, reading.seed, count, options) for split, count in sizes.items()}
         return made["train"], made["test"]
-    return _published(task, table, "train", reading), _published(task, table, "test", reading)
+    if task.hub is None:
+        raise CirfError(f"{task.name}: the task has no data; give it hub, make or files, or the recipe train_file and test_file")
+    return published(task, table, "train", reading), published(task, table, "test", reading)
 
 
-def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[list[Problem], list[Problem]]:
-    """A user's files. Without a test file the test is cut from the training file; rows of one question stay on one side."""
+def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
+    """A user's files in our own form."""
     from cirf.tasks.jsonl import read_test, read_train
 
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
     train = read_train(entry, task.answer, reading.data, reading.refused)
     test = read_test(entry, task.answer, reading.data, reading.refused)
+    return _both(train, test, entry, table, str(entry.train_file), reading)
+
+
+def _both(
+    train: list[Problem], test: list[Problem] | None, entry: TaskEntry, table: str, file: str, reading: Reading
+) -> tuple[list[Problem], list[Problem]]:
+    """Both splits of a user's files. Without a test file the test is cut from ``file``; rows of one question stay on one side."""
     if test is None and reading.whole:
         test = []
     if test is None:
@@ -216,7 +213,7 @@ def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[l
         cut = set(questions[: entry.test or _cut(len(questions))])
         if len(cut) == len(questions):
             raise CirfError(
-                f"{entry.train_file}: too few different questions ({len(questions)}) to cut {len(cut)} test rows from; "
+                f"{file}: too few different questions ({len(questions)}) to cut {len(cut)} test rows from; "
                 "give test_file or lower test"
             )
         first: dict[str, Problem] = {}
@@ -224,7 +221,7 @@ def _own(entry: TaskEntry, task: Task, table: str, reading: _Reading) -> tuple[l
             first.setdefault(question_key(problem.question), problem)
         test = [problem for key, problem in first.items() if key in cut]
         train = [problem for problem in train if question_key(problem.question) not in cut]
-    return _named(train, table, "train"), _named(test, table, "test")
+    return named(train, table, "train"), named(test, table, "test")
 
 
 def default_cut(path: Path) -> int:
@@ -235,60 +232,3 @@ def default_cut(path: Path) -> int:
 
 def _cut(rows: int) -> int:
     return max(1, round(_CUT_SHARE * rows))
-
-
-def _named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
-    """The problems with ids of the run. Where the data's own ids are not all there and different, places stand in."""
-    own = [problem.id for problem in problems]
-    use = all(own) and len(set(own)) == len(own)
-    return [
-        dataclasses.replace(problem, id=f"{table}/{split}/{problem.id if use else place}", task=table)
-        for place, problem in enumerate(problems)
-    ]
-
-
-def _published(task: Task, table: str, split: str, reading: _Reading) -> list[Problem]:
-    """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split."""
-    assert task.hub is not None and task.row is not None
-    theirs = task.hub.splits.get(split)
-    if theirs is None:
-        return []
-    if reading.data is not None:
-        if reading.refused is not None and split == "test" and not mirror_path(task, reading.data, split).is_file():
-            return []
-        path = mirror_file(task, reading.data, split)
-        rows, where = numbered_rows(path, reading.refused), f"{path}, line"
-    else:
-        rows, where = list(enumerate(_download(task, theirs), 1)), f"{task.hub.id} ({theirs}), row"
-    problems = []
-    for number, row in rows:
-        with sorting_out(reading.refused):
-            problems.append(_read(task.row, row, f"{where} {number}", task))
-    return _named(problems, table, split)
-
-
-def _read(read: Callable[[Mapping[str, Any]], Problem], row: Mapping[str, Any], where: str, task: Task) -> Problem:
-    try:
-        problem = read(row)
-    except KeyError as error:
-        raise RowError(where, f"the column {error.args[0]!r} that {task.name} rows have is missing") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise RowError(where, f"not a row of {task.name} ({error})", f"not a row of {task.name}") from None
-    if not problem.question:
-        raise RowError(where, "the question is empty")
-    return problem
-
-
-def _download(task: Task, split: str) -> list[dict[str, Any]]:
-    from datasets import load_dataset  # a second and a half: only where the hub is really asked
-
-    assert task.hub is not None
-    try:
-        found = load_dataset(task.hub.id, task.hub.config, split=split, revision=task.hub.revision)
-    except Exception as error:  # the hub, the network and the cache fail in dozens of ways; all end here the same
-        first = (str(error).splitlines() or [""])[0][:200]
-        raise CirfError(
-            f"{task.name}: cannot get {task.hub.id} from the hub ({type(error).__name__}: {first}); "
-            f"check the connection, or give a folder that holds {task.name}/{split}.jsonl with --data"
-        ) from None
-    return [dict(row) for row in found]

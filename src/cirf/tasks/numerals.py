@@ -15,7 +15,7 @@ _LONGEST = 200  # characters of a number; what is longer is noise, and Python re
 _DIGITS = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 _NUMERAL = re.compile(
     rf"(?<![A-Za-z_0-9])(?<![0-9]\.)(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
-    rf"(?:(?P<whole>[0-9]++)(?:\s+|\s+and\s+)(?P<top>[0-9]++)/(?P<bottom>[0-9]++)(?![0-9/.])"
+    rf"(?:(?P<whole>[0-9]++)(?:\s+|\s+and\s+)(?P<top>[0-9]++)/(?P<bottom>[0-9]++)(?![0-9/]|\.[0-9])"
     rf"|(?P<number>{_DIGITS})(?:\s?/\s?(?P<divisor>{_DIGITS})(?![0-9]|\s?/))?)"
     rf"(?:e(?P<exponent>[+-]?[0-9]{{1,2}})(?![0-9A-Za-z])|\s?[×x*]\s?10\s?\^\s?\{{?(?P<power>-?[0-9]{{1,2}})\}}?)?"
     rf"(?!(?:st|nd|rd|th)\b)(?:\s+(?P<scale>hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?%|\s+percent\b)?"
@@ -32,7 +32,9 @@ _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "�
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
     for pattern, by in (
+        (r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))", ""),
         (r"[−–﹣－‑]", "-"),
+        (r"(?<![\w)])-\u00a0(?=[0-9])", "-"),
         (r"[\u00a0\u2009\u202f]", " "),
         (r"\{,\}|(?<=[0-9])\\[,!](?=[0-9]{3})", ","),
         (r"(?<=[0-9])\s*\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", r" \1/\2"),
@@ -123,3 +125,27 @@ def word_value(text: str) -> int | None:
     """The value of a text that is one number word, ``zero`` to ``twenty``; else ``None``."""
     word = text.strip(" .!*\n").casefold()
     return _WORDS.index(word) if word in _WORDS else None
+
+
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_SPOKEN = re.compile(
+    rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<units>{'|'.join(_WORDS[1:10])}))?|(?P<small>{'|'.join(reversed(_WORDS))}))\b",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
+
+
+def only_word_value(text: str) -> int | None:
+    """The value of the only number that a text names in words, up to ninety-nine; ``None`` if it names none or several, or
+    nothing but *one*, which is seldom a number."""
+    found = list(_SPOKEN.finditer(text))
+    if (
+        len(found) != 1
+        or found[0][0].casefold() == "one"
+        or re.match(r"[ -](?:hundred|thousand|million)", text[found[0].end() :])
+    ):
+        return None
+    match = found[0]
+    if match["small"]:
+        return _WORDS.index(match["small"].casefold())
+    return 10 * (_TENS.index(match["tens"].casefold()) + 2) + (_WORDS.index(match["units"].casefold()) if match["units"] else 0)

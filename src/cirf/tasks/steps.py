@@ -13,10 +13,11 @@ A result is the value the next steps go on with, in as few characters as can be:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from cirf.records import Problem
+from cirf.records import AnswerKind, Problem
 from cirf.tasks.answers import anchors, mentions, parse_answer
 from cirf.tasks.numerals import SCALES, Numeral, find_numbers, number_text, plain
 
@@ -265,18 +266,23 @@ def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) 
     return chr(65 + indices.pop()) if len(indices) == 1 else ""
 
 
-_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false)\b", re.IGNORECASE)
+_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.IGNORECASE)
+_CLOSED_SETS: Mapping[str, AnswerKind] = {
+    **dict.fromkeys(("yes", "no"), "yesno"),
+    **dict.fromkeys(("True", "False"), "truth"),
+    **dict.fromkeys(("valid", "invalid"), "validity"),
+}
 
 
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """For yes/no and free text: an anchored answer, else a *yes* or *no* that a sentence concludes with or opens with, else
-    the value of an equation."""
-    yesno = problem.answer in ("yes", "no")
+    """For answers in words: an anchored answer, else a *yes* or *no* (*True*, *valid*, ...) that a sentence concludes with or
+    opens with, else the value of an equation."""
+    kind = _CLOSED_SETS.get(problem.answer)
     if anchors(segment):
-        return parse_answer("yesno" if yesno else "text", segment) or ""
-    if yesno:
+        return parse_answer(kind or "text", segment) or ""
+    if kind:
         for sentence in reversed(_SENTENCES.split(_MARK.sub("", plain(segment)))):
             concludes = _CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
-            if concludes and (found := parse_answer("yesno", sentence)):
+            if concludes and (found := parse_answer(kind, sentence)):
                 return found
     return calculated(segment, problem, previous)

@@ -19,6 +19,11 @@ DIRECT: Mapping[AnswerKind, str] = {
     "number": "Reply with the final number only: no words, no working.",
     "option": "Reply with the letter of the right option only: no words, no working.",
     "yesno": "Reply with yes or no only: no other words, no working.",
+    "truth": "Reply with True or False only: no other words, no working.",
+    "validity": "Reply with valid or invalid only: no other words, no working.",
+    "list": "Reply with the words in their order only, one space between two of them: no other words, no working.",
+    "brackets": "Reply with the missing brackets only, one space between two of them: no words, no working.",
+    "latex": "Reply with the final answer only, in LaTeX: no explanation, no working.",
     "text": "Reply with the answer only: no explanation, no working.",
 }
 """Asks an untrained model for nothing but the answer."""
@@ -28,6 +33,11 @@ COT: Mapping[AnswerKind, str] = {
     "number": _STEPS + "the final number, like `#### 7`.",
     "option": _STEPS + "the letter of the right option, like `#### B`.",
     "yesno": _STEPS + "yes or no, like `#### yes`.",
+    "truth": _STEPS + "True or False, like `#### True`.",
+    "validity": _STEPS + "valid or invalid, like `#### valid`.",
+    "list": _STEPS + "the words in their order, like `#### ant bee cat`.",
+    "brackets": _STEPS + "the missing brackets, like `#### ] )`.",
+    "latex": _STEPS + "the final answer in LaTeX, like `#### \\frac{1}{2}`.",
     "text": _STEPS + "the answer, like `#### red`.",
 }
 """Asks an untrained model for its chain-of-thought and an anchored answer."""
@@ -38,14 +48,40 @@ def with_options(question: str, choices: Sequence[str]) -> str:
     return "\n".join((question, *(f"{chr(65 + index)}. {choice}" for index, choice in enumerate(choices))))
 
 
+class LeftOutError(Exception):
+    """Raised by a task's ``row`` for a row that is sound and yet no problem of the task; its text says why, as a short phrase."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubPart:
+    """One piece of a data set: a split of the hub's, of a configuration where there are several, and in a mirror folder the
+    file ``FILE.jsonl``, named after the configuration or the split unless ``file`` says otherwise."""
+
+    split: str
+    config: str | None = None
+    file: str = ""
+
+    @property
+    def stem(self) -> str:
+        """The name of the mirrored file without its ending."""
+        return self.file or self.config or self.split
+
+
 @dataclass(frozen=True)
 class HubSource:
-    """A data set on the hub. ``splits`` maps our ``train`` and ``test`` to the data set's own split names."""
+    """A data set on the hub. ``splits`` maps our ``train`` and ``test`` to the data set's own split names, or to the parts that
+    make one up; a data set that is for evaluation alone has no ``train``. Rows of a part with a configuration get the column
+    ``config`` that names it."""
 
     id: str
     config: str | None = None
     revision: str | None = None
-    splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
+    splits: Mapping[str, str | tuple[HubPart, ...]] = field(default_factory=lambda: {"train": "train", "test": "test"})
+
+    def parts(self, split: str) -> tuple[HubPart, ...]:
+        """What makes up our ``split``; nothing where there is none."""
+        theirs = self.splits.get(split, ())
+        return (HubPart(theirs),) if isinstance(theirs, str) else theirs
 
 
 @dataclass(frozen=True)
@@ -60,13 +96,18 @@ class Option:
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark. Its problems come from ``hub`` through ``row``, from the generator ``make``, or from a user's file.
+    """A benchmark. Its problems come from ``hub`` or ``files`` through ``row``, or from the generator ``make``.
 
     ``row`` turns one row of the data set into a problem whose ``id`` is the data set's own (or empty) and whose ``task``
-    is empty; it raises ``KeyError`` for a missing column and ``ValueError`` for a value it cannot read. ``make(seed,
-    index, options)`` builds problem ``index`` of the endless stream of that seed, or ``None`` to skip the index.
-    ``rule`` finds the result of a step. ``cap`` is in tokens. ``version`` grows whenever a change here would change a
-    problem, a result or a verdict.
+    is empty; it raises ``KeyError`` for a missing column, ``ValueError`` for a value it cannot read, and ``LeftOutError`` for a
+    row that is to be left out. ``make(seed, index, options)`` builds problem ``index`` of the endless stream of that seed, or
+    ``None`` to skip the index. ``answer`` is what the answers are, but for the subsets that ``kinds`` names. ``rule`` finds
+    the result of a step. ``cap`` is in tokens. ``version`` grows whenever a change here would change a problem, a result or a
+    verdict.
+
+    A task in a file of the user's own may besides read and compare answers itself, by ``parser(text, problem)`` and
+    ``equality(parsed, gold)``, ask in its own ``wording`` (for the bare answer, for steps and answer), and name JSONL
+    ``files`` by split, relative to its own file. ``origin`` is the hash of that file.
     """
 
     name: str
@@ -80,6 +121,12 @@ class Task:
     options: Mapping[str, Option] = field(default_factory=dict)
     cap: int = 32
     version: int = 1
+    kinds: Mapping[str, AnswerKind] = field(default_factory=dict)
+    parser: Callable[[str, Problem], str | None] | None = None
+    equality: Callable[[str, str], bool] | None = None
+    wording: tuple[str, str] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
 
     @property
     def generated(self) -> bool:
@@ -87,14 +134,37 @@ class Task:
         return self.make is not None
 
     @property
-    def direct_instruction(self) -> str:
-        """A line for the end of the user turn that asks for the bare answer."""
-        return DIRECT[self.answer]
+    def evaluation_only(self) -> bool:
+        """Whether it is a published data set without training rows."""
+        return self.hub is not None and "train" not in self.hub.splits
+
+    def kind(self, problem: Problem) -> AnswerKind:
+        """What the answer to a problem is."""
+        return self.kinds.get(problem.subset or "", self.answer)
 
     @property
-    def cot_instruction(self) -> str:
+    def all_kinds(self) -> tuple[AnswerKind, ...]:
+        """Every kind of answer there is, the usual one first."""
+        return tuple(dict.fromkeys((self.answer, *self.kinds.values())))
+
+    def direct_instruction(self, problem: Problem) -> str:
+        """A line for the end of the user turn that asks for the bare answer."""
+        return self.wording[0] if self.wording else DIRECT[self.kind(problem)]
+
+    def cot_instruction(self, problem: Problem) -> str:
         """A line for the end of the user turn that asks for steps and then a ``#### answer`` line."""
-        return COT[self.answer]
+        return self.wording[1] if self.wording else COT[self.kind(problem)]
+
+    @property
+    def rules(self) -> list[Any]:
+        """What stands for this task's code in the key of whatever depends on it."""
+        kinds = [dict(sorted(self.kinds.items()))] if self.kinds else []
+        return [self.name, self.version, self.answer, *kinds, *([self.origin] if self.origin else [])]
+
+    @property
+    def wordings(self) -> list[str]:
+        """Every instruction that it gives."""
+        return list(self.wording) if self.wording else [told[kind] for kind in self.all_kinds for told in (DIRECT, COT)]
 
     def render(self, problem: Problem) -> str:
         """The user turn: the question, then one line an option. Nothing in it depends on the answer."""
@@ -102,11 +172,15 @@ class Task:
 
     def parse(self, text: str, problem: Problem) -> str | None:
         """The canonical answer read from an answer text or from prose; ``None`` if none can be read."""
-        return parse_answer(self.answer, text, problem.choices)
+        if self.parser is not None:
+            return self.parser(text, problem)
+        return parse_answer(self.kind(problem), text, problem.choices, problem.question)
 
     def equal(self, parsed: str, problem: Problem) -> bool:
         """Whether a parsed answer is the problem's."""
-        return equal_answers(self.answer, parsed, problem.answer)
+        if self.equality is not None:
+            return self.equality(parsed, problem.answer)
+        return equal_answers(self.kind(problem), parsed, problem.answer)
 
     def result(self, segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         """What a step produced, by the task's rule (paper 3.3); empty where it names nothing, or only repeats the step."""

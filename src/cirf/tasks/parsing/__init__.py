@@ -1,0 +1,1 @@
+"""How answers are read and compared, a file for each kind of answer; ``cirf.tasks.answers`` is the way in."""
