@@ -83,7 +83,7 @@ def _request(problem: Problem, task: Task, template: str, model: str, sample: in
 def _judged(
     problem: Problem, task: Task, model: str, sample: int, answer: Answer, prompt: str, segments: recipe.Segments
 ) -> Taught:
-    text = answer.text.strip()
+    text = answer.text.rpartition("</think>")[2].strip()  # what a reasoning model thought first is no rationale
     right = agrees_with(text, None, problem, task) if text else False
     found = cut([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
     steps = len(found[0].segments) if found else 0
