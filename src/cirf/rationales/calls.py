@@ -24,10 +24,6 @@ _NO_SCHEMA = frozenset({404, 501})  # what some servers say to a response format
 _DOUBTS = 3
 _TELLING = 8  # signs of a key in a row that are not to be shown
 _SHOWN = 160  # signs of a server's own words
-_WORDLESS = (
-    "an answer without text, finish {}; of a model that thinks first the server must tell thoughts and answer apart and leave "
-    "room for both"
-)
 
 
 class Later(Exception):
@@ -127,8 +123,6 @@ async def call(server: Connection, request: Request) -> Answer:
             raise Later(f"no answer{server.said(made)}")
         choice = made.choices[0]
         text, finish = _text(choice.message.content), str(choice.finish_reason or "stop")
-        if not text.strip() and finish != "length":  # cut off, a model may have spent its tokens on thoughts alone
-            raise Refused(_WORDLESS.format(finish))
         tokens = made.usage.completion_tokens if getattr(made, "usage", None) is not None else None
         server.held |= bool(how)
         return Answer(writable(text), finish, tokens if isinstance(tokens, int) else None)

@@ -154,9 +154,10 @@ def ask(
 
 
 def _keep(state: _State, request: Request, answer: Answer) -> None:
-    """Put an answer on disk, then count it."""
+    """Put an answer on disk, then count it. One without text is asked for again by a rerun: the server may be mended then."""
     row = {"key": request.key, "model": request.model, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
-    state.log.append(row)
+    if answer.text.strip() or answer.finish == "length":  # cut off, a model may have spent its tokens on thoughts alone
+        state.log.append(row)
     state.answers[request.key] = answer
     state.tokens += answer.tokens or 0
     _tell(state, 1)

@@ -69,6 +69,13 @@ def teach(
                 taught[name, number, model] = row
             elif request.key in refusals:
                 refused[name] = refusals[request.key]
+    for model in models:
+        rows = [row for row in taught.values() if row.model == model]
+        if rows and all(row.fault("keep") == "empty answer" for row in rows):
+            raise CirfError(
+                f"{model}: none of its {len(rows):,} answers holds any text (finish: {rows[0].finish}); of a model that thinks "
+                "first the server must tell thoughts and answer apart, and max_tokens leave room for both; then run again"
+            )
     order = {problem.id: place for place, problem in enumerate(problems)}
     return sorted(taught.values(), key=lambda row: (order[row.problem], row.sample, models.index(row.model))), refused
 
@@ -101,6 +108,7 @@ def statistics(taught: Sequence[Taught], refused: Mapping[str, str]) -> dict[str
             "answers": len(rows),
             "right": _share(row.right is True for row in rows),
             "unread": _share(row.right is None for row in rows),
+            "empty": _share(row.fault("keep") == "empty answer" for row in rows),
             "cut_off": _share(row.finish == "length" for row in rows),
             "segmentable": _share(row.steps > 0 for row in rows),
             "usable": _share(row.fault("drop") is None for row in rows),
