@@ -100,7 +100,7 @@ class Asked(Section):
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask.")
     retries: int = key(8, "How often a request is sent again after 429, 5xx, a time-out, a cut connection or half a body.", ge=0)
     timeout: float = key(600.0, "Longest wait for an answer; also the longest that a server's Retry-After is kept.", unit="seconds", gt=0)
-    unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries: end the run, to ask again next time, or go on without it and count it.")
+    unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries, or that every server refuses: end the run when the others are answered, to ask again next time, or go on without it and count it.")
 
 
 class Teacher(Asked):

@@ -113,6 +113,8 @@ class Taught(Record):
         """Why it will not do; ``None`` if it will. With ``check: keep`` a wrong answer is no fault."""
         if self.finish == "length":
             return "cut off"
+        if not self.text:
+            return "empty answer"
         if self.right is False and check == "drop":
             return "another answer"
         return None if self.steps else "no steps"

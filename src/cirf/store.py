@@ -89,7 +89,14 @@ class RowLog:
             whole = data[: data.rfind(b"\n") + 1]
             if len(whole) < len(data):
                 os.truncate(path, len(whole))
-            self._rows = [json.loads(line) for line in whole.splitlines() if line]
+            self._rows = [self._row(number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
+
+    def _row(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            row: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise CirfError(f"{self.path}, line {number}: damaged; remove the line, and what it told is found anew") from None
+        return row
 
     def rows(self) -> list[dict[str, Any]]:
         """The complete rows, in order."""
@@ -100,9 +107,14 @@ class RowLog:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            before = file.tell()
+            try:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:  # a full disk: no half of a row may stay, for others write behind it
+                os.truncate(self.path, before)
+                raise
         self._rows.extend(dict(row) for row in rows)
 
 

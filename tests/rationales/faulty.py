@@ -30,6 +30,7 @@ class Server:
         self.under_way = self.most_under_way = 0
         self.refuse: dict[str, int] = {}  # a word of the question -> the status it is refused with
         self.structured = True
+        self.unstructured_status = 400  # what a schema is answered with where ``structured`` is not
         self.retry_after = "0.02"
         self.at: list[float] = []  # when each call came, on the monotonic clock
         self.raw: bytes | None = None  # said instead of an answer
@@ -73,7 +74,7 @@ def serve(server: Server) -> Iterator[Server]:
             if status is not None:
                 return self.send(status, {"error": {"message": f"refused with {status}: {self.headers.get('Authorization')}"}})
             if "response_format" in body and not server.structured:
-                return self.send(400, {"error": "response_format is not supported"})
+                return self.send(server.unstructured_status, {"error": "response_format is not supported"})
             if fault == "429":
                 return self.send(429, {"error": "slow down"}, {"Retry-After": server.retry_after})
             if fault == "500":

@@ -76,7 +76,7 @@ def test_another_sample_is_asked_for_only_where_the_first_will_not_do(
         if "Ann" in text and tries[text] == 1:
             return "Step 1: 3 - 4 = 8.\nStep 2: The answer is 8."
         if "Bob" in text and tries[text] < 3:
-            return ""
+            return "Step 1: He eats.\nStep 2: The answer is 9."
         return reply(body)
 
     with serve(Server(sometimes)) as server:
@@ -97,6 +97,28 @@ def test_another_sample_is_asked_for_only_where_the_first_will_not_do(
     collected = collect(problems, section, None, tasks, taught)
     assert [row.problem for row in collected.rationales] == [problem.id for problem in problems]
     assert [row.reason for row in collected.dropped] == ["another answer"] * 3
+
+
+def test_a_model_that_only_gives_empty_answers_ends_it_and_one_that_does_now_and_then_is_asked_again(
+    tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]
+) -> None:
+    with serve(Server(lambda body: "")) as server:
+        section = rationales(server)
+        with pytest.raises(CirfError, match=r"m: none of its 4 answers holds any text \(finish: stop\); .*thoughts"):
+            teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+        server.reply = lambda body: "" if "Bob" in body["messages"][0]["content"] else reply(body)
+        taught, _ = teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+        assert [row.fault("drop") for row in taught] == [None, "empty answer", None, None]
+        assert statistics(taught, {})["models"]["m"]["empty"] == 0.25
+        server.reply = reply
+        taught, _ = teach(problems, section, recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert [row.fault("drop") for row in taught] == [None] * 4 and len(server.asked) == 4 + 4 + 1
+
+
+def test_what_a_model_thought_first_is_no_rationale(tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]) -> None:
+    with serve(Server(lambda body: f"<think>Step 1: hm\nStep 2: 9?</think>\n{reply(body)}")) as server:
+        taught, _ = teach(problems, rationales(server), recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert all(row.fault("drop") is None and row.steps == 2 and "hm" not in row.text for row in taught)
 
 
 def test_all_samples_are_asked_for_where_the_recipe_says_so(

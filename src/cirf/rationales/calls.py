@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from cirf import recipe
 from cirf.errors import CirfError
@@ -19,6 +20,10 @@ from cirf.rationales.requests import Answer, Request
 
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _HOPELESS = frozenset({401, 402, 403, 404, 405})
+_NO_SCHEMA = frozenset({404, 501})  # what some servers say to a response format they do not know
+_DOUBTS = 3
+_TELLING = 8  # signs of a key in a row that are not to be shown
+_SHOWN = 160  # signs of a server's own words
 
 
 class Later(Exception):
@@ -35,16 +40,35 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Connection:
-    """An open client of one endpoint; ``structured``: whether it may be able to hold a model to a JSON schema."""
+    """An open client of one endpoint.
+
+    ``structured``: whether it may be able to hold a model to a JSON schema; ``held``: whether it has; ``doubts``: how often it
+    broke (500) over a request with one before it ever had.
+    """
 
     url: str
     client: Any
     key: str | None = None
     structured: bool = True
+    held: bool = False
+    doubts: int = 0
 
     def without_key(self, text: str) -> str:
-        """A text that may be shown: servers and the transport repeat the key in their complaints."""
-        return text.replace(self.key, "***") if self.key else text
+        """A text that may be shown: servers and the transport repeat the key in their complaints, whole or cut short."""
+        if not self.key:
+            return text
+        for length in range(len(self.key), min(_TELLING, len(self.key)) - 1, -1):
+            text = text.replace(self.key[:length], "***").replace(self.key[-length:], "***")
+        return text
+
+    def said(self, body: Any) -> str:
+        """The server's own words in a response, or in a body that is none of what was asked for: short, in brackets."""
+        try:
+            words = _words(body) if isinstance(body, Mapping) else _words(body.json())
+        except (ValueError, AttributeError, RecursionError):
+            plain = str(getattr(body, "headers", {}).get("content-type", "")).startswith("text/plain")
+            words = " ".join(str(body.text).split()) if plain else ""
+        return f" ({self.without_key(words)[:_SHOWN]})" if words else ""
 
 
 @contextlib.asynccontextmanager
@@ -52,6 +76,10 @@ async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Co
     """A client of an endpoint while the context lasts; ``CirfError`` if its key is not there, or nobody may be asked."""
     from huggingface_hub import AsyncInferenceClient, constants
 
+    try:
+        _ = urlsplit(endpoint.url).port
+    except ValueError as error:
+        raise CirfError(f"{endpoint.url}: not a URL that can be asked ({error})") from None
     if constants.HF_HUB_OFFLINE:
         raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which keeps the client from asking anyone; set it to 0")
     key = "none"  # never the hub's own token, which the client would send to anyone's server
@@ -91,33 +119,52 @@ async def call(server: Connection, request: Request) -> Answer:
             seed=request.seed,
             **how,
         )
+        if not made.choices and isinstance(made, Mapping) and "error" in made:
+            raise Later(f"no answer{server.said(made)}")
         choice = made.choices[0]
-        text = choice.message.content or ""  # none at all where a model spends its tokens on thoughts that are cut off
-        if not isinstance(text, str):
-            raise Later("a body that is no answer")
+        text, finish = _text(choice.message.content), str(choice.finish_reason or "stop")
         tokens = made.usage.completion_tokens if getattr(made, "usage", None) is not None else None
-        return Answer(writable(text), str(choice.finish_reason or "stop"), tokens if isinstance(tokens, int) else None)
+        server.held |= bool(how)
+        return Answer(writable(text), finish, tokens if isinstance(tokens, int) else None)
     except (InferenceTimeoutError, TimeoutError):
         raise Later("no answer in time") from None
     except HfHubHTTPError as error:
-        status, said = error.response.status_code, server.without_key(_said(error.response))
+        status, said = error.response.status_code, server.said(error.response)
+        if how and not server.held and status == 500:
+            server.doubts += 1
+        if how and not server.held and (status in _NO_SCHEMA or (status == 500 and server.doubts >= _DOUBTS)):
+            return await _without_schema(server, request)
         if status in _TRANSIENT or status >= 500:
             raise Later(f"HTTP {status}{said}", retry_after(error.response.headers)) from None
         if status in _HOPELESS:
             raise CirfError(f"{server.url}: HTTP {status}{said}; look at the endpoint's url, model and key") from None
         if how:  # perhaps it is the schema that it does not know
-            answer = await call(server, dataclasses.replace(request, schema=None))
-            server.structured = False
-            return answer
+            return await _without_schema(server, request)
         raise Refused(f"HTTP {status}{said}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         raise Later("a body that is no answer") from None
     except OSError as error:
-        raise Later(server.without_key(f"{type(error).__name__}: {str(error)[:100]}")) from None
+        raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0].startswith("httpx"):  # the client's transport, whatever its name now
-            raise Later(server.without_key(f"{type(error).__name__}: {str(error)[:100]}".rstrip(": "))) from None
+            raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}".rstrip(": ")) from None
         raise
+
+
+async def _without_schema(server: Connection, request: Request) -> Answer:
+    """The same question with nothing said of the answer's form; where that works, no schema is sent there again."""
+    answer = await call(server, dataclasses.replace(request, schema=None))
+    server.structured = False
+    return answer
+
+
+def _text(content: Any) -> str:
+    """The text of a message: as it is, its parts put together, or none at all. ``TypeError`` for what is no message's."""
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part.get("type") == "text")
+    if content is not None and not isinstance(content, str):
+        raise TypeError("a message without text")
+    return content or ""
 
 
 def writable(text: str) -> str:
@@ -125,15 +172,10 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _said(response: Any) -> str:
-    """The server's own words, short."""
-    try:
-        told = response.json()
-        told = told.get("error", told) if isinstance(told, Mapping) else told
-        words = str(told.get("message", told) if isinstance(told, Mapping) else told)
-    except (ValueError, AttributeError, RecursionError):
-        words = ""
-    return f" ({' '.join(words.split())[:160]})" if words.strip() else ""
+def _words(told: Any) -> str:
+    """A server's own words, out of an error object or whatever stands in its place."""
+    told = told.get("error", told) if isinstance(told, Mapping) else told
+    return " ".join(str(told.get("message", told) if isinstance(told, Mapping) else told).split())
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -2,7 +2,8 @@
 
 A question goes to any server that has its model. What a server refuses for the moment (429, 5xx, a time-out, a cut
 connection, a body that is no answer) is asked again after a pause that doubles, with jitter; a server that names the
-time to wait (``Retry-After``) is left alone so long. Where every server of a model only fails, asking ends.
+time to wait (``Retry-After``) is left alone so long. One that turns everybody away (no key, no such model) is set aside while
+another has its model, and what one refuses the others are asked. Where every server of a model only fails, asking ends.
 
 An answer is on disk before its place is given to the next question, keyed by all that was asked, so a rerun asks only for
 what is missing::
@@ -19,7 +20,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cirf import recipe
@@ -46,6 +47,8 @@ class _Server:
     quiet_until: float = 0.0
     troubles: int = 0
     since: float = 0.0
+    lost: str | None = None
+    """Why nobody is answered here."""
 
     def failed(self, seconds: float | None, longest: float) -> None:
         """Leave it alone for as long as it says, and once all its places have failed for longer and longer."""
@@ -75,6 +78,21 @@ class _State:
     failures: Counter[str] = field(default_factory=Counter)
     given_up: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    last: str = ""
+    """What went wrong last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A request on its way: how often it failed, when it may be asked again, and the servers that will not answer it."""
+
+    request: Request
+    tries: int = 0
+    not_before: float = 0.0
+    refused_by: frozenset[int] = frozenset()
+
+
+_Queue = asyncio.Queue[_Turn]
 
 
 def known_answers(log: RowLog) -> dict[str, Answer]:
@@ -91,12 +109,13 @@ def ask(
 ) -> tuple[dict[str, Answer], dict[str, str]]:
     """Have every request answered that ``log`` does not hold; returns the answers and the refusals, both by key.
 
-    A refusal is a server's word that this very request can't be answered (too long a prompt); such a request is asked
-    again by a rerun. A model whose ``url`` is ``local`` is loaded into this process, after which memory is free again.
+    A refusal is the word of every server of a model that this very request can't be answered (too long a prompt); with
+    ``unanswered: drop`` these are returned, else they end the asking.
+    A model whose ``url`` is ``local`` is loaded into this process, after which memory is free again.
 
     Raises:
-        CirfError: no endpoint for a model, a server that refuses everybody (no key, no such model), or requests that are
-            still unanswered after all retries; what was answered is kept.
+        CirfError: no endpoint for a model, servers that turn everybody away (no key, no such model), or requests that are
+            refused, or still unanswered after all retries; what was answered is kept.
     """
     known = known_answers(log)
     wanted = {request.key: request for request in requests}
@@ -124,13 +143,21 @@ def ask(
             f"{last}); the answers that came are kept: run the same command again for the others, "
             "or set unanswered: drop to go on without them"
         )
+    if state.refused and section.unanswered == "stop":
+        why, count = Counter(state.refused.values()).most_common(1)[0]
+        often = "all" if count == len(state.refused) else f"{count:,} of them"
+        raise CirfError(
+            f"{len(state.refused):,} of {len(wanted):,} requests were refused ({often}: {why}); the answers that came are kept: "
+            "mend the server or the recipe and run the same command again, or set unanswered: drop to go on without them"
+        )
     return {key: state.answers[key] for key in wanted if key in state.answers}, state.refused
 
 
 def _keep(state: _State, request: Request, answer: Answer) -> None:
-    """Put an answer on disk, then count it."""
+    """Put an answer on disk, then count it. One without text is asked for again by a rerun: the server may be mended then."""
     row = {"key": request.key, "model": request.model, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
-    state.log.append(row)
+    if answer.text.strip() or answer.finish == "length":  # cut off, a model may have spent its tokens on thoughts alone
+        state.log.append(row)
     state.answers[request.key] = answer
     state.tokens += answer.tokens or 0
     _tell(state, 1)
@@ -139,7 +166,7 @@ def _keep(state: _State, request: Request, answer: Answer) -> None:
 def _tell(state: _State, done: int) -> None:
     """Show ``done`` more requests as settled."""
     troubles = sum(state.failures.values())
-    last = f" ({next(reversed(state.failures))})" if state.failures and not state.answers else ""
+    last = f" (last: {state.last})" if state.last else ""
     state.advance(done, f"{state.tokens:,} tokens · {troubles:,} failed{last}")
 
 
@@ -147,9 +174,9 @@ async def _ask(requests: Sequence[Request], section: recipe.Asked, state: _State
     async with contextlib.AsyncExitStack() as stack:
         away = [endpoint for endpoint in section.endpoints if endpoint.url != recipe.LOCAL]
         servers = [_Server(endpoint, await stack.enter_async_context(connect(endpoint, section.timeout))) for endpoint in away]
-        queues: dict[str, asyncio.Queue[tuple[Request, int, float]]] = {}
+        queues: dict[str, _Queue] = {}
         for request in requests:
-            queues.setdefault(request.model, asyncio.Queue()).put_nowait((request, 0, 0.0))
+            queues.setdefault(request.model, asyncio.Queue()).put_nowait(_Turn(request))
         serving = [server for server in servers if server.section.model in queues]
         workers = [
             asyncio.create_task(_work(server, queues[server.section.model], section, state, serving))
@@ -170,49 +197,72 @@ async def _ask(requests: Sequence[Request], section: recipe.Asked, state: _State
             await asyncio.gather(finished, *workers, return_exceptions=True)
 
 
-async def _work(
-    server: _Server,
-    queue: asyncio.Queue[tuple[Request, int, float]],
-    section: recipe.Asked,
-    state: _State,
-    serving: Sequence[_Server],
-) -> None:
+async def _work(server: _Server, queue: _Queue, section: recipe.Asked, state: _State, serving: Sequence[_Server]) -> None:
     """Take questions from the queue as long as there are any."""
     chance = random.Random(f"{server.section.url} {id(asyncio.current_task())}")
+    peers = [peer for peer in serving if peer.section.model == server.section.model]
     while True:
         await server.ready(0.0, chance)  # before a question is taken, which another server may answer meanwhile
-        request, tries, not_before = await queue.get()
+        if server.lost:
+            await asyncio.Event().wait()  # set aside: until the others are done
+        turn = await queue.get()
+        others = [peer for peer in peers if not peer.lost and id(peer) not in turn.refused_by]
+        if server.lost or (id(server) in turn.refused_by and others):
+            queue.put_nowait(turn)
+            queue.task_done()
+            await asyncio.sleep(0.02 + 0.05 * chance.random())
+            continue
         try:
-            await server.ready(not_before, chance)
+            await server.ready(turn.not_before, chance)
             async with asyncio.timeout(section.timeout):
-                answer = await call(server.connection, request)
+                answer = await call(server.connection, turn.request)
         except (Later, TimeoutError) as trouble:
             later = trouble if isinstance(trouble, Later) else Later("no answer in time")
-            _failed(server, later, section, state, serving)
-            if tries >= section.retries:
-                state.given_up[request.key] = f"{server.section.url}: {later}"
+            counts = not _is_servers_own(server, peers)
+            _failed(server, later, section, state, peers)
+            if counts and turn.tries >= section.retries:
+                state.given_up[turn.request.key] = f"{server.section.url}: {later}"
                 _tell(state, 1)
             else:
-                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries) * (0.5 + chance.random())
-                queue.put_nowait((request, tries + 1, time.monotonic() + pause))
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**turn.tries) * (0.5 + chance.random())
+                again = replace(turn, tries=turn.tries + counts, not_before=time.monotonic() + pause)
+                queue.put_nowait(again)
         except Refused as refusal:
-            state.refused[request.key] = str(refusal)
-            _tell(state, 1)
+            state.last = str(refusal)
+            if [peer for peer in others if peer is not server]:
+                queue.put_nowait(replace(turn, refused_by=turn.refused_by | {id(server)}))
+            else:
+                state.refused[turn.request.key] = str(refusal)
+                _tell(state, 1)
+        except CirfError as error:
+            server.lost = str(error)
+            if all(peer.lost for peer in peers):
+                raise
+            state.failures[server.lost] += 1
+            state.last = f"set aside: {server.lost}"
+            _tell(state, 0)
+            queue.put_nowait(turn)
         else:
             server.troubles = 0
-            _keep(state, request, answer)
+            _keep(state, turn.request, answer)
         queue.task_done()
 
 
-def _failed(server: _Server, trouble: Later, section: recipe.Asked, state: _State, serving: Sequence[_Server]) -> None:
+def _is_servers_own(server: _Server, peers: Sequence[_Server]) -> bool:
+    """Whether a failure says more of the server than of the question: it only fails, and another of its model does not."""
+    failing = server.troubles >= server.section.concurrency
+    return failing and any(not peer.troubles and not peer.lost for peer in peers if peer is not server)
+
+
+def _failed(server: _Server, trouble: Later, section: recipe.Asked, state: _State, peers: Sequence[_Server]) -> None:
     """Count a failure; ``CirfError`` where all that have the model fail for longer than one question is asked again and again."""
     state.failures[str(trouble)] += 1
+    state.last = str(trouble)
     server.failed(trouble.seconds, section.timeout)
     _tell(state, 0)
-    peers = [peer for peer in serving if peer.section.model == server.section.model]
     patience = sum(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries) for tries in range(section.retries))
-    lost = time.monotonic() - patience
-    if all(peer.troubles > section.retries + peer.section.concurrency and peer.since < lost for peer in peers):
+    past = time.monotonic() - patience
+    if all(peer.lost or (peer.troubles > section.retries + peer.section.concurrency and peer.since < past) for peer in peers):
         raise CirfError(
             f"{server.section.url}: {server.troubles} failures in a row, the last: {trouble}; nobody else answers for "
             f"{server.section.model}; look at the server, then run the same command again (what was answered is kept)"

@@ -69,6 +69,13 @@ def teach(
                 taught[name, number, model] = row
             elif request.key in refusals:
                 refused[name] = refusals[request.key]
+    for model in models:
+        rows = [row for row in taught.values() if row.model == model]
+        if rows and all(row.fault("keep") == "empty answer" for row in rows):
+            raise CirfError(
+                f"{model}: none of its {len(rows):,} answers holds any text (finish: {rows[0].finish}); of a model that thinks "
+                "first the server must tell thoughts and answer apart, and max_tokens leave room for both; then run again"
+            )
     order = {problem.id: place for place, problem in enumerate(problems)}
     return sorted(taught.values(), key=lambda row: (order[row.problem], row.sample, models.index(row.model))), refused
 
@@ -83,7 +90,7 @@ def _request(problem: Problem, task: Task, template: str, model: str, sample: in
 def _judged(
     problem: Problem, task: Task, model: str, sample: int, answer: Answer, prompt: str, segments: recipe.Segments
 ) -> Taught:
-    text = answer.text.strip()
+    text = answer.text.rpartition("</think>")[2].strip()  # what a reasoning model thought first is no rationale
     right = agrees_with(text, None, problem, task) if text else False
     found = cut([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
     steps = len(found[0].segments) if found else 0
@@ -101,6 +108,7 @@ def statistics(taught: Sequence[Taught], refused: Mapping[str, str]) -> dict[str
             "answers": len(rows),
             "right": _share(row.right is True for row in rows),
             "unread": _share(row.right is None for row in rows),
+            "empty": _share(row.fault("keep") == "empty answer" for row in rows),
             "cut_off": _share(row.finish == "length" for row in rows),
             "segmentable": _share(row.steps > 0 for row in rows),
             "usable": _share(row.fault("drop") is None for row in rows),

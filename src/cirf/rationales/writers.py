@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,9 @@ _DECODER = json.JSONDecoder()
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")  # scripts without spaces: a sign a word
 _CALCULATION = re.compile(r"\d\s*[-+*/\u00d7\u00f7\u2212].*=")
 _TRACE_TOKEN = re.compile(r"</?\w+>")
+_UNSEEN = "\u200b\u2060\ufeff"
+_NOTHING = ("n/a", "null", "empty", "empty string")  # what models write for no result; "none" may be one
+_TRIES = 500  # brackets looked at in an answer
 _COPY, _MOST = 4, 0.6  # a result of fewer words may well be all of a short step; a copy holds most of one
 
 PROMPT = ("results", ("steps", "count"), "results.writer.prompt")
@@ -132,7 +136,7 @@ def _read(answer: Answer | None, texts: Sequence[str], section: recipe.Results) 
     """The results in an answer; else ``None`` and what is wrong with it, in words that a model understands."""
     if answer is None:
         return None, "there was no answer"
-    entries = _entries(answer.text)
+    entries = _entries(answer.text, len(texts))
     if entries is None:
         return None, 'it is not a JSON object {"results": [...]} with a list of texts'
     results = tuple(map(_as_text, entries))
@@ -148,19 +152,22 @@ def _read(answer: Answer | None, texts: Sequence[str], section: recipe.Results) 
     return results, None
 
 
-def _entries(text: str) -> list[Any] | None:
-    """The list in the last JSON object with ``results`` that stands in a text, or in its last JSON list."""
+def _entries(text: str, count: int) -> list[Any] | None:
+    """The list in the last JSON object with ``results`` that stands in a text, or in its last JSON list; of several the
+    last with ``count`` entries, if one has as many."""
     found: list[Any] | None = None
     for opening, wanted in (("{", dict), ("[", list)):
         place = text.find(opening)
-        while place >= 0:
+        for _ in range(_TRIES):
+            if place < 0:
+                break
             try:
                 made, end = _DECODER.raw_decode(text, place)
             except (ValueError, RecursionError):
                 made, end = None, place + 1
             listed = made.get("results") if isinstance(made, dict) else made
             if isinstance(made, wanted) and isinstance(listed, list) and all(map(_is_entry, listed)):
-                found = listed
+                found = listed if found is None or len(listed) == count or len(found) != count else found
             place = text.find(opening, end)
         if found is not None:
             return found
@@ -175,7 +182,11 @@ def _is_entry(entry: Any) -> bool:
 def _as_text(entry: Any) -> str:
     if isinstance(entry, float):
         entry = int(entry) if entry.is_integer() else entry
-    return "" if entry is None else " ".join(str(entry).split())
+    if entry is None:
+        return ""
+    kept = (" " if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in str(entry) if sign not in _UNSEEN)
+    told = " ".join("".join(kept).split())
+    return "" if told.strip("()").lower() in _NOTHING else told
 
 
 def _copies(result: str, step: str) -> bool:
@@ -191,7 +202,7 @@ def compare_with_rule(
     problems: Sequence[Problem],
     tasks: Mapping[str, Task],
     section: recipe.Results,
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Who wrote the rows, and the share of steps where model and rule agree (of those that the model wrote)."""
     rule = WRITERS["rule"](section, None)
     by_id = {problem.id: problem for problem in problems}
@@ -207,7 +218,7 @@ def compare_with_rule(
     return {
         "share_at_second_try": round(sum(made.by == "llm again" for made in written) / rows, 4),
         "share_fallen_back": round(sum(made.by == "rule" for made in written) / rows, 4),
-        "agreement_with_rule": round(same / count, 4) if count else 0.0,
+        "agreement_with_rule": round(same / count, 4) if count else None,
     }
 
 

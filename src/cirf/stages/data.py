@@ -59,7 +59,16 @@ def teacher(context: Context, work: Path) -> dict[str, Any]:
         f"{model}: {row['right']:.1%} right, {row['segmentable']:.1%} can be cut into steps ({row['steps_mean']} in the mean)"
         for model, row in report["models"].items()
     ]
-    return {"rows": len(taught), "notes": notes + ([f"{len(refused):,} questions were refused"] if refused else [])}
+    return {"rows": len(taught), "notes": [*notes, *_refusals(refused.values())]}
+
+
+def _refusals(reasons: Collection[str]) -> list[str]:
+    """How many questions were set aside, and why most of them were."""
+    if not reasons:
+        return []
+    why, count = Counter(reasons).most_common(1)[0]
+    often = "" if count == len(reasons) else f"{count:,} of them: "
+    return [f"{len(reasons):,} questions were set aside ({often}{why})"]
 
 
 def rationales(context: Context, work: Path) -> dict[str, Any]:
@@ -121,7 +130,13 @@ def results(context: Context, work: Path) -> dict[str, Any]:
     if section.by == "llm":
         written, marks, told = _by_model(context, steps, problems)
         if told["share_fallen_back"]:
-            notes = [f"{told['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used"]
+            fault, count = Counter(mark["fault"] for mark in marks if mark["by"] == "rule").most_common(1)[0]
+            notes = [
+                f"{told['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used "
+                f"(in {count:,}: {fault})"
+            ]
+        if rows_empty := sum(not any(results) for results in written):
+            notes.append(f"{rows_empty:,} of {len(written):,} rows have no result at all")
     else:
         written = write_results(steps, problems, context.tasks, section, context.recipe.problems.data)
     rows = [

@@ -210,10 +210,11 @@ def _both(
     if test is None:
         questions = list(dict.fromkeys(question_key(problem.question) for problem in train))
         Random(f"{reading.seed}/{table}/test").shuffle(questions)
-        cut = set(questions[: entry.test or _cut(len(questions))])
+        wanted = entry.test or _cut(len(questions))
+        cut = set(questions[:wanted])
         if len(cut) == len(questions):
             raise CirfError(
-                f"{file}: too few different questions ({len(questions)}) to cut {len(cut)} test rows from; "
+                f"{file}: too few different questions ({len(questions)}) to cut {wanted} test rows from; "
                 "give test_file or lower test"
             )
         first: dict[str, Problem] = {}
