@@ -71,6 +71,14 @@ def test_any_model_is_asked_for_its_own_chain_of_thought(
     assert [row["prompt"] for row in rows(tmp_path / "out", "cot")] == [row["prompt"] for row in rows(again, "cot")][:3]
 
 
+def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    sets = ("--set", "evaluate.text_cap=8", "--set", "backbone.dtype=float32")
+    report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", str(workshop.test), "--protocol", "quick", *sets)
+    assert report["methods"]["cot"]["n"] == 8 and report["protocol"]["partial"] == {"test": [8, 50]}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Protocol quick: the first 50 problems of a task, greedy" in page and "Partial: test, 8 of 50" in page
+
+
 def test_a_killed_evaluation_goes_on_by_item(finished: Path, again: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(again, out)

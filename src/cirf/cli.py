@@ -120,7 +120,11 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     tasks: Annotated[
         str | None,
-        typer.Option("--tasks", metavar="A,B", help="Tasks to ask (see `cirf tasks`); of a run, its own if not given."),
+        typer.Option(
+            "--tasks",
+            metavar="A,B",
+            help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own.",
+        ),
     ] = None,
     protocol: Annotated[
         str, typer.Option("--protocol", help="quick, full or paper (see docs/evaluation.md), or own: as --set says.")

@@ -13,6 +13,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.recipe import Backbone, Codebook, Evaluate, Problems, Recipe, TaskEntry, Vocabulary, Voting
+from cirf.tasks import JSONL
 
 _RUN_METHOD, _PLAIN_METHOD = "cirf_full", "cot"
 
@@ -107,7 +108,6 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Recipe:
 def _as_cut(folder: Path, recipe: Recipe) -> Problems:
     """The run's problems; a test that was cut from a user's only file stays the one that was cut."""
     from cirf.store import read_rows
-    from cirf.tasks import JSONL
 
     def fixed(entry: TaskEntry) -> TaskEntry:
         path = folder / "problems" / "test" / f"{entry.name or entry.task}.jsonl"
@@ -150,8 +150,15 @@ def _of_model(model: str, methods: Sequence[str]) -> Recipe:
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:
     """The recipe asked about these tasks: its own entry of a task where it has one, else all of the task's test."""
     own: Mapping[str, TaskEntry] = {entry.name or entry.task: entry for entry in recipe.problems.tasks}
-    entries = tuple(own.get(name) or TaskEntry(task=name) for name in dict.fromkeys(tasks))
+    entries = tuple(own.get(name) or _entry(name) for name in dict.fromkeys(tasks))
     return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": entries})})
+
+
+def _entry(name: str) -> TaskEntry:
+    """A task by its name, a user's own by its file, or the rows of a JSONL file to test on."""
+    if not name.endswith(".jsonl"):
+        return TaskEntry(task=name)
+    return TaskEntry(task=JSONL, name=re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem).strip("-.") or "mine", test_file=name)
 
 
 def _few(recipe: Recipe, limit: int | None) -> Recipe:

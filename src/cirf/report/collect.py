@@ -21,6 +21,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
+from cirf.evaluation.protocols import PROTOCOLS
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
@@ -65,6 +66,7 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "notes": recipe.get("notes", ""),
         "seed": origin.get("seed"),
         "backbone": origin.get("backbone", {}).get("model"),
+        "protocol": _protocol(run, recipe),
         "reference": reference,
         "methods": methods,
         "comparisons": comparisons(reference, rows, methods),
@@ -138,6 +140,17 @@ def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], latency: 
         "sampled": _sampled(run / "sampled" / name),
         "tasks": {task: row | task_latency_of(latency, name, task) for task, row in told["tasks"].items()},
     }
+
+
+def _protocol(run: Path, recipe: Mapping[str, Any]) -> Data | None:
+    """The protocol that test problems and sampling are of, and the tasks that have fewer problems than it asks for."""
+    name = recipe.get("evaluate", {}).get("protocol", "own")
+    if name not in PROTOCOLS:
+        return None
+    counts = {table: row["test"] for table, row in _json(run / "problems" / "problems.json").get("tasks", {}).items()}
+    asked = {entry["name"] or entry["task"]: entry["test"] for entry in recipe["problems"]["tasks"]}
+    partial = {table: [counts[table], wanted] for table, wanted in asked.items() if wanted and counts.get(table, wanted) < wanted}
+    return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial}
 
 
 def _sampled(folder: Path) -> Data | None:

@@ -38,14 +38,17 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Tas
 
     ``lenient``: rows that cannot be used show nothing, instead of being raised.
     """
-    kind = entry.answer or infer_kind(_checked_rows(train_path(entry, data), [] if lenient else None))
+    kind = entry.answer or infer_kind(_checked_rows(_first_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
-    return Task(name=name, title=name, summary=f"rows of {entry.train_file}", answer=kind, rule=_RULES[kind], version=5)
+    return Task(
+        name=name, title=name, summary=f"rows of {entry.train_file or entry.test_file}", answer=kind, rule=_RULES[kind], version=5
+    )
 
 
 def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem]:
-    """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task."""
-    return read_problems(train_path(entry, data), kind, refused)
+    """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task; none without it."""
+    path = train_path(entry, data)
+    return [] if path is None else read_problems(path, kind, refused)
 
 
 def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem] | None:
@@ -120,14 +123,26 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str | None:
 
 def kind_note(entry: TaskEntry, data: str | None, refused: Refused | None = None) -> str | None:
     """As `odd_rows`, of a jsonl entry whose ``answer`` is not given."""
-    return None if entry.answer else odd_rows(_checked_rows(train_path(entry, data), None if refused is None else []))
+    return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), None if refused is None else []))
 
 
-def train_path(entry: TaskEntry, data: str | None) -> Path:
-    """Where the training rows lie: ``train_file`` as given, else under the data folder; ``CirfError`` if none is named."""
-    if entry.train_file is None:
-        raise CirfError(f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file")
-    return find_file(entry.train_file, data)
+def train_path(entry: TaskEntry, data: str | None) -> Path | None:
+    """Where the training rows lie: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
+
+    ``CirfError`` if neither is.
+    """
+    if entry.train_file is None and entry.test_file is None:
+        raise CirfError(
+            f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file (or, to test, test_file)"
+        )
+    return None if entry.train_file is None else find_file(entry.train_file, data)
+
+
+def _first_path(entry: TaskEntry, data: str | None) -> Path:
+    """The file whose rows show what the answers are."""
+    path = train_path(entry, data) or test_path(entry, data)
+    assert path is not None
+    return path
 
 
 def test_path(entry: TaskEntry, data: str | None) -> Path | None:

@@ -128,7 +128,8 @@ def source_files(section: Problems) -> dict[str, Path]:
             from cirf.tasks.jsonl import test_path, train_path
 
             test = test_path(entry, section.data)
-            found[f"{table}/train"] = train_path(entry, section.data)
+            train = train_path(entry, section.data)
+            found |= {f"{table}/train": train} if train is not None else {}
             found |= {f"{table}/test": test} if test is not None else {}
             continue
         task = get(entry.task)
