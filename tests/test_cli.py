@@ -340,7 +340,7 @@ def test_in_a_process_of_its_own_standard_output_is_json_and_progress_is_apart(f
     said = tinyrun.command("run", run / "recipe.yaml", "--out", run, "--json")
     assert said.code == 0, said.err
     assert set(json.loads(said.out)["methods"]) == {"cirf_full", "direct_sft", "cot"}
-    assert said.err.count("finished before") == 15 and "Traceback" not in said.err
+    assert said.err.count("finished before") == 13 and "Traceback" not in said.err
     quiet = tinyrun.command("status", run, "--json")
     assert quiet.code == 0 and quiet.err == "" and json.loads(quiet.out)
 

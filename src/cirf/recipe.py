@@ -53,7 +53,7 @@ class Backbone(Section):
 
 
 class TaskEntry(Section):
-    task: str = key(..., "A task's name (see `cirf tasks`), jsonl for a file of your own, or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
+    task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own. Or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
     name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task stands twice.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")

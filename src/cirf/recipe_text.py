@@ -108,7 +108,8 @@ def _entry(section: Section, prefix: Path, indent: str, why: dict[str, str] | No
         value = getattr(section, name)
         if info.is_required() or value != info.get_default():
             reason = why.pop(dotted((*prefix, name)), "")
-            beside = _row((*prefix, name)).meaning + (f" {_REASON}{reason}" if reason else "")
+            beside = _row((*prefix, name)).meaning.partition(". ")[0].rstrip(".") + "."
+            beside += f" {_REASON}{reason}" if reason else ""
             yield f"{_pair(name, value, indent)}  # {beside}"
 
 
