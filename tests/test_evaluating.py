@@ -172,3 +172,23 @@ def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path)
         (("--votes", "2", "--set", "evaluate.voting.fallback=sft_cot"), "evaluate.voting.fallback"),
     ):
         assert said in tinyrun.cirf("evaluate", finished, *arguments, "--protocol", "own", "--out", tmp_path / "out").error()
+
+
+def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "from cirf.records import Problem\n"
+        "from cirf.tasks.task import Task\n"
+        "def row(row):\n"
+        "    return Problem(id='', task='', question=row['question'], answer=row['answer'], rationale=row['rationale'])\n"
+        f"TASK = Task(name='mine', title='m', summary='s', answer='number', rule=lambda *_: '', row=row, files={{'train': {str(workshop.train)!r}}})\n"
+    )
+    for name, entry in (("jsonl", {"task": "jsonl", "train_file": str(workshop.train)}), ("own", {"task": str(own)})):
+        recipe = workshop.recipe(tmp_path / f"{name}.yaml", methods=["direct_sft"], problems__tasks=[entry | {"name": "cut"}])
+        run, out = tmp_path / name, tmp_path / f"{name}-again"
+        assert tinyrun.cirf("run", recipe, "--out", run).code == 0
+        trained = {row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
+        evaluated(out, run, "--protocol", "quick")
+        tested = {row["question"] for row in read_rows(out / "problems" / "test" / "cut.jsonl")}
+        assert len(tested) == 8 and not tested & trained
+        assert "was cut from its training file" in tinyrun.cirf("evaluate", run, "--set", "seed=5", "--out", out).error()

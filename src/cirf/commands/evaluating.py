@@ -38,7 +38,7 @@ def evaluate(
     chain-of-thought unless ``methods`` says otherwise.
     """
     from cirf.commands.running import go, opened, with_data
-    from cirf.evaluation.protocols import PROTOCOLS, by_protocol
+    from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
     from cirf.recipe_io import dump, parse
 
     if protocol not in (*PROTOCOLS, "own"):
@@ -57,7 +57,12 @@ def evaluate(
     elif not {recipe.evaluate.voting.method, recipe.evaluate.voting.fallback} <= {*recipe.methods, None}:
         changes["voting"] = Voting()  # the run's, of a method that is not evaluated now
     recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update=changes)})
+    seed = recipe.seed
     recipe = parse(dump(recipe), "the evaluation's recipe", sets)
+    if is_run and recipe.seed != seed and any(map(cut_from_train, recipe.problems.tasks)):
+        raise CirfError(
+            f"--set seed: the run's test was cut from its training file by the seed {seed}; another would test on what was trained on"
+        )
     recipe = _few(by_protocol(with_data(recipe, data)), limit)
     suffix = protocol if limit is None else f"{protocol}-limit-{limit}"
     default = path / "evaluations" / suffix if is_run else Path("runs") / f"{recipe.name}-{suffix}"
@@ -107,11 +112,12 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Recipe:
 
 def _as_cut(folder: Path, recipe: Recipe) -> Problems:
     """The run's problems; a test that was cut from a user's only file stays the one that was cut."""
+    from cirf.evaluation.protocols import cut_from_train
     from cirf.store import read_rows
 
     def fixed(entry: TaskEntry) -> TaskEntry:
         path = folder / "problems" / "test" / f"{entry.name or entry.task}.jsonl"
-        if entry.task != JSONL or entry.test_file is not None or not path.is_file():
+        if not cut_from_train(entry) or not path.is_file():
             return entry
         return entry.model_copy(update={"test": len(read_rows(path))})
 

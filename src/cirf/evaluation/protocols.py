@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cirf.recipe import Recipe, Sampled, TaskEntry
-from cirf.tasks import JSONL
+from cirf.tasks import JSONL, OWN, get
 
 OUTSIDE = 500
 """Problems of a task that nothing is trained on; the paper's accuracies there are multiples of 1/1500."""
@@ -47,6 +47,15 @@ PROTOCOLS: Mapping[str, Protocol] = {
 """Source of ``paper``: A.2 and Table hyper-parameters, and the sizes that its accuracies are multiples of."""
 
 
+def cut_from_train(entry: TaskEntry) -> bool:
+    """Whether the test of a user's own task is cut from the rows to train on."""
+    if entry.test_file is not None:
+        return False
+    if entry.task.endswith(OWN):
+        return entry.train_file is not None or ("train" in (files := get(entry.task).files) and "test" not in files)
+    return entry.task == JSONL
+
+
 def by_protocol(recipe: Recipe) -> Recipe:
     """The recipe with the keys set that its protocol names; the recipe itself where it names none.
 
@@ -58,7 +67,7 @@ def by_protocol(recipe: Recipe) -> Recipe:
         return recipe
 
     def asked(entry: TaskEntry) -> TaskEntry:
-        if entry.task == JSONL and entry.test_file is None:
+        if cut_from_train(entry):
             return entry
         return entry.model_copy(update={"test": protocol.by_task.get(entry.task, protocol.rows), "test_from_train": 0})
 

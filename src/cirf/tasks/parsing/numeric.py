@@ -25,10 +25,12 @@ def number_value(text: str) -> Fraction | None:
 
 
 def same_number(parsed: str, gold: str) -> bool:
-    """Whether two texts are numbers of the same value, to 1e-6 (relative above 1)."""
+    """Whether two texts are numbers of the same value: whole ones exactly, others to 1e-6 (relative above 1)."""
     ours, theirs = number_value(parsed), number_value(gold)
     if ours is None or theirs is None:
         return False
+    if ours.denominator == theirs.denominator == 1:
+        return ours == theirs
     return abs(ours - theirs) <= _TOLERANCE * max(Fraction(1), abs(theirs))
 
 
