@@ -181,7 +181,8 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         "from cirf.tasks.task import Task\n"
         "def row(row):\n"
         "    return Problem(id='', task='', question=row['question'], answer=row['answer'], rationale=row['rationale'])\n"
-        f"TASK = Task(name='mine', title='m', summary='s', answer='number', rule=lambda *_: '', row=row, files={{'train': {str(workshop.train)!r}}})\n"
+        f"FILES = {{'train': {str(workshop.train)!r}}}\n"
+        "TASK = Task(name='m', title='m', summary='s', answer='number', rule=lambda *_: '', row=row, files=FILES)\n"
     )
     for name, entry in (("jsonl", {"task": "jsonl", "train_file": str(workshop.train)}), ("own", {"task": str(own)})):
         recipe = workshop.recipe(tmp_path / f"{name}.yaml", methods=["direct_sft"], problems__tasks=[entry | {"name": "cut"}])

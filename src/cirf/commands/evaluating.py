@@ -61,7 +61,8 @@ def evaluate(
     recipe = parse(dump(recipe), "the evaluation's recipe", sets)
     if is_run and recipe.seed != seed and any(map(cut_from_train, recipe.problems.tasks)):
         raise CirfError(
-            f"--set seed: the run's test was cut from its training file by the seed {seed}; another would test on what was trained on"
+            f"--set seed: the run's test was cut from its training file by the seed {seed}; "
+            "by another it would hold questions that were trained on"
         )
     recipe = _few(by_protocol(with_data(recipe, data)), limit)
     suffix = protocol if limit is None else f"{protocol}-limit-{limit}"
