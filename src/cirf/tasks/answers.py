@@ -63,8 +63,8 @@ def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = No
 def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
     """Whether two canonical answers are the same.
 
-    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by what it stands for (see ``cirf.tasks.parsing.latex``); brackets by
-    the brackets alone; text after ``normalise_text``; all else exactly.
+    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by what it stands for (see
+    ``cirf.tasks.parsing.latex``); brackets by the brackets alone; text after ``normalise_text``; all else exactly.
     """
     match kind:
         case "number":
