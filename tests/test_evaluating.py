@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import tinyrun
 import yaml
 
+from cirf.lm import decode
 from cirf.store import read_rows
 
 
@@ -79,18 +81,22 @@ def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_pat
     assert "Protocol quick: the first 50 problems of a task, greedy" in page and "Partial: test, 8 of 50" in page
 
 
-def test_a_killed_evaluation_goes_on_by_item(finished: Path, again: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(again, out)
-    work = out / "evaluation" / "cot"
-    half = (work / "sums.jsonl").read_text().splitlines(keepends=True)[:4]
-    before = tinyrun.artefacts(out)
-    for path in work.iterdir():
-        path.unlink()
-    work.rmdir()
-    (out / ".work" / "evaluation" / "cot" / "scratch").mkdir(parents=True, exist_ok=True)
-    evaluated(out, finished, "--protocol", "full")
-    assert len(half) == 4 and tinyrun.artefacts(out) == before
+def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    generate = decode.generate
+
+    def dying(model: Any, tokenizer: Any, prompts: Sequence[str], *more: Any) -> Any:
+        decoded.append(len(prompts))
+        if len(decoded) == 2:
+            raise KeyboardInterrupt
+        return generate(model, tokenizer, prompts, *more)
+
+    monkeypatch.setattr(decode, "generate", dying)
+    arguments = ("evaluate", finished, "--method", "cot", "--protocol", "own", "--set", "evaluate.latency_items=0")
+    assert tinyrun.cirf(*arguments, "--out", tmp_path / "out").code != 0
+    assert tinyrun.cirf(*arguments, "--out", tmp_path / "out").code == 0
+    assert decoded == [4, 4, 4]  # the batch that was done is not decoded again
+    assert rows(tmp_path / "out", "cot") == rows(finished, "cot")
 
 
 @pytest.mark.parametrize(

@@ -139,9 +139,8 @@ def _of_model(model: str, methods: Sequence[str]) -> Recipe:
     saved = {name: str(folder.resolve()) for name in chosen if METHODS[name].trained}  # type: ignore[attr-defined]
     if saved and not folder.is_dir():
         raise CirfError(f"--method {next(iter(saved))}: {model} was not trained by it; a trained method's model is a folder")
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name if folder.is_dir() else model).strip("-.") or "model"
     made: dict[str, Any] = {
-        "name": f"evaluate-{slug}",
+        "name": f"evaluate-{_plain(folder.resolve().name if folder.is_dir() else model)}",
         "methods": chosen,
         "models": saved,
         "backbone": Backbone(model=model),
@@ -165,7 +164,12 @@ def _entry(name: str) -> TaskEntry:
     """A task by its name, a user's own by its file, or the rows of a JSONL file to test on."""
     if not name.endswith(".jsonl"):
         return TaskEntry(task=name)
-    return TaskEntry(task=JSONL, name=re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem).strip("-.") or "mine", test_file=name)
+    return TaskEntry(task=JSONL, name=_plain(Path(name).stem), test_file=name)
+
+
+def _plain(text: str) -> str:
+    """A text as a name of a run or a table: letters, digits and a few signs."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "mine"
 
 
 def _few(recipe: Recipe, limit: int | None) -> Recipe:

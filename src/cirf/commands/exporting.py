@@ -12,7 +12,7 @@ from cirf.recipe import Problems, TaskEntry
 
 def lm_eval(out: Path, names: Sequence[str], choice: bool, data: Path | None, limit: int | None, as_json: bool) -> None:
     """Write the test problems of tasks for the harness, and say how to run it."""
-    from cirf.evaluation.lm_evaluation import write_task
+    from cirf.evaluation.lm_evaluation import Form, write_task
     from cirf.tasks import resolve
     from cirf.tasks.load import load_problems
 
@@ -24,17 +24,15 @@ def lm_eval(out: Path, names: Sequence[str], choice: bool, data: Path | None, li
     section = Problems(tasks=entries, data=str(data) if data is not None else None, validation=0)
     tasks, test = resolve(section), load_problems(section, seed=1).test
     out.mkdir(parents=True, exist_ok=True)
-    written = [
-        write_task(out, name, tasks[name], problems, "choice" if choice else "generate") for name, problems in test.items()
-    ]
+    form: Form = "choice" if choice else "generate"
+    rows = {write_task(out, name, tasks[name], problems, form): len(problems) for name, problems in test.items()}
     command = (
-        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(written)} --batch_size 16"
+        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
         + ("" if choice else " --apply_chat_template")
     )
     if as_json:
-        rows = {there: len(problems) for there, problems in zip(written, test.values(), strict=True)}
         print(json.dumps({"folder": str(out), "tasks": rows, "command": command}, indent=2))
         return
-    for there, problems in zip(written, test.values(), strict=True):
-        print(f"{there}: {len(problems):,} rows")
+    for there, count in rows.items():
+        print(f"{there}: {count:,} rows")
     print(command)

@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cirf.errors import CirfError
-
-Row = dict[str, Any]
+from cirf.evaluation.harness import Row
 
 
 @dataclass(frozen=True, slots=True)

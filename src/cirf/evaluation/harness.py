@@ -101,6 +101,12 @@ def hide(problem: Problem) -> Problem:
     return dataclasses.replace(problem, answer="", rationale=None)
 
 
+def judge(answer: str, problem: Problem, task: Task) -> tuple[str | None, bool]:
+    """What is read in an answer, and whether it is right; the parser sees no right answer."""
+    parsed = task.parse(answer, hide(problem))
+    return parsed, parsed is not None and task.equal(parsed, problem)
+
+
 def evaluate(
     method: Method,
     tasks: Mapping[str, Task],
@@ -211,7 +217,7 @@ class _Table:
     def row(self, index: int, run: int, output: Output) -> Row:
         problem = self.problems[index]
         trace, answer = self.method.read(output.text)
-        parsed = self.task.parse(answer, hide(problem))
+        parsed, correct = judge(answer, problem, self.task)
         return {
             "id": problem.id,
             **({"subset": problem.subset} if problem.subset else {}),
@@ -222,7 +228,7 @@ class _Table:
             "answer": answer,
             "parsed": parsed,
             "gold": problem.answer,
-            "correct": parsed is not None and self.task.equal(parsed, problem),
+            "correct": correct,
             "tokens": output.tokens,
             "truncated": output.truncated,
             "unparsed": parsed is None,

@@ -12,13 +12,14 @@ in the share that agrees.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Output, Row, hide
+from cirf.evaluation.harness import Output, Row, hide, judge
 from cirf.evaluation.statistics import mean, wilson
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
@@ -73,16 +74,16 @@ class Asked:
 
     def votes(self, name: str, problem: Problem, count: int) -> list[Row]:
         """``count`` votes, read and judged."""
-        task, hidden = self.tasks[name], hide(problem)
+        task = self.tasks[name]
         outputs = self.draw(self.render_prompt(self.prompt(name, problem)), self.method.cap(task, self.section), count)
         found = []
         for output in outputs:
-            parsed = task.parse(self.method.read(output.text)[1], hidden)
+            parsed, correct = judge(self.method.read(output.text)[1], problem, task)
             found.append(
                 {
                     "output": output.text,
                     "parsed": parsed,
-                    "correct": parsed is not None and task.equal(parsed, problem),
+                    "correct": correct,
                     "tokens": output.tokens,
                     "truncated": output.truncated,
                 }
@@ -100,8 +101,6 @@ class Asked:
 
 
 def _answered(problem: Problem, answer: str) -> Problem:
-    import dataclasses
-
     return dataclasses.replace(hide(problem), answer=answer)
 
 
@@ -127,7 +126,7 @@ def collect_votes(
                     continue
                 row: Row = {"id": problem.id, "prompt": asked.prompt(name, problem), "gold": problem.answer}
                 other = others.get((name, problem.id))
-                row["fallback"] = other and {key: other[key] for key in ("parsed", "correct", "tokens", "truncated")}
+                row["fallback"] = other and {key: other[key] for key in ("parsed", "correct", "tokens")}
                 row["votes"] = asked.votes(name, problem, count)
                 log.append(row)
                 known[problem.id] = row

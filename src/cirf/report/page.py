@@ -49,7 +49,7 @@ def render(data: Mapping[str, Any]) -> str:
         holding=holding,
         sampled={name: row["sampled"] for name, row in data["methods"].items() if row["sampled"]},
         vote_times={row["votes"]: row for row in voted.get("votes", ())},
-        vote_setting=f"{voted['engine']} on {voted['device']}" if voted else "",
+        vote_setting=setting(voted),
         training_setting=training_setting(data["environment"]),
         training_keys=training_keys(data),
         tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),

@@ -39,6 +39,24 @@ def _measured(context: Context, work: Path, measure: Any) -> dict[str, Any]:
     return {"rows": len(timings["rows"])}
 
 
+def facts(context: Context) -> dict[str, Any]:
+    """What a time measured in this run is a time of: engine, device, threads and number format."""
+    import torch
+    import transformers
+
+    from cirf.environment import processor
+    from cirf.lm.backbone import pick_device
+
+    section = context.recipe.backbone
+    device = pick_device(section.device)
+    return {
+        "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "device": f"{device} ({processor(device)})",
+        "threads": section.threads or torch.get_num_threads(),
+        "dtype": section.dtype,
+    }
+
+
 class Bench:
     """The models of a run's methods in memory, as `cirf.evaluation.turns.Engine` asks for them.
 
@@ -87,20 +105,7 @@ class Bench:
 
     def facts(self) -> dict[str, Any]:
         """What a time here is a time of."""
-        import torch
-        import transformers
-
-        from cirf.environment import processor
-        from cirf.lm.backbone import pick_device
-
-        section = self.context.recipe.backbone
-        device = pick_device(section.device)
-        return {
-            "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
-            "device": f"{device} ({processor(device)})",
-            "threads": section.threads or torch.get_num_threads(),
-            "dtype": section.dtype,
-        }
+        return facts(self.context)
 
     def load(self, methods: Sequence[str]) -> None:
         """Have these methods' models in memory, and no others unless all fit."""

@@ -15,6 +15,7 @@ from cirf.methods import get
 from cirf.records import Problem
 from cirf.stages.context import Context
 from cirf.stages.models import load, load_for, source_of
+from cirf.stages.timing import facts
 from cirf.store import to_json, write_atomic
 
 
@@ -59,10 +60,6 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
 
 def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Time answers by majority one question at a time, the fallback on the same questions in turn; ``timings.json``."""
-    import torch
-    import transformers
-
-    from cirf.environment import processor
     from cirf.evaluation.latency import draw
     from cirf.lm import backbone, decode
 
@@ -82,15 +79,7 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     rows = time_votes(asked, items, alone, time.perf_counter, work, context.progress)
     if not rows:
         raise CirfError("evaluate.voting: there is no test problem to time")
-    device = next(load_for(context, name)[0].parameters()).device
-    told = {
-        "engine": f"transformers {transformers.__version__}",
-        "device": f"{device} ({processor(str(device))}), {torch.get_num_threads()} threads",
-        "n": len(rows),
-        "votes": _summarise(rows),
-        "rows": rows,
-    }
-    write_atomic(work / "timings.json", to_json(told))
+    write_atomic(work / "timings.json", to_json({**facts(context), "n": len(rows), "votes": _summarise(rows), "rows": rows}))
     return {"rows": len(rows)}
 
 
