@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import random
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.pruning import plain
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cirf.compression.scorer import Pieces, TraceScorer
-from cirf.compression.search import Item, Query, search
+from cirf.compression.search import TIE, Item, Query, search
 from cirf.lm.batches import Row, tokenise
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.vocabulary import extend, token_names, write_trace
@@ -107,6 +110,58 @@ def test_the_same_results_go_as_by_the_plain_algorithm(judged: Any) -> None:
             full = tuple(step for step, count in enumerate(piece.tokens()) if count)
             kept = plain(lambda steps, piece=piece: _alone(model, piece, steps)[0], full, limit)  # type: ignore[misc]
             assert set(full) - path.below(limit) == set(kept)
+
+
+@st.composite
+def _corpora(draw: st.DrawFn) -> list[Pieces]:
+    """Rows of any ids and lengths; the functional tokens are the vocabulary's last."""
+    text = st.integers(5, 400)
+    corpus = []
+    for _ in range(draw(st.integers(1, 5))):
+        results = tuple(map(tuple, draw(st.lists(st.lists(text, max_size=4), min_size=1, max_size=5))))
+        head, answer = draw(st.lists(text, min_size=1, max_size=30)), draw(st.lists(text, min_size=1, max_size=3))
+        corpus.append(Pieces(tuple(head), tuple(401 + step % 3 for step in range(len(results))), results, 410, tuple(answer)))
+    return corpus
+
+
+@given(_corpora(), st.sampled_from([1, 40, 2048]), st.sampled_from([0.0, 0.1, 0.2, 1.0]))
+@settings(max_examples=40)
+def test_any_corpus_is_pruned_as_by_the_plain_algorithm(corpus: list[Pieces], batch_tokens: int, limit: float) -> None:
+    model = _sharp()
+    items = [Item(str(place), 0, piece.tokens()) for place, piece in enumerate(corpus)]
+    paths = search(items, TraceScorer(model, corpus, False, batch_tokens), "greedy", limit)
+    for piece, path in zip(corpus, paths, strict=True):
+        known: dict[tuple[int, ...], float] = {}
+
+        def loss(steps: tuple[int, ...], piece: Pieces = piece, known: dict[tuple[int, ...], float] = known) -> float:
+            known[steps] = _alone(model, piece, steps)[0]
+            return known[steps]
+
+        full = tuple(step for step, count in enumerate(piece.tokens()) if count)
+        kept = plain(loss, full, limit)
+        if _clear(known, limit):
+            assert set(full) - path.below(limit) == set(kept)
+
+
+@functools.cache
+def _sharp() -> Any:
+    """A model whose losses lie far apart."""
+    torch.manual_seed(1)
+    model = _builders().build_model("llama").eval()
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(20)
+    return model
+
+
+def _clear(known: dict[tuple[int, ...], float], limit: float, rounding: float = 5e-5) -> bool:
+    """Whether no choice or stop among these losses hangs on how sums are rounded."""
+    for kept, before in known.items():
+        after = [known[rest] for step in kept if (rest := tuple(other for other in kept if other != step)) in known]
+        if len(after) == len(kept) > 0:
+            edges = [value - min(after) - TIE for value in after] + [min(after) - before - limit - TIE]
+            if any(abs(edge) < rounding for edge in edges):
+                return False
+    return True
 
 
 def test_a_model_without_a_growing_cache_is_asked_for_whole_rows() -> None:

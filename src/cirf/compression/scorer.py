@@ -13,7 +13,8 @@ Candidates of many questions are computed in one batch: what they share padded o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
 """A row's keys and values [h x s x d], a pair a layer."""
 
 _COPIED = 16
+_CALL = 64
+"""Tokens that a processor computes in the time a call takes apart from them; an accelerator needs full batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class TraceScorer:
         rows = [self._row(query) for query in queries]
         order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].ids), -rows[i].shared, i))
         found: dict[int, Losses] = {}
-        for batch in _batches(order, rows, self._limit):
+        for batch in _batches(order, rows, self._limit, _CALL if self._model.device.type == "cpu" else self._limit):
             found |= dict(zip(batch, self._compute([rows[i] for i in batch]), strict=True))
         return [found[i] for i in range(len(rows))]
 
@@ -229,18 +232,26 @@ class TraceScorer:
             self._scored[row.query] = _Memory(row.query.kept, own, earlier | results[at], row.shared)
 
 
-def _batches(order: Sequence[int], rows: Sequence[_Row], limit: int) -> Iterator[list[int]]:
-    """Consecutive rows of ``order`` (the longest first), always at least one.
+def _batches(order: Sequence[int], rows: Sequence[_Row], limit: int, call: int) -> list[list[int]]:
+    """The cheapest cut of ``order`` (the longest first) into batches, each of at least one row.
 
-    A batch computes at most ``limit`` tokens when padded, and copies at most ``_COPIED`` times as many that its rows share.
+    A batch costs its tokens, padding included, and ``call`` tokens more. It computes at most ``limit`` tokens and copies at
+    most ``_COPIED`` times as many that its rows share.
     """
-    batch: list[int] = []
-    past = 0
-    for place in order:
-        past = max(past, rows[place].shared)
-        if batch and (len(rows[batch[0]].ids) * (len(batch) + 1) > limit or past * (len(batch) + 1) > _COPIED * limit):
-            yield batch
-            batch, past = [], rows[place].shared
-        batch.append(place)
-    if batch:
-        yield batch
+    best: list[tuple[int, int]] = [(0, 0)]  # by number of rows batched: what that costs, and where the last batch begins
+    for stop in range(1, len(order) + 1):
+        found, past = (sys.maxsize, stop - 1), 0
+        for start in range(stop - 1, -1, -1):
+            row, count = rows[order[start]], stop - start
+            past = max(past, row.shared)
+            if count > 1 and (len(row.ids) * count > limit or past * count > _COPIED * limit):
+                break
+            found = min(found, (best[start][0] + len(row.ids) * count + call, start))
+        best.append(found)
+    batches = []
+    stop = len(order)
+    while stop:
+        start = best[stop][1]
+        batches.append(list(order[start:stop]))
+        stop = start
+    return batches[::-1]
