@@ -69,7 +69,7 @@ def test_equality() -> None:
 
 
 def test_words_without_a_question() -> None:
-    assert list_words("What is it?") == frozenset()
+    assert list_words("What is it?") == ()
     for text in ("red, green and blue", "Colours: red green blue", "1. red\n2. green\n3. blue", "#### red green blue"):
         assert parse_answer("list", text) == "red green blue"
 

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from cirf.records import AnswerKind
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.latex import parse_latex, same_latex
+from cirf.tasks.parsing.marks import unmarked, without_explanation
 from cirf.tasks.parsing.numeric import number_value, parse_number, same_number
 from cirf.tasks.parsing.options import mentions, parse_option
 from cirf.tasks.parsing.sequences import parse_brackets, parse_list, same_brackets
@@ -40,6 +41,9 @@ def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = No
     ``choices`` are the options' texts, for options; ``question`` tells which words a list is made of, and which brackets
     an answer may repeat.
     """
+    text = unmarked(text)
+    if not anchors(text):
+        text = without_explanation(text)
     match kind:
         case "number":
             return parse_number(text)
