@@ -21,7 +21,10 @@ _ANSWER_IS_NOT = re.compile(
     r"(?=([^\n]*))",
     re.IGNORECASE,
 )
-_TAGGED = re.compile(r"<((?:final_)?answer)>(?=((?:(?!<(?:final_)?answer>).)*?)</\1>|([^\n]*))", re.IGNORECASE | re.DOTALL)
+_TAGGED = re.compile(
+    r"<((?:final_)?answer)>(?:((?:(?!</?(?:final_)?answer>).)*)</\1>|((?:(?!<(?:final_)?answer>)[^\n])*))",
+    re.IGNORECASE | re.DOTALL,
+)
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*(?=([^\n]*))", re.IGNORECASE)
 ENCLOSED = frozenset({"boxed", "tagged"})
