@@ -284,6 +284,81 @@ def test_a_letter_of_its_own_is_the_option(letter: str, frame: str) -> None:
     assert parse_answer("option", frame.format(letter), CHOICES) == letter
 
 
+ENDS = (
+    "</s>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>\n",
+    "<end_of_turn>",
+    "<|im_end|>\n<|im_start|>user\nIs the answer 7, A or no?",
+)
+ANCHORS = st.sampled_from(
+    ["#### {}", "The answer is {}", "The answer is {}.", "Answer: {}", r"\boxed{{{}}}", "<answer>{}</answer>"]
+)
+
+
+@given(st.sampled_from(ENDS), ANCHORS | st.just("{}"))
+def test_what_ends_a_turn_is_no_part_of_the_answer(end: str, frame: str) -> None:
+    for kind, answer in (("number", "72"), ("option", "C"), ("yesno", "no"), ("text", "Paris")):
+        assert parse_answer(kind, frame.format(answer) + end, CHOICES) == answer  # type: ignore[arg-type]
+
+
+@given(
+    st.integers(0, 999), st.integers(0, 999), st.sampled_from(["{} or {}", "{}, {}", "{} and {}", "${} and then ${}"]), ANCHORS
+)
+def test_of_two_numbers_offered_none_is_the_answer(one: int, other: int, pair: str, frame: str) -> None:
+    read = parse_answer("number", "It is 5.\nThe answer is 5.\n" + frame.format(pair.format(one, other)))
+    assert read == (str(one) if one == other else None)
+
+
+@given(
+    st.permutations("ABCDE"), st.sampled_from(["{} or {}", "{}, {}", "{} and {}", "{}/{}", "({}) or ({})", "{}) or {})"]), ANCHORS
+)
+def test_of_two_letters_offered_none_is_the_answer(letters: list[str], pair: str, frame: str) -> None:
+    assert parse_answer("option", "The answer is E.\n" + frame.format(pair.format(*letters[:2])), CHOICES) is None
+
+
+@given(
+    st.integers(0, 999),
+    st.sampled_from(["is not", "isn't", "cannot be", "must not be"]),
+    st.sampled_from(["", " but 1234", ", it is 1234"]),
+)
+def test_a_denied_number_is_not_the_answer(value: int, denies: str, instead: str) -> None:
+    assert parse_answer("number", f"The answer {denies} {value}{instead}.") == ("1234" if instead else None)
+
+
+@given(
+    st.integers(0, 99),
+    st.integers(0, 9),
+    st.sampled_from(["{}^{}", "{}**{}", "{} ** {}", "{}^{{{}}}", "{} ^ {}"]),
+    ANCHORS | st.just("{}"),
+)
+def test_a_plain_power_is_worked_out(base: int, exponent: int, power: str, frame: str) -> None:
+    assert parse_answer("number", frame.format(power.format(base, exponent))) == str(base**exponent)
+
+
+@given(st.integers(1000, 10**12), st.sampled_from([" ", "\u2009", "\u00a0", "\u202f"]), ANCHORS | st.just("{}"))
+def test_spaces_between_thousands_do_not_matter(value: int, space: str, frame: str) -> None:
+    assert parse_answer("number", frame.format(f"{value:,}".replace(",", space))) == str(value)
+
+
+@given(
+    st.sampled_from("ABCDE"),
+    st.sampled_from(
+        [
+            "Therefore, {}",
+            "So {}.",
+            "It is definitely {}",
+            "The best choice would be {}.",
+            "I'd say ({}).",
+            "My choice is **{}**.",
+        ]
+    ),
+)
+def test_a_verdict_names_its_letter(letter: str, frame: str) -> None:
+    assert parse_answer("option", "A roof is high, a floor is flat.\n" + frame.format(letter), CHOICES) == letter
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -331,8 +406,18 @@ def test_numbers_stand_where_they_say(text: str) -> None:
         "- " * 10_000,
         "yes or no " * 2_000,
         "1/" * 8_000,
+        "2^" * 8_000,
+        "2**" * 8_000,
+        "1 000" + " 000" * 5_000,
+        "so, it is " * 3_000,
+        "A or B, " * 4_000,
+        "<answer>" * 3_000,
+        "x\n" + "\n" * 20_000,
+        "<|im_end|>" * 3_000,
+        r"\boxed{1} or " * 2_000,
+        "not " * 5_000,
     ],
-    ids=["digits", "commas", "hashes", "anchors", "boxes", "bullets", "pairs", "slashes"],
+    ids=lambda text: text[:8],
 )
 def test_hostile_texts_do_not_stall(text: str) -> None:
     started = time.process_time()

@@ -60,6 +60,29 @@ def test_the_whole_sequence_said_again_counts_by_what_it_goes_on_with(signs: lis
     assert parse_answer("brackets", frame.format(GIVEN), question=BRACKETS) is None
 
 
+@given(
+    st.permutations(WORDS),
+    st.sampled_from([" ", "\n", " -> ", ": ", "\nSorted: "]),
+    st.sampled_from(["{}", "#### {}", "Answer: {}"]),
+)
+def test_the_list_said_again_before_its_order_does_not_count(words: list[str], between: str, frame: str) -> None:
+    text = frame.format(" ".join(WORDS) + between + " ".join(words))
+    assert parse_answer("list", text, question=QUESTION) == " ".join(words)
+
+
+@given(st.permutations(WORDS), st.permutations(WORDS), st.sampled_from(["", " is a word of it", " comes next"]))
+def test_words_below_an_anchored_row_add_nothing(words: list[str], others: list[str], remark: str) -> None:
+    if tuple(words) != WORDS:
+        text = f"#### {' '.join(words)}\n{' '.join(others[:2])}{remark}"
+        assert parse_answer("list", text, question=QUESTION) == " ".join(words)
+
+
+@given(st.lists(st.sampled_from(["close", "the", "open", "then", "first"]), min_size=2, max_size=6), st.sampled_from("([{<)]}>"))
+def test_brackets_in_prose_are_no_answer(words: list[str], sign: str) -> None:
+    text = f"We {f' {sign} '.join(words)} one"
+    assert parse_answer("brackets", text, question=BRACKETS) is None
+
+
 def test_equality() -> None:
     assert equal_answers("brackets", "]>", "] >")
     assert not equal_answers("brackets", "] )", ") ]")
@@ -69,7 +92,7 @@ def test_equality() -> None:
 
 
 def test_words_without_a_question() -> None:
-    assert list_words("What is it?") == frozenset()
+    assert list_words("What is it?") == ()
     for text in ("red, green and blue", "Colours: red green blue", "1. red\n2. green\n3. blue", "#### red green blue"):
         assert parse_answer("list", text) == "red green blue"
 
@@ -88,7 +111,7 @@ def test_any_text_is_read_without_a_fault(kind: AnswerKind, text: str) -> None:
         "#### " * 4_000, "answer to " * 2_000, r"\boxed{" * 2_000, "( [ { <" * 4_000, "not valid " * 3_000, "$" * 10_000,
         "whether it is " * 2_000, "a b " * 5_000, r"\(" * 8_000, r"\[ x " * 5_000, "{" * 20_000, "valid or " * 3_000,
         "\\" * 20_000, "<" * 20_000, "(" * 20_000, "((a)" * 5_000, "a, " * 8_000, r"\text{" * 3_000, "twenty-" * 5_000,
-        "1 " * 10_000, "= 3 " * 5_000,
+        "1 " * 10_000, "= 3 " * 5_000, "neither " * 3_000, "no because " * 2_000, "a -> " * 5_000, ") then " * 4_000,
     ],
     ids=lambda text: text[:8],
 )  # fmt: skip

@@ -1,16 +1,20 @@
 r"""Reading an answer out of what a model wrote, and telling whether two answers are the same.
 
-First the **anchored** answer: ``#### x``, ``\boxed{x}``, ``The answer is x``, ``Answer: x``; the last anchor that can be read
-wins. A ``####`` line that holds no answer is a heading, and "the answer is clear" is no anchor. Without an anchor:
+What follows the end of a turn (``</s>``, ``<|im_end|>``) is not read. First the **anchored** answer: ``#### x``, ``\boxed{x}``,
+``<answer>x</answer>``, ``The answer is x``, ``Answer: x``; the last anchor that can be read wins. A ``####`` line that holds no
+answer is a heading, and "the answer is clear" is no anchor. A number, option or formula that an anchor denies is none, and where
+the last anchor offers several numbers or options (``18 or 19``, ``A, B``) nothing is read. Without an anchor:
 
 * number: of the last sentence with numbers the right side of its last equation, else its only bold
-  number, else its last one;
+  number, else its last one; plain powers are worked out;
 * option: a text that is nothing but a letter (``c``, ``(C)``, ``C. anger``) or one option's text, or starts with a marked
-  letter; else the only option that the last sentence names, unless it says "not";
-* yesno, truth: the last clear *yes*, *no*, *true* or *false* ("no longer" and "yes or no" are not clear);
-* validity: the last *valid* or *invalid* ("not valid" is invalid; "whether it is valid" says nothing);
-* list: the longest row of the question's own words;
-* brackets: the last row of brackets;
+  letter, or ends in a line or a verdict that is one ("Therefore, C"); else the only option that the last sentence names,
+  unless it says "not";
+* yesno, truth: the last clear *yes*, *no*, *true* or *false* ("no longer" and "yes or no" are not clear), but not one that the
+  reason for another names;
+* validity: the last *valid* or *invalid* in the same way ("not valid" is invalid; "whether it is valid" says nothing);
+* list: the longest row of the question's own words, the question's list said again last of all;
+* brackets: the last line's row of brackets that closes, not those that prose names;
 * latex: the last formula that the last sentence with one sets apart, else a text that is nothing but a formula or a number;
 * text: the text itself if it is one line, else its last line.
 
@@ -25,6 +29,7 @@ from collections.abc import Sequence
 from cirf.records import AnswerKind
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.latex import parse_latex, same_latex
+from cirf.tasks.parsing.marks import unmarked, without_explanation
 from cirf.tasks.parsing.numeric import number_value, parse_number, same_number
 from cirf.tasks.parsing.options import mentions, parse_option
 from cirf.tasks.parsing.sequences import parse_brackets, parse_list, same_brackets
@@ -40,6 +45,9 @@ def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = No
     ``choices`` are the options' texts, for options; ``question`` tells which words a list is made of, and which brackets
     an answer may repeat.
     """
+    text = unmarked(text)
+    if not anchors(text):
+        text = without_explanation(text)
     match kind:
         case "number":
             return parse_number(text)

@@ -86,6 +86,7 @@ TASK = Task(
     summary="27 tasks of many kinds, scored one by one too; evaluation only",
     answer="option",
     rule=produced,
+    version=2,
     row=read_row,
     hub=HubSource("lukaemon/bbh", splits={"test": tuple(HubPart("test", config=name) for name in sorted(SUBSETS))}),
     cap=128,  # word_sorting asks for up to 20 rare words, 170 characters: about 80 tokens, more where each has a line

@@ -66,7 +66,7 @@ TASK = Task(
     summary="sums and differences of a few numbers in a row, made offline",
     answer="number",
     rule=calculated,
-    version=3,
+    version=4,
     make=make,
     options={
         "min_terms": Option(3, 2, 30, "Fewest numbers in a question."),

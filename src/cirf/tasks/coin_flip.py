@@ -29,7 +29,7 @@ TASK = Task(
     summary="tracking the state of a coin; two people in training, four in the test",
     answer="yesno",
     rule=coin_state,
-    version=2,
+    version=3,
     row=read_row,
     hub=HubSource("skrishna/coin_flip"),
 )

@@ -25,7 +25,7 @@ TASK = Task(
     summary="five options a question; answers need everyday knowledge",
     answer="option",
     rule=option_discussed,
-    version=2,
+    version=3,
     row=read_row,
     hub=HubSource("tau/commonsense_qa", splits={"train": "train", "test": "validation"}),
 )

@@ -26,7 +26,7 @@ TASK = Task(
     summary="grade-school word problems of 2-8 steps",
     answer="number",
     rule=calculated,
-    version=3,
+    version=4,
     row=read_row,
     hub=HubSource("openai/gsm8k", "main"),
 )

@@ -46,7 +46,7 @@ TASK = Task(
     summary="grade-school problems from templates of GSM8K's test set (never score GSM8K after training on it), made offline",
     answer="number",
     rule=calculated,
-    version=3,
+    version=4,
     make=make,
     options={"difficulty": Option(1.0, 1.0, 3.0, "Widens the ranges the numbers are drawn from.")},
 )

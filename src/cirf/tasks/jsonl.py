@@ -41,7 +41,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Tas
     kind = entry.answer or infer_kind(_checked_rows(_first_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
     return Task(
-        name=name, title=name, summary=f"rows of {entry.train_file or entry.test_file}", answer=kind, rule=_RULES[kind], version=5
+        name=name, title=name, summary=f"rows of {entry.train_file or entry.test_file}", answer=kind, rule=_RULES[kind], version=6
     )
 
 

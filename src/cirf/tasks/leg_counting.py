@@ -87,7 +87,7 @@ TASK = Task(
     summary="counting the legs of a few kinds of animals, made offline",
     answer="number",
     rule=calculated,
-    version=4,
+    version=5,
     make=make,
     options={
         "min_animals": Option(2, 1, 30, "Fewest kinds of animals in a question."),

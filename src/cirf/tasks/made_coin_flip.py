@@ -63,7 +63,7 @@ TASK = Task(
     summary="tracking the state of a coin over a few people, made offline",
     answer="yesno",
     rule=coin_state,
-    version=3,
+    version=4,
     make=make,
     options={
         "min_people": Option(2, 1, len(NAMES), "Fewest people in a question."),

@@ -36,6 +36,7 @@ TASK = Task(
     summary="competition mathematics with answers in LaTeX; evaluation only",
     answer="latex",
     rule=calculated,
+    version=2,
     row=read_row,
     hub=HubSource("HuggingFaceH4/MATH-500", splits={"test": "test"}),
     cap=512,  # the paper's; matrices and unions of intervals are long too

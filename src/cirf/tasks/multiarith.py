@@ -25,7 +25,7 @@ TASK = Task(
     summary="word problems of two or more operations",
     answer="number",
     rule=calculated,
-    version=3,
+    version=4,
     row=read_row,
     hub=HubSource("ChilleD/MultiArith"),
 )

@@ -14,7 +14,7 @@ from fractions import Fraction
 _LONGEST = 200  # characters of a number; what is longer is noise, and Python refuses to convert it at some point
 _DIGITS = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 _NUMERAL = re.compile(
-    rf"(?<![A-Za-z_0-9])(?<![0-9]\.)(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
+    rf"(?<![A-Za-z_0-9^])(?<!\^[-{{])(?<![0-9]\.)(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
     rf"(?:(?P<whole>[0-9]++)(?:\s+|\s+and\s+)(?P<top>[0-9]++)/(?P<bottom>[0-9]++)(?![0-9/]|\.[0-9])"
     rf"|(?P<number>{_DIGITS})(?:\s?/\s?(?P<divisor>{_DIGITS})(?![0-9]|\s?/))?)"
     rf"(?:e(?P<exponent>[+-]?[0-9]{{1,2}})(?![0-9A-Za-z])|\s?[×x*]\s?10\s?\^\s?\{{?(?P<power>-?[0-9]{{1,2}})\}}?)?"

@@ -36,6 +36,7 @@ TASK = Task(
     summary="school science, two to five options, questions without a picture; evaluation only",
     answer="option",
     rule=option_discussed,
+    version=2,
     row=read_row,
     hub=HubSource("derek-thomas/ScienceQA", splits={"test": "test"}),
 )

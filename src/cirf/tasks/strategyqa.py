@@ -31,6 +31,7 @@ TASK = Task(
     summary="yes/no questions whose steps are not in the question; evaluation only",
     answer="yesno",
     rule=concluded,
+    version=2,
     row=read_row,
     hub=HubSource(
         "ChilleD/StrategyQA",

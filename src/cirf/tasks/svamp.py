@@ -38,7 +38,7 @@ TASK = Task(
     summary="one-step word problems with misleading wording",
     answer="number",
     rule=calculated_or_stated,
-    version=3,
+    version=4,
     row=read_row,
     hub=HubSource("ChilleD/SVAMP"),
 )

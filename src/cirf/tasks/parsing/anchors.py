@@ -1,8 +1,12 @@
-r"""Where a text says outright what its answer is: ``#### x``, ``\boxed{x}``, ``The answer is x``, ``Answer: x``."""
+r"""Where a text says outright what its answer is: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+_Answer = TypeVar("_Answer", bound=Hashable)
 
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
@@ -12,27 +16,61 @@ _ANSWER_IS = re.compile(
     r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*(?=([^\n]*))",
     re.IGNORECASE,
 )
+_ANSWER_IS_NOT = re.compile(
+    r"\banswer\s+(?:isn[’']t|wasn[’']t|was\s+not|(?:(?:must|should|would|will|could|can|may)\s*(?:not|n[’']t)|can[’']t)\s+be)\s+"
+    r"(?=([^\n]*))",
+    re.IGNORECASE,
+)
+_TAGGED = re.compile(
+    r"<((?:final_)?answer)>(?:((?:(?!</?(?:final_)?answer>).)*)</\1>|((?:(?!<(?:final_)?answer>)[^\n])*))",
+    re.IGNORECASE | re.DOTALL,
+)
+_BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*(?=([^\n]*))", re.IGNORECASE)
+ENCLOSED = frozenset({"boxed", "tagged"})
+"""Anchors that tell where what they say ends."""
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)[\"'”’)*]*\s+(?=[^\s])")
 
 
 def anchors(text: str, *extra: re.Pattern[str]) -> list[tuple[str, str]]:
-    """The anchored answers of a text, in order: ``(anchor, what it says)`` with anchor ``hashes``, ``boxed`` or ``phrase``."""
+    """The anchored answers of a text, in order: ``(anchor, what it says)``; the anchor is ``hashes``, ``boxed``, ``tagged`` or
+    ``phrase``."""
     return [(kind, said) for _, kind, said in places(text, *extra)]
 
 
 def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
-    """As ``anchors``, each with the place in ``text`` where what it says begins. Braces inside a box must balance."""
+    """As ``anchors``, each with the place in ``text`` where what it says begins. Braces inside a box must balance; boxes that
+    nothing but a comma, *and* or *or* stands between are one. "The answer isn't x" says ``not x``."""
     found = [(match.start(1), "hashes", match[1]) for match in _HASHES.finditer(text)]
-    boxes = list(_BOXED.finditer(text))
-    closed = _closed_braces(text) if boxes else {}
-    for match in boxes:
-        end = closed.get(match.end() - 1)
-        if end is not None:
-            found.append((match.end(), "boxed", text[match.end() : end]))
+    found += _boxes(text)
+    for match in _TAGGED.finditer(text):
+        group = 2 if match[2] is not None else 3
+        found.append((match.start(group), "tagged", match[group]))
     for pattern in (_ANSWER_IS, _ANSWER_TO_IS, *extra):
         found.extend((match.start(1), "phrase", match[1]) for match in pattern.finditer(text))
+    found.extend((match.start(1), "phrase", f"not {match[1]}") for match in _ANSWER_IS_NOT.finditer(text))
     return sorted(found)
+
+
+def _boxes(text: str) -> list[tuple[int, str, str]]:
+    opened = list(_BOXED.finditer(text))
+    closed = _closed_braces(text) if opened else {}
+    found: list[tuple[int, str, str]] = []
+    joined = -1  # where a box begins that goes on with the one before it
+    for match in opened:
+        end = closed.get(match.end() - 1)
+        if end is None:
+            continue
+        said = text[match.end() : end]
+        if match.end() == joined:
+            start, _, before = found.pop()
+            said = before if said.strip() == before.strip() else f"{before}, {said}"
+            found.append((start, "boxed", said))
+        else:
+            found.append((match.end(), "boxed", said))
+        goes_on = _BETWEEN_BOXES.match(text, end + 1)
+        joined = goes_on.end() if goes_on else -1
+    return found
 
 
 def _closed_braces(text: str) -> dict[int, int]:
@@ -45,6 +83,48 @@ def _closed_braces(text: str) -> dict[int, int]:
         elif opened:
             closed[opened.pop()] = match.start()
     return closed
+
+
+class SeveralError(Exception):
+    """Raised by a reader of what an anchor says: it names more than one answer."""
+
+
+_DENIAL = re.compile(r"[\s\"'“‘$*(]*(?:not|never)\b(?!\s*only\b)\s*", re.IGNORECASE)
+_INSTEAD = re.compile(r"[\s,;–—-]+(?:but(?:\s+rather)?|rather|instead|it(?:\s+is|[’']s))\b[\s,:]*", re.IGNORECASE)
+
+
+def denial(said: str) -> tuple[str, str]:
+    """What an anchor denies and what it says: ``18`` and ``20`` of *not 18 but 20*, nothing and all of it where it denies
+    nothing."""
+    opens = _DENIAL.match(said)
+    if not opens:
+        return "", said
+    denied, *instead = _INSTEAD.split(first_sentence(said[opens.end() :]), maxsplit=1)
+    return denied, instead[0] if instead else ""
+
+
+def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Answer | None]) -> tuple[_Answer | None, bool]:
+    """What the last anchor that ``read(anchor, said)`` can read says, and whether that is the last word.
+
+    An anchor that names several answers, or one that a later anchor denies, is the last word and no answer; so is a denial
+    with no anchor before it.
+    """
+    denied: set[_Answer] = set()
+    last_word = False
+    for anchor, said in reversed(anchored):
+        wrong, said = ("", said) if anchor in ENCLOSED else denial(said)
+        try:
+            if wrong and (answer := read(anchor, wrong)) is not None:
+                denied.add(answer)
+        except SeveralError:
+            last_word = True
+        try:
+            answer = read(anchor, said) if said else None
+        except SeveralError:
+            return None, True
+        if answer is not None:
+            return (None if answer in denied else answer), True
+    return None, last_word or bool(denied)
 
 
 def first_sentence(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cirf.tasks.numerals import plain
-from cirf.tasks.parsing.anchors import anchors, first_sentence
+from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, settled
 from cirf.tasks.parsing.numeric import number_value, parse_number, same_number
 from cirf.tasks.parsing.symbolic import same_formula
 
@@ -24,6 +24,7 @@ _REMARK = re.compile(
     r"reasonable|consistent|the same|as follows|i|we|you|it|no|none)\b",
     re.IGNORECASE,
 )
+_DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
 _LONGEST = 200  # characters of an answer that nothing sets apart
 
 
@@ -34,14 +35,18 @@ def parse_latex(text: str) -> str | None:
     is no prose, or the number in it. Else the last formula set apart by ``$`` and the like in the last sentence that has
     one; else the text if it is a formula, a number or a word or two; else the number that ``parse_number`` reads.
     """
-    for anchor, said in reversed(anchors(text)):
-        found = tidy_latex(said) if anchor == "boxed" else _opening(said)
-        if found:
-            return found
+    said = [each for each in anchors(text) if each[0] in ENCLOSED or not _DENIES_A_WORD.match(each[1])]
+    found, last_word = settled(said, lambda anchor, said: _anchored(said, whole=anchor in ENCLOSED))
+    if found or last_word:
+        return found
     formulas = [match for match in _FORMULA.finditer(text) if tidy_latex(_inside(match))]
     if formulas:
         return tidy_latex(_inside(formulas[-1]))
     return _opening(text, alone=True) or parse_number(text)
+
+
+def _anchored(said: str, whole: bool) -> str | None:
+    return (tidy_latex(said) if whole else _opening(said)) or None
 
 
 def _inside(match: re.Match[str]) -> str:

@@ -6,13 +6,29 @@ import re
 from fractions import Fraction
 
 from cirf.tasks.numerals import Numeral, find_numbers, number_text, only_word_value, plain, word_value
-from cirf.tasks.parsing.anchors import SENTENCE_END, anchors, first_sentence, last_sentence
+from cirf.tasks.parsing.anchors import SENTENCE_END, SeveralError, first_sentence, last_sentence, places, settled
+from cirf.tasks.parsing.powers import UNSETTLED, worked_powers
 
 _TOLERANCE = Fraction(1, 10**6)
 _ABOUT = re.compile(
-    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|equal to|a total of|is|x|y|n)\b)*", re.IGNORECASE
+    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|either|equal to|a total of|is|x|y|n)\b)*",
+    re.IGNORECASE,
 )
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_MINUS = re.compile(r"^(\W*)minus\s+(?=[$€£]?[0-9])", re.IGNORECASE)
+_GROUPS = re.compile(
+    r"(?<![\w.,/^])(?P<first>[0-9]{1,3})(?P<more>(?: [0-9]{3})+)(?![0-9,/:])"
+    r"(?=(?P<ends>(?:\.[0-9]+)?\s?[$€£¥%]?(?:\s?[A-Za-z]+)?[.!?)*$}]*\s*$)?)"
+)
+_NEXT = re.compile(
+    r"(?P<unit>(?:\s*[A-Za-z]+)?)\s*(?:(?P<other>,?\s*\bor(?:\s+(?:maybe|perhaps|possibly|even))?\b)|"
+    r"(?P<more>[,;&]|,?\s*\band(?:\s+then)?\b)|(?P<range>[-–]|\bto\b|:))\s*",
+    re.IGNORECASE,
+)
+_COMPARES = re.compile(r"\s*(?:more|less|fewer|times|of)\b", re.IGNORECASE)
+_BETWEEN = re.compile(r"\W*between\s", re.IGNORECASE)
+_NAMED_TWICE = re.compile(r"\b([A-Za-z])\s*=[^=\n]{1,40}?(?:\bor\b|\band\b|,)\s*\1\s*=")
+_NUMBERS_ALONE = re.compile(r"(?:[0-9.,$€£%/\s-]|\b(?:or|and|then)\b)+")
 _OPERATION = re.compile(r"\s*(?:[+×÷*^]|-(?=\s))\s*[$(]?\s*[0-9]")
 
 
@@ -35,15 +51,21 @@ def same_number(parsed: str, gold: str) -> bool:
 
 
 def parse_number(text: str) -> str | None:
-    """The canonical number of a text; ``None`` if it names none."""
-    for anchor, said in reversed(anchors(text)):
-        value = _anchored_number(said, strict=anchor == "hashes")
-        if value is not None:
-            return number_text(value)
-    parts = [part for line in text.splitlines() for part in SENTENCE_END.split(line)]
+    """The canonical number of a text; ``None`` if it names none, or if the last anchor or all of the text names several."""
+    text = worked_powers(text)
+    anchored = places(text)
+    value, last_word = settled([place[1:] for place in anchored], lambda anchor, said: _anchored_number(said, anchor == "hashes"))
+    if value is not None or last_word:
+        return None if value is None else number_text(value)
+    unworked = [start + len(first_sentence(said)) for start, _, said in anchored if _is_unworked(plain(first_sentence(said)))]
+    text = text[max(unworked, default=0) :]
+    numbers = find_numbers(plain(text))
+    if len(numbers) > 1 and _NUMBERS_ALONE.fullmatch(text.strip()) and _names_several(plain(text), numbers[:2], ranges=False):
+        return None
+    parts = [_grouped(part, alone=True) for line in text.splitlines() for part in SENTENCE_END.split(line)]
     for place, written in reversed(list(enumerate(parts))):
         sentence = plain(written)
-        numbers = find_numbers(sentence)
+        numbers = [number for number in find_numbers(sentence) if not UNSETTLED.match(sentence, number.end)]
         if numbers:
             right, bold = _right_side(sentence), _bold_numbers(written)
             if right is None and len(bold) == 1:
@@ -55,6 +77,42 @@ def parse_number(text: str) -> str | None:
     if word is None:
         word = only_word_value(last_sentence(plain(text)))
     return None if word is None else str(word)
+
+
+def _grouped(text: str, alone: bool = False) -> str:
+    """The text with ``12 000`` in one piece: where the number ends the text, but for a unit, or a group begins with a zero,
+    as no number of its own does. ``3 400 g boxes`` stay apart. ``alone``: the number must open the text too."""
+    opens = not alone or re.match(r"\W*[0-9]", text) is not None
+
+    def joined(match: re.Match[str]) -> str:
+        one = " 0" in match["more"] or (opens and match["ends"] is not None)
+        return match[0].replace(" ", "") if one else match[0]
+
+    return _GROUPS.sub(joined, text)
+
+
+def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, lists: bool = True) -> bool:
+    """Whether two neighbouring numbers are both offered: ``18 or 19``, ``$5 and then $6``, ``5, 6``, ``5-6``.
+
+    The same number again is none of its own, nor one that says it in another unit or as a share (``90 minutes or 1.5
+    hours``); things counted one after the other (``5 apples and 3 pears``) are read by the first.
+    """
+    one, two = pair
+    between = _NEXT.fullmatch(sentence[one.end : two.start])
+    if between is None or one.value == two.value:
+        return False
+    unit = between["unit"].strip().casefold().rstrip("s")
+    if between["other"]:
+        behind = re.match(r"\s*([A-Za-z]*)", sentence[two.end :])
+        theirs = behind[1].casefold().rstrip("s") if behind else ""
+        return one.percent == two.percent and not (unit and theirs and unit != theirs)
+    if unit:
+        return False
+    if between["more"]:
+        return lists and not _COMPARES.match(sentence, two.end)
+    if between[0].strip() == ":":  # 3:30, but not 5:00, nor a remark behind a colon
+        return ranges and two.start == one.end + 1 and sentence[two.start : two.end] != "00"
+    return ranges
 
 
 def _right_side(sentence: str) -> Fraction | None:
@@ -77,8 +135,10 @@ def _said_again(numbers: list[Numeral], before: list[str]) -> Fraction | None:
 
 def _anchored_number(said: str, strict: bool) -> Fraction | None:
     """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
-    bold, or the last of the sentence. ``None`` for an expression that was never worked out."""
-    sentence = plain(first_sentence(said))
+    bold, or the last of the sentence. ``None`` for an expression that was never worked out; ``SeveralError`` for several."""
+    sentence = _MINUS.sub(r"\1-", _grouped(plain(first_sentence(said))))
+    if _NAMED_TWICE.search(sentence):
+        raise SeveralError
     right = _right_side(sentence)
     equation = right is not None
     if equation:
@@ -90,10 +150,12 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
     first = numbers[0]
     if right is not None and right != first.value:
         return right
-    if _OPERATION.match(sentence, first.end):
+    if _is_unworked(sentence):
         return None
     lead = _ABOUT.match(sentence)
     if equation or (lead is not None and lead.end() >= first.start):
+        if len(numbers) > 1 and _names_several(sentence, numbers[:2], ranges=not equation, lists=not equation):
+            raise SeveralError
         return first.value
     if strict:  # a heading such as "#### Step 3"
         return None
@@ -101,7 +163,17 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
     if total is not None:
         return find_numbers(sentence[total.end() :])[0].value
     bold = _bold_numbers(said)
+    if len(numbers) == 2 and not bold and (_BETWEEN.match(sentence) or _names_several(sentence, numbers, lists=False)):
+        raise SeveralError
     return bold[-1].value if bold else numbers[-1].value
+
+
+def _is_unworked(sentence: str) -> bool:
+    """Whether a sentence without an equation begins with an expression that is still to be worked out."""
+    numbers = find_numbers(sentence)
+    if not numbers or _right_side(sentence) is not None:
+        return False
+    return bool(_OPERATION.match(sentence, numbers[0].end) or UNSETTLED.match(sentence, numbers[0].end))
 
 
 def _bold_numbers(text: str) -> list[Numeral]:

@@ -7,12 +7,23 @@ import re
 from collections.abc import Sequence
 
 from cirf.tasks.numerals import plain
-from cirf.tasks.parsing.anchors import anchors, first_sentence, last_sentence
+from cirf.tasks.parsing.anchors import SeveralError, anchors, first_sentence, last_sentence, settled
 from cirf.tasks.parsing.texts import normalise_text
 
 _BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*(?=([^\n]*))", re.IGNORECASE)
-_CHOOSE = re.compile(r"\b(?:choose|chose|pick|select|go with)\s+(?:option\s+|answer\s+|choice\s+)?(?=([^\n]*))", re.IGNORECASE)
+_CHOICE_IS = re.compile(
+    r"\b(?:(?:best|correct|right|final|only|likely|suitable|appropriate|logical|reasonable|my|our|chosen|selected)\s+)"
+    r"(?:choice|option|fit|letter|selection|pick)\b\s*(?:\*\*)?\s*"
+    r"(?:\b(?:is|would be|must be|should be|will be)\b|:|=)\s*:?\s*(?=([^\n]*))",
+    re.IGNORECASE,
+)
+_CHOOSE = re.compile(
+    r"(?<!not )(?<!n't )(?<!n’t )(?<!never )(?<!cannot )\b(?:choose|chose|pick|select|go with|going with)\s+"
+    r"(?:option\s+|answer\s+|choice\s+)?(?=([^\n]*))",
+    re.IGNORECASE,
+)
 _IS_RIGHT = re.compile(
+    r"(?<!if )(?<!whether )(?<!n't think )(?<!not think )(?<!\b[A-Z] or )(?<!\b[A-Z]\) or )(?<!\b[A-Z] and )(?<!\b[A-Z]\) and )"
     r"((?:\boption\s+|\bchoice\s+)?\(?\b[A-Z]\b\)?)\W{0,4}\s(?:is|would be) (?:the |clearly )?(?:correct|right|best|most)\b"
 )
 _NEGATION = re.compile(
@@ -52,25 +63,60 @@ _CONTRAST = re.compile(
 def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     """The letter of the option that a text settles on; ``None`` if it settles on none, or on several."""
     count = len(choices) if choices else 26
-    for _, said in reversed(anchors(text, _BEST_IS, _CHOOSE, _IS_RIGHT)):
-        letter = _option_at_front(first_sentence(said), choices or (), count)
-        if letter:
-            return letter
+    anchored = anchors(text, _BEST_IS, _CHOICE_IS, _CHOOSE, _IS_RIGHT)
+    letter, last_word = settled(anchored, lambda _, said: _option_at_front(_opening(said), choices or (), count))
+    if letter or last_word:
+        return letter
     whole = plain(text).strip()
-    letter = _letter_alone(whole, count) or _only_mention(whole, choices or (), whole=True)
+    letter = _letter_alone(whole, count) or _only_mention(whole, choices or (), whole=True) or _lone_line(whole, count)
     if letter:
         return letter
     marked = {m[1] for m in re.finditer(r"(?:^|\n)[ \t]*(?:[-•*]\s*)?\(?([A-Z])[).:](?=\s|$)|\(([A-Z])\)", whole)} - {None}
-    front = re.match(r"\(?([A-Z])[).:](?=\s)", whole)
+    front = re.match(r"\(?([A-Z])(?:[).:](?=\s)|,?\s(?=(?:because|since)\b))", whole)
     if front and _in_range(front[1], count) and marked <= {front[1]}:
         return front[1]
     last = _CONTRAST.split(plain(last_sentence(text)), 1)[0]
-    if _NEGATION.search(last):
+    if _NEGATION.search(last) or _ends_in_a_list(whole, choices or ()):
         return None
+    verdict = _VERDICT.fullmatch(last)
+    if verdict and _in_range(verdict[1], count):
+        return verdict[1]
     named = {found for m in re.finditer(r"\(([A-Z])\)|\b(?:[Oo]ption|[Cc]hoice) ([A-Z])\b", last) if (found := m[1] or m[2])}
     if named:
         return named.pop() if len(named) == 1 and all(_in_range(found, count) for found in named) else None
     return _only_mention(last, choices or (), whole=False)
+
+
+# A last sentence that is nothing but words of judgement and a letter: "Therefore, C", "I'd say it is definitely (C)."
+_VERDICT = re.compile(
+    r"(?:\W*\b(?:therefore|thus|so|hence|consequently|finally|overall|in conclusion|then|i|we|you|would|will|must|should|can|be|"
+    r"am|say|think|believe|guess|conclude|choose|pick|select|go|going|with|for|it|that|this|which|is|not only|the|my|our|best|"
+    r"better|correct|right|only|final|most|likely|suitable|appropriate|logical|reasonable|option|choice|answer|letter|definitely|clearly|"
+    r"certainly|probably|obviously|surely|simply|indeed|[sdm]|ll|selected|chosen)\b)+(?-i:\W+([A-HJ-Z]))\W*",
+    re.IGNORECASE,
+)
+
+
+def _lone_line(text: str, count: int) -> str | None:
+    """The capital letter that stands by itself in the last line; ``None`` if another one does in another line."""
+    alone = [match[1] for line in text.splitlines() if (match := re.fullmatch(r"[\W_]*([A-Z])[\W_]*", line))]
+    lines = [line for line in text.splitlines() if line.strip()]
+    last = bool(alone) and re.fullmatch(r"[\W_]*[A-Z][\W_]*", lines[-1]) is not None
+    repeated = re.fullmatch(r"\W*([A-Z])(?:\W+\1)+\W*", text)
+    letter = repeated[1] if repeated else alone[-1] if last and len(set(alone)) == 1 else ""
+    return letter if letter and _in_range(letter, count) else None
+
+
+def _ends_in_a_list(text: str, choices: Sequence[str]) -> bool:
+    """Whether the last two lines are two options, each its letter and text and no more: the question's list said again."""
+    lines = [line for line in text.splitlines() if line.strip()][-2:]
+    marked = [re.fullmatch(r"\W*([A-Z])[).:]\s+(.*)", line.strip()) for line in lines]
+    named = [match[1] for match in marked if match and _is_option(match[1], match[2], choices)]
+    return len(set(named)) == 2
+
+
+def _is_option(letter: str, text: str, choices: Sequence[str]) -> bool:
+    return _in_range(letter, len(choices)) and normalise_text(choices[ord(letter) - 65]) == normalise_text(text)
 
 
 def _in_range(letter: str, count: int) -> bool:
@@ -78,29 +124,75 @@ def _in_range(letter: str, count: int) -> bool:
 
 
 def _letter_alone(text: str, count: int) -> str | None:
-    match = re.fullmatch(r"[\s(\[{\"'$]*([A-Za-z])[\s)\]}.:,\"'$!]*", text)
+    match = re.fullmatch(r"(?:[Oo]ption|[Cc]hoice|[Ll]etter)?[\s(\[{\"'$]*\b([A-Za-z])[\s)\]}.:,\"'$!]*", text)
     letter = match[1].upper() if match else ""
     return letter if letter and _in_range(letter, count) else None
 
 
+def _opening(said: str) -> str:
+    """The first sentence, which the full stop of ``A.`` at its front does not end."""
+    mark = re.match(r"\W*[A-Z]\.\s+", said)
+    return said[: mark.end()] + first_sentence(said[mark.end() :]) if mark else first_sentence(said)
+
+
+_HEDGE = re.compile(
+    r"^(?:(?:probably|most likely|likely|definitely|clearly|certainly|obviously|surely|simply|indeed|therefore|thus|hence|either|"
+    r"both|(?:the )?(?:letter|options?|choices?))\b\W*)+",
+    re.IGNORECASE,
+)
+_FRONT = re.compile(r"\(([A-Za-z])\)|([A-Z])(?=[).:,;/&\]\"'”’]|\s*$|\s+-|\s*\(|\s+(?:because|since|is|or|and)\b)|([A-Z])(?=\s)")
+_JOINS = re.compile(
+    r"\W{0,3}(?:(?P<strong>/|&|\+|,?\s*\b(?:and/or|or|as well as)\b)|(?P<weak>[,;]|,?\s*\band\b))\W{0,3}"
+    r"(?:(?:or|and|also|perhaps|possibly|maybe|either|options?|choices?|the|an?)\s+)*[\"'“‘(*]*",
+)
+_SAYS_MORE = re.compile(
+    r"(?:[\"'”’)*]*(?:,\s*|\s+(?:and|or)\s+)\(?[A-Z]\b){0,4}[\"'”’)*]*\s+"
+    r"(?:is|are|was|were|would|can|could|do|does|has|have|seems?|being|because|since)\b"
+)
+
+
 def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | None:
-    """The option that a text begins with: a letter of its own, or an option's own text."""
-    said = plain(said).strip().lstrip("\"'“‘$*: ")
+    """The option that a text begins with: a letter of its own, or an option's own text. ``SeveralError`` for several."""
+    said = _HEDGE.sub("", plain(said).strip().lstrip("\"'“‘$*: ")).lstrip("\"'“‘$*: ")
     alone = _letter_alone(said, count)
     if alone:
         return alone
-    if re.match(r"not\b", said, re.IGNORECASE):
-        return None
-    said = re.sub(r"^(?:option|choice|letter)\s+", "", said, flags=re.IGNORECASE)
-    match = re.match(r"\(([A-Za-z])\)|([A-Z])(?=[).:,;\]\"'”’]|\s*$|\s+-|\s*\(|\s+(?:because|since|is)\b)|([A-Z])(?=\s)", said)
+    match = _FRONT.match(said)
     letter = next((part for part in match.groups() if part), "").upper() if match else ""
     rest = said[match.end() :] if match else said
     own = _mention_at_front(rest, choices)
     if letter and _in_range(letter, count) and match:
         bare = match[3] is not None  # "A roof": the letter or the article?
         if not bare or own == letter or (letter not in "AI" and own is None):
+            _refuse_a_second(rest, letter, choices, count)
             return letter
-    return _mention_at_front(said, choices) or _only_mention(said, choices, whole=False, negated=bool(_NEGATION.search(said)))
+    found = _mention_at_front(said, choices)
+    if found:
+        _refuse_a_second(said, found, choices, count)
+    return found or _only_mention(said, choices, whole=False, negated=bool(_NEGATION.search(said)))
+
+
+def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int) -> None:
+    """Raise ``SeveralError`` if what follows a letter, and perhaps its option's text, joins another option to it.
+
+    *B or C*, *A, B* and *the roof or the floor* do; *C, A is wrong* and *C, since A or B is wrong* do not.
+    """
+    named = mentions(rest, choices)
+    lead = re.match(r"\W*(?:(?:an?|the)\s+)?\W*", rest, re.IGNORECASE)
+    own = next((end for start, end, index in named if chr(65 + index) == letter and lead and start <= lead.end()), 0)
+    for place in {0, own}:
+        joint = _JOINS.match(rest, place)
+        if joint is None:
+            continue
+        other = re.compile(r"([A-Z])(?![\w'’])").match(rest, joint.end())
+        text = next(((end, chr(65 + index)) for start, end, index in named if start == joint.end()), None)
+        if text and text[1] != letter and not (joint["weak"] and _SAYS_MORE.match(rest, text[0])):
+            raise SeveralError
+        if other is None or other[1] == letter or not _in_range(other[1], count):
+            continue
+        ends = re.match(r"[\"'”’*]*\s*(?:$|[).:,;!?/&\]}]|(?:or|and)\b)", rest[other.end() :])
+        if (ends or (joint["strong"] and other[1] not in "AI")) and not (joint["weak"] and _SAYS_MORE.match(rest, other.end())):
+            raise SeveralError
 
 
 def _mention_at_front(text: str, choices: Sequence[str]) -> str | None:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from cirf.tasks.numerals import plain
-from cirf.tasks.parsing.anchors import anchors, first_sentence
+from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence
 
 _APOSTROPHES = re.compile(r"['\u2019]")
 _DASHES = re.compile(r"[\u2010-\u2015\u2212]")
@@ -43,7 +43,7 @@ def parse_text(text: str) -> str | None:
     if not lines:
         return None
     for anchor, said in reversed(anchors(text)):
-        clean = tidy(said if anchor == "boxed" else first_sentence(said))
+        clean = tidy(said if anchor in ENCLOSED else first_sentence(said))
         if clean:
             return clean
     return tidy(lines[-1]) or None

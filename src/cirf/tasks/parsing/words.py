@@ -10,14 +10,33 @@ from cirf.tasks.parsing.anchors import anchors, first_sentence
 _CLEAR = re.compile(r"(?<![\w-])(?<!\w['’])(yes|no|true|false)(?![\w-]|['’]\w)", re.IGNORECASE)
 _PAIR = re.compile(r"\b(?:yes|no|true|false)\s*(?:/|,?\s*(?:or|and|nor)\s)\s*[\"'“‘]?(?:yes|no|true|false)\b", re.IGNORECASE)
 _CLOSED = re.compile(r"[\"'”’)\]}*]*\s*(?:[.,;:!?()\]<–—-]|$)")
+_REASON = re.compile(
+    r"\b(?:because|since|as|although|though|even though|due to|given that|instead of|rather than|whereas|while)\s", re.IGNORECASE
+)
+_ENDS_REASON = re.compile(r"[.!?]\s|\n|\b(?:so|therefore|thus|hence|but|however)\b", re.IGNORECASE)
 _STATEMENT = re.compile(r"\s+(?:the|it|it's|this|that|he|she|they|because|since|as|so|but)\b", re.IGNORECASE)
 _OPENS = re.compile(r"[.!?:\n][\s\"'“‘*(]*$")
-_DENIED = re.compile(r"\b(?:not|never|n't|isn't)\s+$", re.IGNORECASE)
+_DENIED = re.compile(r"(?:\b(?:not|never|no longer|no more|neither|nor|hardly|anything but)|n[’']t)\s+[\"'“‘*]*$", re.IGNORECASE)
 
 
-def _clear_words(text: str) -> list[str]:
+_Found = tuple[int, int, str]
+"""Start and end of a word in a text, and what it says."""
+
+
+def _without_reasons(text: str, found: list[_Found]) -> list[str]:
+    """The words of a text but those that a reason names for the one before: *no, because yes is wrong* is a no."""
+    kept: list[_Found] = []
+    for start, end, word in found:
+        between = text[kept[-1][1] : start] if kept else ""
+        reason = _REASON.search(between)
+        if reason is None or _ENDS_REASON.search(between, reason.end()):
+            kept.append((start, end, word))
+    return [word for _, _, word in kept]
+
+
+def _clear(text: str) -> list[_Found]:
     pairs = [match.span() for match in _PAIR.finditer(text)]
-    words = []
+    words: list[_Found] = []
     for match in _CLEAR.finditer(text):
         word, end = match[1].casefold(), match.end()
         before = text[max(0, match.start() - 24) : match.start()]
@@ -26,17 +45,22 @@ def _clear_words(text: str) -> list[str]:
         closed = bool(_CLOSED.match(text, end)) and not re.match(r"\.\s?[0-9]", text[end:])
         opens = bool(_OPENS.search(before)) or not text[: match.start()].strip(" \"'“‘*(")
         if word == "yes" or closed or (opens and (word != "no" or _STATEMENT.match(text, end))):
-            words.append("yes" if word in ("yes", "true") else "no")
+            words.append((match.start(), end, "yes" if word in ("yes", "true") else "no"))
     return words
 
 
 def parse_yesno(text: str) -> str | None:
-    """``yes`` or ``no``: the last clear one of the last anchor that holds one, else of the text. *True* is yes, *False* no."""
+    """``yes`` or ``no``: of the last anchor that holds a clear one the one that it opens with, with a comma or nothing behind
+    it, or its last; else the text's last. *True* is yes, *False* no. What a reason names ("because") does not count."""
     for _, said in reversed(anchors(text)):
-        words = _clear_words(first_sentence(plain(said)))
-        if words:
+        sentence = first_sentence(plain(said))
+        found = _clear(sentence)
+        if found and not sentence[: found[0][0]].strip(" \"'“‘*(") and _CLOSED.match(sentence, found[0][1]):
+            return found[0][2]
+        if words := _without_reasons(sentence, found):
             return words[-1]
-    words = _clear_words(plain(text))
+    whole = plain(text)
+    words = _without_reasons(whole, _clear(whole))
     return words[-1] if words else None
 
 
@@ -54,23 +78,31 @@ def parse_truth(text: str) -> str | None:
 _VALID = re.compile(r"(?<![\w'’-])(in)?valid(?![\w'’-])", re.IGNORECASE)
 _VALID_PAIR = re.compile(r"\b(?:in)?valid\W{0,3}\s*(?:/|,?\s*(?:or|and|nor)\s)\s*\W{0,3}(?:in)?valid\b", re.IGNORECASE)
 _OPEN = re.compile(r"\b(?:whether|if)\b[^.,;:\n]{0,200}$", re.IGNORECASE)
+_GENERAL = re.compile(
+    r"\b(?:an?|any|every|each|no)\s+(?:\w+\s+)?arguments?\s+(?:is|can be|would be|to be)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
+)
+_NEITHER = re.compile(r"\b(?:neither|nor)\s+(?:\w+\s+(?:nor\s+)?){0,2}$", re.IGNORECASE)
 _NOT = re.compile(
-    r"(?:\b(?:not|never|cannot be|far from|no longer)|n[’']t)(?:\s+(?:a|an|at all|be|deductively|logically|necessarily|formally|"
-    r"strictly|really|actually|considered))*\W{0,3}$",
+    r"(?:\b(?:not|never|cannot be|far from|no longer|fail(?:s|ed|ing)? to be)|n[’']t)(?:\s+(?:a|an|at all|be|deductively|"
+    r"logically|necessarily|formally|strictly|really|actually|considered))*\W{0,3}$",
     re.IGNORECASE,
 )
 
 
 def _validities(text: str) -> list[str]:
-    """What a text calls valid or invalid, in order. ``not valid`` is invalid; "whether it is valid" says nothing."""
+    """What a text calls valid or invalid, in order. ``not valid`` is invalid; "whether it is valid", "an argument is valid if"
+    and "neither valid nor sound" say nothing."""
     pairs = [match.span() for match in _VALID_PAIR.finditer(text)]
-    found = []
+    found: list[_Found] = []
     for match in _VALID.finditer(text):
         before = text[max(0, match.start() - 240) : match.start()]
         if any(start <= match.start() < stop for start, stop in pairs) or _OPEN.search(before):
             continue
-        found.append("invalid" if (match[1] is not None) != bool(_NOT.search(before[-60:])) else "valid")
-    return found
+        if _GENERAL.search(before[-60:]) or _NEITHER.search(before[-60:]):
+            continue
+        says = "invalid" if (match[1] is not None) != bool(_NOT.search(before[-60:])) else "valid"
+        found.append((match.start(), match.end(), says))
+    return _without_reasons(text, found)
 
 
 def parse_validity(text: str) -> str | None:
