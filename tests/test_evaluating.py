@@ -148,38 +148,6 @@ def test_what_is_not_there_is_said(finished: Path) -> None:
     assert "no answer is both" in tinyrun.cirf("show", finished, "--wrong", "--right").error()
 
 
-def test_votes_are_drawn_timed_and_told(finished: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    more = (
-        "--set",
-        "evaluate.voting.fallback=cot",
-        "--set",
-        "evaluate.voting.problems=3",
-        "--set",
-        "evaluate.voting.agreement=1",
-    )
-    report = evaluated(out, finished, "--protocol", "own", "--votes", "1,2,4", *more)
-    drawn = read_rows(out / "voting" / "cirf_full" / "sums.jsonl")
-    assert [len(row["votes"]) for row in drawn] == [4, 4, 4]
-    voting = report["voting"]
-    assert [point["votes"] for point in voting["curve"]] == [1, 2, 4] and voting["curve"][0]["n"] == 3
-    assert [point["votes"] for point in voting["latency"]["votes"]] == [1, 2, 4, 0]
-    assert voting["latency"]["engine"].startswith("transformers")
-    page = (out / "report.html").read_text()
-    assert "Answers by majority" in page and "Accuracy by number of votes" in page
-    kept = tinyrun.artefacts(out)
-    assert evaluated(out, finished, "--protocol", "own", "--votes", "1,2,4", *more) == report and tinyrun.artefacts(out) == kept
-
-
-def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path) -> None:
-    for arguments, said in (
-        (("--votes", "0"), "--votes 0"),
-        (("--votes", "2", "--set", "evaluate.voting.method=sft_cot"), "evaluate.voting.method"),
-        (("--votes", "2", "--set", "evaluate.voting.fallback=sft_cot"), "evaluate.voting.fallback"),
-    ):
-        assert said in tinyrun.cirf("evaluate", finished, *arguments, "--protocol", "own", "--out", tmp_path / "out").error()
-
-
 def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(
