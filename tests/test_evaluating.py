@@ -128,6 +128,15 @@ def test_answers_are_browsed(finished: Path) -> None:
     assert [row["id"] for row in one] == [there[3]["id"]] and one[0]["task"] == "sums"
 
 
+def test_sampled_answers_are_browsed_too(finished: Path, again: Path) -> None:
+    there = rows(again, "cot", "sampled")
+    said = tinyrun.cirf("show", again, "--method", "cot", "--sampled", "--limit", "100")
+    assert said.code == 0 and f"cot: {len(there)} of {len(there)} sampled answers" in said.out
+    found = json.loads(tinyrun.cirf("show", again, "--sampled", "--method", "cot", "--id", there[2]["id"], "--json").out)
+    assert [row["run"] for row in found] == [0, 1, 2] and {row["id"] for row in found} == {there[2]["id"]}
+    assert "holds no sampled runs" in tinyrun.cirf("show", finished, "--sampled").error()
+
+
 def test_two_methods_are_set_against_each_other(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     path = run / "evaluation" / "cot" / "sums.jsonl"
@@ -144,6 +153,8 @@ def test_two_methods_are_set_against_each_other(finished: Path, tmp_path: Path) 
 
 def test_what_is_not_there_is_said(finished: Path) -> None:
     assert "not evaluated" in tinyrun.cirf("show", finished, "--method", "direct").error()
+    assert "there is no such question (there are 8, such as sums/test/" in tinyrun.cirf("show", finished, "--id", "nope").error()
+    assert "no such question" in tinyrun.cirf("show", finished, "--id", "nope", "--json").error()
     assert "not a task" in tinyrun.cirf("show", finished, "--task", "gsm8k").error()
     assert "no answer is both" in tinyrun.cirf("show", finished, "--wrong", "--right").error()
 

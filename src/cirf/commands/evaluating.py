@@ -167,11 +167,11 @@ def _of_model(model: str, methods: Sequence[str]) -> Recipe:
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:
     """The recipe asked about these tasks: its own entry of a task where it has one, else all of the task's test."""
     own: Mapping[str, TaskEntry] = {entry.name or entry.task: entry for entry in recipe.problems.tasks}
-    entries = tuple(own.get(name) or _entry(name) for name in dict.fromkeys(tasks))
+    entries = tuple(own.get(name) or task_entry(name) for name in dict.fromkeys(tasks))
     return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": entries})})
 
 
-def _entry(name: str) -> TaskEntry:
+def task_entry(name: str) -> TaskEntry:
     """A task by its name, a user's own by its file, or the rows of a JSONL file to test on."""
     if not name.endswith(".jsonl"):
         return TaskEntry(task=name)
