@@ -12,6 +12,7 @@ import pytest
 import tinyrun
 import yaml
 
+from cirf.evaluation.vote_times import with_fallback
 from cirf.lm import decode
 from cirf.recipe_io import load
 from cirf.report.page import percent, seconds, tokens
@@ -152,7 +153,7 @@ def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) ->
     assert found["against"] == "cot" and found["fallback"] is None  # compared with, without falling back
     rows = read_rows(out / "evaluation" / "cot" / "sums.jsonl")[:3]
     assert found["alone"]["accuracy"] == sum(row["correct"] for row in rows) / 3 and found["alone"]["n"] == 3
-    table = _table((out / "report.html").read_text())
+    table = _table((out / "report.html").read_text(), "Votes")
     times = {point["votes"]: point for point in timed["votes"]}
     assert list(times) == [1, 2, 4, 8, 16, 0]
     for cells, point in zip(table, [*found["curve"], found["alone"] | {"votes": 0}], strict=True):
@@ -171,12 +172,23 @@ def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) ->
     assert timed["engine"] in section and "2 questions" in section and "float32" in section
     assert "Accuracy by number of votes" in section and "seconds an answer" in section
 
+    before = tinyrun.stages(out)
+    more = ("--set", "evaluate.voting.fallback=cot", "--set", "evaluate.voting.agreement=1")
+    assert tinyrun.cirf(*arguments, *more).code == 0
+    assert tinyrun.remade(before, tinyrun.stages(out)) == {"voting/cirf_full"}  # what was timed in turn is not timed anew
+    curve = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())["curve"]
+    joint = with_fallback(timed["rows"], 1.0)
+    for cells, point in zip(_table((out / "report.html").read_text(), "Votes with fallback"), curve, strict=True):
+        assert cells["Accuracy"] == percent(point["fallback"]["accuracy"])
+        assert cells["Falls back"] == percent(point["fallback"]["share"])
+        assert cells["Tokens"] == tokens(point["fallback"]["tokens"]) and cells["Time, mean"] == seconds(joint[point["votes"]])
 
-def _table(page: str) -> list[dict[str, str]]:
-    """The rows of the table of votes, by column."""
+
+def _table(page: str, label: str) -> list[dict[str, str]]:
+    """The rows of a table, by column."""
     from xml.etree import ElementTree
 
-    start = page.index("<table", page.index('aria-label="Votes"'))
+    start = page.index("<table", page.index(f'aria-label="{label}"'))
     tree = ElementTree.fromstring(page[start : page.index("</table>", start)].replace("<br>", "") + "</table>")
     head = ["".join(cell.itertext()) for cell in tree.iter("th") if cell.get("scope") is None]
     body = tree.find("tbody")
