@@ -128,6 +128,15 @@ def test_answers_are_browsed(finished: Path) -> None:
     assert [row["id"] for row in one] == [there[3]["id"]] and one[0]["task"] == "sums"
 
 
+def test_sampled_answers_are_browsed_too(finished: Path, again: Path) -> None:
+    there = rows(again, "cot", "sampled")
+    said = tinyrun.cirf("show", again, "--method", "cot", "--sampled", "--limit", "100")
+    assert said.code == 0 and f"cot: {len(there)} of {len(there)} sampled answers" in said.out
+    found = json.loads(tinyrun.cirf("show", again, "--sampled", "--method", "cot", "--id", there[2]["id"], "--json").out)
+    assert [row["run"] for row in found] == [0, 1, 2] and {row["id"] for row in found} == {there[2]["id"]}
+    assert "holds no sampled runs" in tinyrun.cirf("show", finished, "--sampled").error()
+
+
 def test_two_methods_are_set_against_each_other(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     path = run / "evaluation" / "cot" / "sums.jsonl"
@@ -144,40 +153,10 @@ def test_two_methods_are_set_against_each_other(finished: Path, tmp_path: Path) 
 
 def test_what_is_not_there_is_said(finished: Path) -> None:
     assert "not evaluated" in tinyrun.cirf("show", finished, "--method", "direct").error()
+    assert "there is no such question (there are 8, such as sums/test/" in tinyrun.cirf("show", finished, "--id", "nope").error()
+    assert "no such question" in tinyrun.cirf("show", finished, "--id", "nope", "--json").error()
     assert "not a task" in tinyrun.cirf("show", finished, "--task", "gsm8k").error()
     assert "no answer is both" in tinyrun.cirf("show", finished, "--wrong", "--right").error()
-
-
-def test_votes_are_drawn_timed_and_told(finished: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    more = (
-        "--set",
-        "evaluate.voting.fallback=cot",
-        "--set",
-        "evaluate.voting.problems=3",
-        "--set",
-        "evaluate.voting.agreement=1",
-    )
-    report = evaluated(out, finished, "--protocol", "own", "--votes", "1,2,4", *more)
-    drawn = read_rows(out / "voting" / "cirf_full" / "sums.jsonl")
-    assert [len(row["votes"]) for row in drawn] == [4, 4, 4]
-    voting = report["voting"]
-    assert [point["votes"] for point in voting["curve"]] == [1, 2, 4] and voting["curve"][0]["n"] == 3
-    assert [point["votes"] for point in voting["latency"]["votes"]] == [1, 2, 4, 0]
-    assert voting["latency"]["engine"].startswith("transformers")
-    page = (out / "report.html").read_text()
-    assert "Answers by majority" in page and "Accuracy by number of votes" in page
-    kept = tinyrun.artefacts(out)
-    assert evaluated(out, finished, "--protocol", "own", "--votes", "1,2,4", *more) == report and tinyrun.artefacts(out) == kept
-
-
-def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path) -> None:
-    for arguments, said in (
-        (("--votes", "0"), "--votes 0"),
-        (("--votes", "2", "--set", "evaluate.voting.method=sft_cot"), "evaluate.voting.method"),
-        (("--votes", "2", "--set", "evaluate.voting.fallback=sft_cot"), "evaluate.voting.fallback"),
-    ):
-        assert said in tinyrun.cirf("evaluate", finished, *arguments, "--protocol", "own", "--out", tmp_path / "out").error()
 
 
 def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ def show(
     against: Annotated[
         str | None, typer.Option("--against", metavar="METHOD", help="Questions that this other method answered otherwise.")
     ] = None,
+    sampled: Annotated[bool, typer.Option("--sampled", help="The sampled runs that stand beside a greedy evaluation.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
     as_json: Json = False,
 ) -> None:
@@ -177,16 +178,22 @@ def show(
     from cirf.commands.showing import Wanted
     from cirf.commands.showing import show as browse
 
-    browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against), limit, as_json)
+    browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against, sampled), limit, as_json)
 
 
 @app.command(name="lm-eval")
 def lm_eval(
     out: Annotated[Path, typer.Argument(help="Folder to write to; the harness finds it with --include_path.")],
-    tasks: Annotated[str, typer.Option("--tasks", metavar="A,B", help="Tasks to write (see `cirf tasks`).")],
+    tasks: Annotated[
+        str, typer.Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py) to write.")
+    ],
+    method: Annotated[
+        str, typer.Option("--method", help="Whose prompt and cap to write: the one the models are read by (see `cirf methods`).")
+    ] = "cirf_full",
     choice: Annotated[
         bool, typer.Option("--choice", help="Score the likelihood of every possible answer instead of what is generated.")
     ] = False,
+    sets: Sets = None,
     data: Data = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
     as_json: Json = False,
@@ -194,7 +201,7 @@ def lm_eval(
     """Write tasks for lm-evaluation-harness, which evaluates the saved models as they are."""
     from cirf.commands.exporting import lm_eval as write
 
-    write(out, tuple(name.strip() for name in tasks.split(",") if name.strip()), choice, data, limit, as_json)
+    write(out, tuple(name.strip() for name in tasks.split(",") if name.strip()), method, choice, sets or [], data, limit, as_json)
 
 
 @app.command()

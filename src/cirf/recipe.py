@@ -255,8 +255,8 @@ class Voting(Section):
 
     votes: tuple[Positive, ...] = key((), "Numbers of votes to answer by; empty: none. The largest is drawn, the smaller ones are parts of it.", unit="votes")
     method: str = key("cirf_full", "The method that votes.")
-    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer stands where too few votes agree, and the votes are compared with it. Null: none.")
-    agreement: Fraction = key(0.5, "The share of all votes that must agree, or the fallback answers.")
+    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer stands where too few votes agree, and the votes are compared with it. Null: none; they are compared with the recipe's sft_cot or cot.")
+    agreement: Fraction = key(0.5, "The share of all votes that must agree, or the fallback answers; it does wherever no vote could be read.")
     temperature: float = key(0.7, "Temperature of a vote.", gt=0)
     top_p: Fraction = key(0.95, "Nucleus of a vote.")
     problems: Positive | None = key(None, "Test problems a task to vote on, the first ones; null: all.", unit="problems")

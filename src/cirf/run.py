@@ -6,6 +6,8 @@
                                    `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
                                                               all models ---> latency, throughput
 
+Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, and voting-latency/METHOD from the models.
+
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
 
@@ -122,31 +124,49 @@ def plans(context: Context) -> list[Plan]:
         timed = keys.timing(recipe, methods, {"throughput_batches", "throughput_items"})
         stages.append(plan("throughput", timed | worded, answered, timing.throughput))
     if recipe.evaluate.voting.votes:
-        stages += _voting(context, answered, evaluations, rules | wordings)
+        stages += _voting(context, answered, evaluations, rules, wordings)
     return stages
 
 
 def _voting(
-    context: Context, answered: Mapping[str, Plan | Part | str], evaluations: Mapping[str, Plan], judged: dict[str, Any]
+    context: Context,
+    answered: Mapping[str, Plan | Part | str],
+    evaluations: Mapping[str, Plan],
+    rules: dict[str, Any],
+    wordings: dict[str, Any],
 ) -> list[Plan]:
-    """The votes of a method, and their seconds where any are measured."""
+    """The votes of a method, what they say, and their seconds where any are measured.
+
+    Only drawing needs the model: what is done with the votes depends on them, so that other thresholds or another fallback
+    draw none.
+    """
     recipe, section = context.recipe, context.recipe.evaluate.voting
-    name, other = section.method, section.fallback
-    for key, asked in (("method", name), ("fallback", other)):
+    name, other = section.method, votes.compared_with(recipe)
+    for key, asked in (("method", name), ("fallback", section.fallback)):
         if asked is not None and asked not in evaluations:
             raise CirfError(f"evaluate.voting.{key}: {asked} is none of the recipe's methods ({', '.join(evaluations)}); add it")
-    voting = {"voting": section.model_dump()} | judged
-    methods = [get(method, recipe) for method in (name, other) if method is not None]
-    inputs = {"problems": answered["problems"], "model": answered[f"model/{name}"]}
-    alone = {} if other is None else {"fallback": evaluations[other]}
-    made = [
-        Plan(f"voting/{name}", voting | keys.voting(recipe, methods[:1]), inputs | alone, partial(votes.voting, context, name))
-    ]
+    voter, model, problems = get(name, recipe), answered[f"model/{name}"], answered["problems"]
+    assert isinstance(model, (Plan, str))
+    drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems}
+    drawn |= rules if voter.trained else rules | wordings
+    inputs: dict[str, Plan | Part | str] = {"problems": problems, "model": model}
+    drawing = Plan(f"votes/{name}", drawn, inputs, partial(votes.drawing, context, name, model))
+    counts = section.model_dump(include={"votes", "problems", "fallback"} | ({"agreement"} if section.fallback else set()))
+    counts["against"] = other
+    counted: dict[str, Plan | Part | str] = {"problems": problems, "votes": drawing}
+    if other is not None:
+        counted["alone"] = Part(evaluations[other], tuple(f"{task}.jsonl" for task in context.tasks))
+    curve = Plan(f"voting/{name}", {"voting": counts} | rules, counted, partial(votes.voting, context, name), version=2)
+    made = [drawing, curve]
     if recipe.evaluate.latency_items:
+        methods = [voter] if other is None else [voter, get(other, recipe)]
         timed = keys.timing(recipe, methods, {"latency_items", "latency_warmup"})
-        beside = {} if other is None else {"fallback": answered[f"model/{other}"]}
+        timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"})
+        timed |= rules if all(method.trained for method in methods) else rules | wordings
+        if other is not None:
+            inputs = inputs | {"alone": answered[f"model/{other}"]}
         latency = partial(votes.latency, context, name)
-        made.append(Plan(f"voting-latency/{name}", timed | voting, inputs | beside, latency))
+        made.append(Plan(f"voting-latency/{name}", timed, inputs, latency, version=2))
     return made
 
 

@@ -1,4 +1,5 @@
-"""An engine that needs no model: it writes down who is asked what, and its clock is what a test says."""
+"""An engine that needs no model: it writes down who is asked what, and its clock (``now``, for what it does not time itself) is
+what a test says."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class Bench:
         device: str = "a device",
         stop: int | None = None,
         seconds: Callable[[int], float] = float,
+        say: Callable[[str, int], str] = lambda prompt, place: "7",
     ) -> None:
+        self.say, self.clock = say, 0.0
         self.groups, self.together, self.device, self.stop, self.seconds = groups, together, device, stop, seconds
         self.calls: list[tuple[str, Any, int]] = []
         self.loads: list[tuple[str, ...]] = []
@@ -50,8 +53,15 @@ class Bench:
     def one(self, method: str, prompt: str, cap: int) -> Timed:
         return Timed(7, self._called(method, prompt, cap), 0.25)
 
+    def now(self) -> float:
+        return self.clock
+
     def many(self, method: str, prompts: Sequence[str], cap: int) -> tuple[int, float]:
         return 7 * len(prompts), self._called(method, list(prompts), cap)
+
+    def sample(self, method: str, prompt: str, cap: int, count: int) -> list[Timed]:
+        self.clock += self._called(method, prompt, cap)
+        return [Timed(7, 0.0, None, self.say(prompt, place)) for place in range(count)]
 
     def memory(self, method: str) -> dict[str, int | None]:
         return {"weights_bytes": 100, "growth_bytes": len(self.calls) if self.device == "cuda" else None}

@@ -13,10 +13,14 @@ import yaml
 
 from cirf.errors import CirfError
 from cirf.evaluation.lm_evaluation import write_task
+from cirf.methods import get as get_method
+from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
 from cirf.store import read_rows
 from cirf.tasks import get
 
+RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)), evaluate=Evaluate(trace_cap=24))
+AS = (get_method("cirf_full", RECIPE), RECIPE.evaluate)
 COINS = [Problem(f"c{i}", "coin_flip", f"{i} flips. Heads?", "no" if i % 2 else "yes") for i in range(4)]
 
 
@@ -48,10 +52,7 @@ def test_the_harness_reads_the_same_prompts_generations_and_answers(
     ours = read_rows(finished / "evaluation" / "cirf_full" / "sums.jsonl")
     problems = [Problem.from_dict(row) for row in read_rows(finished / "problems" / "test" / "sums.jsonl")]
     task = get("svamp")  # number answers, as the run's own task
-    name = write_task(tmp_path, "sums", task, problems, "generate")
-    told = yaml.safe_load((tmp_path / f"{name}.yaml").read_text())
-    told["generation_kwargs"]["max_gen_toks"] = 24 + 32  # the run's caps
-    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(told))
+    name = write_task(tmp_path, "sums", task, problems, "generate", *AS)  # the run's caps
     found = harness(finished / "models" / "cirf_full", tmp_path, name, chat=True)
     theirs = {sample["doc"]["id"]: sample for sample in found["samples"][name]}
     assert theirs.keys() == {row["id"] for row in ours}
@@ -80,7 +81,9 @@ def test_the_answer_stands_behind_the_trace_or_the_mark(output: str, gold: str, 
         warnings.simplefilter("ignore")
         from lm_eval.api.metrics import exact_match_fn  # type: ignore[attr-defined]
         from lm_eval.filters.extraction import RegexFilter
-    told = yaml.safe_load((tmp_path / f"{write_task(tmp_path, 'coins', get('coin_flip'), COINS, 'generate')}.yaml").read_text())
+    told = yaml.safe_load(
+        (tmp_path / f"{write_task(tmp_path, 'coins', get('coin_flip'), COINS, 'generate', *AS)}.yaml").read_text()
+    )
     pattern = told["filter_list"][0]["filter"][0]["regex_pattern"]
     (metric,) = told["metric_list"]
     said = RegexFilter(pattern).apply([[output]], [{}])[0][0]
@@ -92,13 +95,13 @@ def test_answers_that_can_be_listed_are_scored_by_their_likelihood(
     workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "choice")
+    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "choice", *AS)
     found = harness(workshop.backbone, tmp_path, name, chat=False)
     assert found["n-samples"][name]["effective"] == 4 and 0 <= found["results"][name]["acc,none"] <= 1
     rows = read_rows(tmp_path / f"{name}.jsonl")
     assert [row["choices"][row["gold"]] for row in rows] == [problem.answer for problem in COINS]
     with pytest.raises(CirfError, match="cannot be listed"):
-        write_task(tmp_path, "sums", get("svamp"), [Problem("a", "svamp", "1 + 1?", "2")], "choice")
+        write_task(tmp_path, "sums", get("svamp"), [Problem("a", "svamp", "1 + 1?", "2")], "choice", *AS)
 
 
 def test_the_command_writes_what_the_harness_is_pointed_to(tmp_path: Path) -> None:
@@ -112,3 +115,36 @@ def test_the_command_writes_what_the_harness_is_pointed_to(tmp_path: Path) -> No
     assert told["tasks"] == {"cirf_coin_flip": 2} and "--apply_chat_template" in told["command"]
     assert (tmp_path / "out" / "cirf_coin_flip.yaml").is_file()
     assert "--tasks" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "").error()
+
+
+def test_files_of_ones_own_are_written_too(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    own = Path(__file__).parents[2] / "docs" / "own_task.py"
+    task = tmp_path / "clock.py"
+    task.write_text(own.read_text())
+    rows = [{"ask": f"It is 9:{m}. What time is it 5 minutes later?", "time": f"9:{m + 5}", "how": "-"} for m in range(10, 40)]
+    tinyrun.write_jsonl(tmp_path / "clock.jsonl", rows)
+    said = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", f"{workshop.test},{task}", "--limit", "4", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["tasks"] == {"cirf_test": 4, "cirf_clock": 4}
+    assert "clock: the harness compares texts" in said.err and "test:" not in said.err
+    assert len(read_rows(tmp_path / "out" / "cirf_test.jsonl")) == 4
+    missing = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "gone.jsonl").error()
+    assert "gone.jsonl" in missing
+    twice = tinyrun.write_jsonl(tmp_path / "again" / "test.jsonl", [{"question": "1 + 1?", "answer": 2}])
+    assert "test stands twice" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", f"{workshop.test},{twice}").error()
+
+
+def test_a_method_asks_and_caps_as_in_an_evaluation(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    def told(*arguments: str) -> tuple[str, int, str]:
+        said = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", workshop.test, *arguments, "--json")
+        assert said.code == 0, said.err
+        (name,) = json.loads(said.out)["tasks"]
+        made = yaml.safe_load((tmp_path / "out" / f"{name}.yaml").read_text())
+        return name, made["generation_kwargs"]["max_gen_toks"], read_rows(tmp_path / "out" / f"{name}.jsonl")[0]["prompt"]
+
+    assert told()[:2] == ("cirf_test", 128 + 32)
+    name, cap, prompt = told("--method", "cot")
+    assert (name, cap) == ("cirf_test_cot", 512) and "step by step" in prompt
+    assert told("--method", "cot", "--set", "evaluate.text_cap=99")[1] == 99
+    assert told("--method", "direct_sft")[:2] == ("cirf_test_direct_sft", 32)
+    assert "no method 'cott'" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", workshop.test, "--method", "cott").error()

@@ -110,3 +110,35 @@ def test_the_prompt_is_computed_once_however_many_answers(tiny: Any, tokenizer: 
     model.register_forward_pre_hook(lambda _, __, kwargs: fed.append(kwargs["input_ids"].numel()), with_kwargs=True)
     sample_many(model, tokenizer, prompt, 3, 4, 1.0, 1.0, seed=0)
     assert fed[:2] == [len(encode(tokenizer, prompt)) - 1, 4] and set(fed[2:]) <= {4}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+def test_an_answer_is_the_same_however_many_are_drawn_beside_it(tiny: Any, tokenizer: Any, kind: str) -> None:
+    model, prompt = tiny.build_model(kind, tied=False), _prompts(tokenizer)[2]
+    eight = sample_many(model, tokenizer, prompt, 12, 8, 1.0, 0.9, seed=3)
+    assert sample_many(model, tokenizer, prompt, 12, 3, 1.0, 0.9, seed=3) == eight[:3]
+    assert sample_many(model, tokenizer, prompt, 12, 5, 1.0, 0.9, seed=3, first=3) == eight[3:]
+    alone = [sample_many(model, tokenizer, prompt, 12, 1, 1.0, 0.9, seed=3, first=place)[0] for place in range(8)]
+    assert alone == eight and len({output.ids for output in eight}) > 4
+
+
+def test_without_temperature_all_answers_are_the_greedy_one(tiny: Any, tokenizer: Any) -> None:
+    model = tiny.build_model(tied=False)
+    for prompt in _prompts(tokenizer):
+        (greedy,) = generate(model, tokenizer, [prompt], 12)
+        assert sample_many(model, tokenizer, prompt, 12, 4, 0.0, 1.0, seed=3) == [greedy] * 4
+
+
+def test_answers_are_drawn_from_the_models_own_probabilities(tiny: Any, tokenizer: Any) -> None:
+    model, prompt = tiny.build_model(scale=4.0), _prompts(tokenizer)[1]
+    with torch.no_grad():
+        logits = model(torch.tensor([encode(tokenizer, prompt)])).logits[0, -1].double()
+    chances = (logits / 0.7).softmax(-1)
+    ordered = chances.sort(descending=True)
+    inside = ordered.indices[: int((ordered.values.cumsum(-1) < 0.8).sum()) + 1]
+    expected = torch.zeros_like(chances).index_copy(0, inside, chances[inside] / chances[inside].sum())
+    count = 4000
+    drawn = [output.ids[0] for output in sample_many(model, tokenizer, prompt, 1, count, 0.7, 0.8, seed=5)]
+    seen = torch.bincount(torch.tensor(drawn), minlength=len(chances)).double() / count
+    assert set(drawn) <= set(inside.tolist())
+    assert len(set(drawn)) > 1 and float((seen - expected).abs().max()) < 4 * (0.25 / count) ** 0.5

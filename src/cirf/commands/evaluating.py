@@ -51,11 +51,7 @@ def evaluate(
     elif not is_run:
         raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     changes: dict[str, Any] = {"protocol": protocol}
-    if votes is not None or not is_run:
-        voting = {"votes": _numbers(votes) if votes else (), "method": recipe.methods[0]}
-        changes["voting"] = recipe.evaluate.voting.model_copy(update=voting)
-    elif not {recipe.evaluate.voting.method, recipe.evaluate.voting.fallback} <= {*recipe.methods, None}:
-        changes["voting"] = Voting()  # the run's, of a method that is not evaluated now
+    changes["voting"] = _voting(recipe, votes)
     recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update=changes)})
     seed = recipe.seed
     recipe = parse(dump(recipe), "the evaluation's recipe", sets)
@@ -69,6 +65,21 @@ def evaluate(
     default = path / "evaluations" / suffix if is_run else Path("runs") / f"{recipe.name}-{suffix}"
     context = opened(recipe, out or default, quiet)
     go(context, None, as_json, (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr)))
+
+
+def _voting(recipe: Recipe, votes: str | None) -> Voting:
+    """How the recipe votes, with other numbers of votes where ``--votes`` gives them.
+
+    Where the voting method is not evaluated now, the first that is votes in its place if votes are asked for here; a run's
+    own voting is left out. A fallback that is not evaluated, or that votes itself now, is none.
+    """
+    section = recipe.evaluate.voting
+    changes: dict[str, Any] = {} if votes is None else {"votes": _numbers(votes)}
+    if section.method not in recipe.methods:
+        changes |= {"method": recipe.methods[0]} if votes else {"votes": ()}
+    if section.fallback not in recipe.methods or section.fallback == changes.get("method"):
+        changes["fallback"] = None
+    return section.model_copy(update=changes)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -156,11 +167,11 @@ def _of_model(model: str, methods: Sequence[str]) -> Recipe:
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:
     """The recipe asked about these tasks: its own entry of a task where it has one, else all of the task's test."""
     own: Mapping[str, TaskEntry] = {entry.name or entry.task: entry for entry in recipe.problems.tasks}
-    entries = tuple(own.get(name) or _entry(name) for name in dict.fromkeys(tasks))
+    entries = tuple(own.get(name) or task_entry(name) for name in dict.fromkeys(tasks))
     return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": entries})})
 
 
-def _entry(name: str) -> TaskEntry:
+def task_entry(name: str) -> TaskEntry:
     """A task by its name, a user's own by its file, or the rows of a JSONL file to test on."""
     if not name.endswith(".jsonl"):
         return TaskEntry(task=name)

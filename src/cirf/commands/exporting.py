@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from cirf.errors import CirfError
-from cirf.recipe import Problems, TaskEntry
+from cirf.recipe import Problems, Recipe, TaskEntry
 
 
-def lm_eval(out: Path, names: Sequence[str], choice: bool, data: Path | None, limit: int | None, as_json: bool) -> None:
-    """Write the test problems of tasks for the harness, and say how to run it."""
+def lm_eval(
+    out: Path,
+    names: Sequence[str],
+    method: str,
+    choice: bool,
+    sets: Sequence[str],
+    data: Path | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Write the test problems of tasks for the harness, and say how to run it.
+
+    ``names`` are as those of ``cirf evaluate``: a task's name, a Python file or a JSONL file to test on. ``method`` asks and
+    caps as it does there; ``sets`` are keys of a recipe, such as ``evaluate.text_cap=1024``.
+    """
+    from cirf.commands.evaluating import task_entry
+    from cirf.commands.running import absolute, with_data
     from cirf.evaluation.lm_evaluation import Form, write_task
+    from cirf.methods import get
+    from cirf.recipe_io import dump, parse
     from cirf.tasks import resolve
     from cirf.tasks.load import load_problems
 
-    if data is not None and not data.is_dir():
-        raise CirfError(f"--data {data}: no such folder")
-    entries = tuple(TaskEntry(task=name, test=limit) for name in dict.fromkeys(names))
+    entries = tuple(task_entry(name).model_copy(update={"test": limit}) for name in dict.fromkeys(names))
     if not entries:
         raise CirfError("--tasks: name what to write, such as --tasks gsm8k,svamp (see `cirf tasks`)")
-    section = Problems(tasks=entries, data=str(data) if data is not None else None, validation=0)
-    tasks, test = resolve(section), load_problems(section, seed=1).test
+    recipe = Recipe(name="lm-eval", problems=Problems(tasks=(TaskEntry(task="gsm8k"),), validation=0))
+    asked = recipe.problems.model_copy(update={"tasks": entries})
+    recipe = recipe.model_copy(update={"methods": (method,), "problems": asked})
+    recipe = absolute(with_data(parse(dump(recipe), "the command line", sets), data))
+    asker = get(method, recipe)
+    tasks, test = resolve(recipe.problems), load_problems(recipe.problems, recipe.seed).test
     out.mkdir(parents=True, exist_ok=True)
     form: Form = "choice" if choice else "generate"
-    rows = {write_task(out, name, tasks[name], problems, form): len(problems) for name, problems in test.items()}
+    rows = {
+        write_task(out, name, tasks[name], problems, form, asker, recipe.evaluate): len(problems)
+        for name, problems in test.items()
+    }
+    for name, task in tasks.items():
+        if not choice and (task.parser or task.equality):
+            print(f"{name}: the harness compares texts; its own parser and equality are not known there", file=sys.stderr)
     command = (
         f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
         + ("" if choice else " --apply_chat_template")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
+
+_FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,12 @@ class Wanted:
     truncated: bool = False
     item: str | None = None
     against: str | None = None
+    sampled: bool = False
+
+    @property
+    def stage(self) -> str:
+        """The kind of stage that holds the answers."""
+        return "sampled" if self.sampled else "evaluation"
 
     def keeps(self, row: Row) -> bool:
         """Whether a row is wanted by its own verdict."""
@@ -39,11 +48,13 @@ def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
 
     if wanted.wrong and wanted.right:
         raise CirfError("--wrong and --right: no answer is both; give one of them")
-    there = _evaluated(folder, [*open_run(folder).methods])
+    answers = folder / wanted.stage
+    there = _evaluated(answers, [*open_run(folder).methods])
     method = wanted.method or there[0]
-    tables = _tables(folder, method, there, wanted.task)
+    tables = _tables(answers, method, there, wanted.task)
+    _check_id(tables, wanted.item)
     total = sum(len(rows) for rows in tables.values())
-    found = list(_select(tables, wanted, _other(folder, wanted, there)))
+    found = list(_select(tables, wanted, _other(answers, wanted, there)))
     if as_json:
         print(json.dumps([{"task": task, **row} for task, row in found[:limit]], indent=2, ensure_ascii=False))
         return
@@ -51,34 +62,46 @@ def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
         _print(task, row)
     shown = min(limit, len(found))
     more = f" ({shown} shown: --limit)" if shown < len(found) else ""
-    print(f"{method}: {len(found)} of {total} answers{more}")
+    print(f"{method}: {len(found)} of {total} {'sampled ' if wanted.sampled else ''}answers{more}")
 
 
-def _evaluated(folder: Path, asked: list[str]) -> list[str]:
-    there = {path.parent.name for path in (folder / "evaluation").glob("*/scores.json")}
+def _evaluated(answers: Path, asked: list[str]) -> list[str]:
+    there = {path.parent.name for path in answers.glob("*/scores.json")}
     named = [name for name in asked if name in there] + sorted(there - set(asked))
+    if not named and answers.name == "sampled":
+        raise CirfError(
+            f"--sampled: {answers.parent} holds no sampled runs beside the greedy one (evaluate.sampled, --protocol full)"
+        )
     if not named:
-        raise CirfError(f"{folder}: no method is evaluated yet; run `cirf run` on")
+        raise CirfError(f"{answers.parent}: no method is evaluated yet; run `cirf run` on")
     return named
 
 
-def _tables(folder: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
+def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
+    """``CirfError`` where no question has that id."""
+    ids = list(dict.fromkeys(row["id"] for rows in tables.values() for row in rows))
+    if item is not None and item not in ids:
+        near = difflib.get_close_matches(item, ids, _FEW, 0.0)
+        raise CirfError(f"--id {item}: there is no such question (there are {len(ids):,}, such as {', '.join(near)})")
+
+
+def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
     """The rows of a method by task."""
     from cirf.store import read_rows
 
     if method not in there:
         raise CirfError(f"--method {method}: not evaluated in this run (there are: {', '.join(there)})")
-    names = list(json.loads((folder / "evaluation" / method / "scores.json").read_text(encoding="utf-8"))["tasks"])
+    names = list(json.loads((answers / method / "scores.json").read_text(encoding="utf-8"))["tasks"])
     if task is not None and task not in names:
         raise CirfError(f"--task {task}: not a task of this run (there are: {', '.join(names)})")
-    return {name: read_rows(folder / "evaluation" / method / f"{name}.jsonl") for name in names if task in (None, name)}
+    return {name: read_rows(answers / method / f"{name}.jsonl") for name in names if task in (None, name)}
 
 
-def _other(folder: Path, wanted: Wanted, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
+def _other(answers: Path, wanted: Wanted, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
     """The other method's rows by task, id and run, where one is compared with."""
     if wanted.against is None:
         return None
-    tables = _tables(folder, wanted.against, there, wanted.task)
+    tables = _tables(answers, wanted.against, there, wanted.task)
     return {(task, row["id"], row["run"]): row for task, rows in tables.items() for row in rows}
 
 

@@ -41,18 +41,16 @@ def measure(
     after every loading of models, and not counted. With ``work`` a timed answer is kept in ``work/scratch`` at once, and a
     killed measurement goes on with what is missing, unless it was begun on another engine or machine.
 
-    Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "methods": {name: {"overall": {...}, "tasks":
-    {task: {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as `summarise`
-    has them; ``loads`` tells how the models were held in each life of the measurement; ``peak_bytes`` are the weights and
-    the most that an answer took on top, null where the device does not tell.
+    Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "discarded", "methods": {name: {"overall": {...},
+    "tasks": {task: {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as
+    `summarise` has them; ``loads`` tells how the models were held in each life of the measurement, ``discarded`` how many
+    answers of another engine or machine were thrown away; ``peak_bytes`` are the weights and the most that an answer took
+    on top, null where the device does not tell.
 
     Raises:
         CirfError: the engine reports no time for an answer.
     """
-    drawn = {name: draw(name, problems, section.latency_items, seed) for name, problems in test.items()}
-    problems = {(name, problem.id): problem for name, items in drawn.items() for problem in items}
-    pieces = list(problems)
-    random.Random(f"latency {seed}").shuffle(pieces)
+    problems, pieces, warmups = line_up(test, section, seed)
 
     def answer(name: str, piece: Piece) -> Row:
         task = tasks[piece[0]]
@@ -61,17 +59,28 @@ def measure(
         times = {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
         return times | engine.memory(name)
 
-    warmups = [pieces[-1 - turn % len(pieces)] for turn in range(section.latency_warmup)] if pieces else []
     log = None if work is None else work / "scratch" / "latency.jsonl"
-    rows, loads = take_turns(engine, ("task", "id"), pieces, answer, seed, warmups, log, progress, "latency")
+    rows, loads, discarded = take_turns(engine, ("task", "id"), pieces, answer, seed, warmups, log, progress, "latency")
     return {
         **engine.facts(),
         "batch_size": 1,
         "warmup": section.latency_warmup,
         "loads": loads,
+        "discarded": discarded,
         "methods": {name: _method([row for row in rows if row["method"] == name]) for name in methods},
         "rows": [{key: value for key, value in row.items() if not key.endswith("_bytes")} for row in rows],
     }
+
+
+def line_up(
+    test: Mapping[str, Sequence[Problem]], section: Evaluate, seed: int
+) -> tuple[dict[Piece, Problem], list[Piece], list[Piece]]:
+    """The problems to time by task and id, these in the order of the measurement, and those that warm it up."""
+    drawn = {name: draw(name, problems, section.latency_items, seed) for name, problems in test.items()}
+    problems: dict[Piece, Problem] = {(name, problem.id): problem for name, items in drawn.items() for problem in items}
+    pieces = list(problems)
+    random.Random(f"latency {seed}").shuffle(pieces)
+    return problems, pieces, [pieces[-1 - turn % len(pieces)] for turn in range(section.latency_warmup)] if pieces else []
 
 
 def draw(name: str, problems: Sequence[Problem], count: int, seed: int) -> list[Problem]:

@@ -1,7 +1,8 @@
 """Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``.
 
-Two forms. ``generate``: the question is put and the answer read behind the last ``</cirf>``, ``</think>`` or ``####``; so a
-model of ours is evaluated as it is, and nothing of this package is needed where the harness runs. ``choice``: the likelihood
+Two forms. ``generate``: the question is put as a method puts it, under its cap, and the answer read behind the last
+``</cirf>``, ``</think>`` or ``####``; so a model of ours is evaluated as it is, and nothing of this package is needed where the
+harness runs. ``choice``: the likelihood
 of each answer after the question, for tasks whose answers can be listed; what a model knew before fine-tuning and knows
 after can be told by it without regard to the form of its answers.
 """
@@ -18,28 +19,36 @@ from cirf.records import Problem
 from cirf.store import write_atomic, write_rows
 
 if TYPE_CHECKING:
+    from cirf.methods.method import Method
+    from cirf.recipe import Evaluate
     from cirf.tasks.task import Task
 
 Form = Literal["generate", "choice"]
-
-TRACE_CAP = 128
-"""Tokens of a trace, on top of the task's own cap of an answer; the default of `evaluate.trace_cap`."""
 
 _ANSWER = r"(?s)\A(?:.*(?:</cirf>|</think>|####))?\s*(.*?)\s*\Z"
 _IGNORED = [r"(?<=\d),(?=\d{3})", r"^\$", r"%$", r"\.0*$"]
 
 
-def write_task(folder: Path, name: str, task: Task, problems: Sequence[Problem], form: Form) -> str:
-    """Write ``cirf_NAME[_choice].yaml`` and its rows; returns the task's name in the harness.
+def write_task(
+    folder: Path,
+    name: str,
+    task: Task,
+    problems: Sequence[Problem],
+    form: Form,
+    method: Method,
+    section: Evaluate,
+) -> str:
+    """Write ``cirf_NAME[_METHOD][_choice].yaml`` and its rows; returns the task's name in the harness.
 
-    The rows' paths are absolute, for the harness reads them from wherever it is started. ``CirfError``: no problems, or
-    answers that cannot be listed.
+    Where answers are generated, ``method`` asks for them and caps them as in an evaluation with the keys of ``section``; the
+    name tells it unless its model writes functional tokens. The rows' paths are absolute, for the harness reads them from
+    wherever it is started. ``CirfError``: no problems, or answers that cannot be listed.
     """
     import yaml
 
     if not problems:
         raise CirfError(f"{name}: there is no test problem to write")
-    there = f"cirf_{name}" + ("_choice" if form == "choice" else "")
+    there = f"cirf_{name}" + ("_choice" if form == "choice" else "" if method.functional else f"_{method.name}")
     rows = folder / f"{there}.jsonl"
     told: dict[str, Any] = {
         "task": there,
@@ -55,12 +64,12 @@ def write_task(folder: Path, name: str, task: Task, problems: Sequence[Problem],
         told |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
         told["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
     else:
-        asked = [(problem, task.render(hide(problem))) for problem in problems]
+        asked = [(problem, method.prompt(hide(problem), task)) for problem in problems]
         write_rows(rows, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in asked])
         exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
         told |= {
             "doc_to_target": "{{answer}}",
-            "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": TRACE_CAP + task.cap},
+            "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": method.cap(task, section)},
             "filter_list": [
                 {"name": "answer", "filter": [{"function": "regex", "regex_pattern": _ANSWER}, {"function": "take_first"}]}
             ],

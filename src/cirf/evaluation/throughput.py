@@ -40,8 +40,8 @@ def measure(
     sizes and tasks come in an order drawn by ``seed``. After every loading of models each method answers one batch of each
     size that is not counted. With ``work`` a killed measurement goes on with what is missing, as in `latency.measure`.
 
-    Returns the engine's facts and ``{"questions", "loads", "methods": {name: {"8": {...}, "32": {...}}}, "rows"}``, as
-    `summarise` has them, a row a batch.
+    Returns the engine's facts and ``{"questions", "loads", "discarded", "methods": {name: {"8": {...}, "32": {...}}}, "rows"}``,
+    as `summarise` has them, a row a batch.
 
     Raises:
         CirfError: the engine reports no time for a batch.
@@ -64,7 +64,7 @@ def measure(
     warmups = list({piece[0]: piece for piece in reversed(pieces)}.values())
     log = None if work is None else work / "scratch" / "throughput.jsonl"
     names = ("batch_size", "task", "batch")
-    rows, loads = take_turns(engine, names, pieces, answer, seed, warmups, log, progress, "throughput")
+    rows, loads, discarded = take_turns(engine, names, pieces, answer, seed, warmups, log, progress, "throughput")
     sizes = [str(size) for size in sorted(dict.fromkeys(section.throughput_batches))] if pieces else []
     by_size = {(name, size): list[Row]() for name in methods for size in sizes}
     for row in rows:
@@ -73,6 +73,7 @@ def measure(
         **engine.facts(),
         "questions": sum(row["problems"] for row in by_size[next(iter(methods)), sizes[0]]) if sizes else 0,
         "loads": loads,
+        "discarded": discarded,
         "methods": {name: {size: summarise(by_size[name, size]) for size in sizes} for name in methods},
         "rows": rows,
     }

@@ -3,6 +3,7 @@
 Every timed turn is a row in a log of its own as soon as it is over::
 
     {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: what times here are times of
+    {"discarded": 12}                                                 so many rows before were of other facts, where any were
     {"load": {"together": true, "models": 3, ...}}                    a life begins
     {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cirf.errors import CirfError
 from cirf.evaluation.schedule import blocks
@@ -77,6 +78,15 @@ class Engine(Protocol):
         ...
 
 
+class Taken(NamedTuple):
+    """The rows in the order of the schedule, how the models were held in each life, and how many rows of another engine or
+    machine were thrown away."""
+
+    rows: list[Row]
+    loads: list[Row]
+    discarded: int
+
+
 def take_turns(
     engine: Engine,
     names: Sequence[str],
@@ -87,7 +97,7 @@ def take_turns(
     log: Path | None,
     progress: Progress,
     label: str,
-) -> tuple[list[Row], list[Row]]:
+) -> Taken:
     """Every method on every piece, in the order of `schedule.blocks`.
 
     Args:
@@ -99,8 +109,6 @@ def take_turns(
         warmups: pieces that each method answers, uncounted, whenever models were loaded.
         log: file that keeps the rows; what it holds of the same facts is not done again. ``None``: nothing is kept.
         progress: a bar named ``label``.
-
-    Returns the rows in the order of the schedule, and how the models were held in each life.
 
     Raises:
         CirfError: a turn took no time.
@@ -127,7 +135,7 @@ def take_turns(
                     raise CirfError(f"{name}, {', '.join(map(str, piece))}: the engine reports {row['seconds']} s for an answer")
                 kept.add({"method": name, **dict(zip(names, piece, strict=True)), **row})
                 advance(1)
-    return [kept.rows[name, piece] for block in plan for piece, name in block.turns], kept.loads
+    return Taken([kept.rows[name, piece] for block in plan for piece, name in block.turns], kept.loads, kept.discarded)
 
 
 class _Log:
@@ -138,6 +146,7 @@ class _Log:
         self.names = names
         self.rows: dict[tuple[str, Piece], Row] = {}
         self.loads: list[Row] = []
+        self.discarded = 0
         self.file = None if path is None else RowLog(path)
         if self.file is None or path is None:
             return
@@ -146,7 +155,11 @@ class _Log:
             path.unlink(missing_ok=True)
             self.file = RowLog(path)
             self.file.append({"facts": dict(facts)})
-        for row in before[1:] if before[:1] == [{"facts": dict(facts)}] else ():
+            others = sum("method" in row for row in before) + sum(row.get("discarded", 0) for row in before)
+            if others:  # on disk, for a life that is cut short tells no one
+                self.file.append({"discarded": others})
+            before = self.file.rows()
+        for row in before[1:]:
             self._note(row)
 
     def add(self, row: Row) -> None:
@@ -158,5 +171,7 @@ class _Log:
     def _note(self, row: Row) -> None:
         if "load" in row:
             self.loads.append(row["load"])
+        elif "discarded" in row:
+            self.discarded = row["discarded"]
         else:
             self.rows[row["method"], tuple(row[name] for name in self.names)] = row

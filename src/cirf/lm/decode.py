@@ -107,20 +107,57 @@ def generate_one(
 
 
 def sample_many(
-    model: Any, tokenizer: Any, prompt: str, cap: int, count: int, temperature: float, top_p: float, seed: int
+    model: Any,
+    tokenizer: Any,
+    prompt: str,
+    cap: int,
+    count: int,
+    temperature: float,
+    top_p: float,
+    seed: int,
+    first: int = 0,
 ) -> list[Output]:
-    """``count`` answers to one prompt, sampled in one batch; the prompt is computed once and its cache shared by all.
+    """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
+    cache shared by all.
 
-    ``temperature`` must be above 0. The same seed, prompt and count give the same answers. ``CirfError``: no memory.
+    Every answer draws from random numbers of its own, seeded by ``seed``, the prompt and the answer's number. So it is the
+    same answer however many others are drawn beside it (but for what a batch of another size rounds otherwise), and further
+    ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. ``CirfError``: no memory.
     """
     ids = encode(tokenizer, prompt)
     stops = stop_ids(model, tokenizer)
+    drawing = _drawing(model, temperature, top_p, [f"{seed}\0{prompt}\0{first + place}" for place in range(count)])
     try:
-        with _seeded(model, seed, [prompt]):
-            written = _generate(model, [ids] * count, cap, temperature, top_p, stops, cache=_shared(model, ids, count))
+        cache = _shared(model, ids, count)
+        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, cache=cache, processors=drawing)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
     return [_output(tokenizer, row, stops) for row in written]
+
+
+def _drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) -> list[Any]:
+    """What turns the logits of rows into scores whose largest is a token drawn from the nucleus; nothing at temperature 0."""
+    from transformers import TemperatureLogitsWarper, TopPLogitsWarper
+
+    if temperature == 0:
+        return []
+    made: list[Any] = [TemperatureLogitsWarper(temperature)]
+    if top_p < 1:
+        made.append(TopPLogitsWarper(top_p))
+    return [*made, _Noise([torch.Generator(model.device).manual_seed(_number(seed)) for seed in seeds])]
+
+
+class _Noise:
+    """Adds noise to logits, a generator a row: the largest of ``logits + Gumbel noise`` is a draw from their softmax (the
+    Gumbel-max trick; Gumbel 1954). ``torch.multinomial`` has one generator for a batch, and each row would hang on the others."""
+
+    def __init__(self, generators: Sequence[torch.Generator]) -> None:
+        self.generators = generators
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``scores`` [rows x vocabulary] with a standard Gumbel number added to each."""
+        rows = [torch.empty_like(scores[0]).exponential_(generator=generator) for generator in self.generators]
+        return scores - torch.stack(rows).clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
 def _shared(model: Any, ids: list[int], count: int) -> Any:
@@ -167,8 +204,9 @@ def _generate(
     stops: list[int],
     watch: _Watch | None = None,
     cache: Any = None,
+    processors: Sequence[Any] = (),
 ) -> list[list[int]]:
-    from transformers import GenerationConfig
+    from transformers import GenerationConfig, LogitsProcessorList
 
     longest = max(len(ids) for ids in prompts)
     padded = torch.tensor([[stops[0]] * (longest - len(ids)) + ids for ids in prompts], device=model.device)
@@ -187,6 +225,7 @@ def _generate(
                 attention_mask=mask,
                 generation_config=settings,
                 streamer=watch,
+                logits_processor=LogitsProcessorList(processors),
                 **({} if cache is None else {"past_key_values": cache}),
             )
     finally:
@@ -206,11 +245,15 @@ def _output(tokenizer: Any, ids: list[int], stops: list[int]) -> Output:
 @contextlib.contextmanager
 def _seeded(model: Any, seed: int, prompts: list[str]) -> Iterator[None]:
     """Draw from a seed of this batch alone, and leave everyone else's random numbers as they were."""
-    digest = hashlib.sha256("\0".join([str(seed), *prompts]).encode()).digest()
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int.from_bytes(digest[:7], "big"))
+        torch.manual_seed(_number("\0".join([str(seed), *prompts])))
         yield
+
+
+def _number(text: str) -> int:
+    """A seed of a text, below 2^56."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 def _synchronise(model: Any) -> None:

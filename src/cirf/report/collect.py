@@ -32,6 +32,7 @@ from cirf.report.settings import as_trained, read_settings
 from cirf.report.times import facts, latency_of, read_times, task_latency_of
 from cirf.report.traces import read_codes
 from cirf.report.training import load_object, read_training
+from cirf.report.voting import read_voting
 from cirf.store import read_rows
 from cirf.tasks.steps import strip_annotations
 
@@ -72,7 +73,7 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "comparisons": comparisons(reference, rows, methods),
         "latency": facts(latency),
         "throughput": throughput,
-        "voting": _voting(run, recipe),
+        "voting": read_voting(run, recipe),
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
@@ -157,14 +158,6 @@ def _sampled(folder: Path) -> Data | None:
     """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
     tables = _evaluation_rows(folder)
     return numbers(tables) if tables else None
-
-
-def _voting(run: Path, recipe: Mapping[str, Any]) -> Data | None:
-    """What votes answered and cost, as the stages wrote it; ``None`` where nobody voted."""
-    name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
-    found = _json(run / "voting" / name / "voting.json")
-    timed = _json(run / "voting-latency" / name / "timings.json")
-    return {**found, "latency": {key: value for key, value in timed.items() if key != "rows"} or None} if found else None
 
 
 def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:

@@ -50,6 +50,8 @@ def render(data: Mapping[str, Any]) -> str:
         sampled={name: row["sampled"] for name, row in data["methods"].items() if row["sampled"]},
         vote_times={row["votes"]: row for row in voted.get("votes", ())},
         vote_setting=setting(voted),
+        vote_holding=holding(voted),
+        vote_differences=vote_differences(data),
         training_setting=training_setting(data["environment"]),
         training_keys=training_keys(data),
         tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),
@@ -117,6 +119,14 @@ def differences(data: Mapping[str, Any]) -> list[str]:
     """One sentence for every method that the reference was compared with."""
     titles = looks(data)
     return [sentence(pair, titles[data["reference"]].title, titles[name].title) for name, pair in data["comparisons"].items()]
+
+
+def vote_differences(data: Mapping[str, Any]) -> list[str]:
+    """One sentence for every number of votes, where they are compared with one answer of another method."""
+    found, titles = data["voting"] or {"curve": ()}, looks(data)
+    rows = [row for row in found["curve"] if "against" in row]
+    names = [f"{titles[found['method']].title} with {row['votes']} vote{'s' if row['votes'] > 1 else ''}" for row in rows]
+    return [sentence(row["against"], name, titles[found["against"]].title) for row, name in zip(rows, names, strict=True)]
 
 
 def sentence(pair: Mapping[str, Any], first: str, second: str) -> str:

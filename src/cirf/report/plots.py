@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cirf.report.placing import place_names
 from cirf.report.style import style
 from cirf.report.times import setting
 
@@ -55,7 +56,7 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
         _ticks(axes, axis, logarithmic)
         if axis == "latency":
             figure.supxlabel("\n".join(textwrap.wrap(setting(data["latency"]), 84)), fontsize=7.5, color=_SOFT)
-        _label(figure, axes, points)
+        place_names(figure, axes, points)
         what = f"mean seconds an answer ({setting(data['latency'])})" if axis == "latency" else "mean generated tokens an answer"
         out.append(f"Accuracy against {what}. " + "; ".join(f"{p[4]}: {p[1]:.1f} % at {p[0]:.3g}" for p in points))
     return out[0]
@@ -141,36 +142,52 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 
 
 def voting_svg(data: Mapping[str, Any]) -> str | None:
-    """Accuracy of 1, 2, ... votes against what an answer costs, the fallback's one answer as a point of its own."""
+    """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens.
+
+    Dashed what they and the fallback answer together; a point of its own is the one answer that they are compared with.
+    """
     found = data["voting"]
     if not found:
         return None
-    timed = {row["votes"]: row["mean_s"] for row in (found["latency"] or {}).get("votes", ())}
-    names = list(data["methods"])
-    with _figure(4.9, 3.3, "voting") as (figure, out):
+    timed = {row["votes"]: row for row in (found["latency"] or {}).get("votes", ())}
+    names, rows = list(data["methods"]), found["curve"]
+    look, joint = style(found["method"], names), [row for row in rows if "fallback" in row]
+    xs = [timed[row["votes"]]["mean_s"] if timed else row["tokens"] for row in rows]
+    slower = [timed[row["votes"]]["with_fallback_mean_s"] if timed else row["fallback"]["tokens"] for row in joint]
+    points = [(x, row, f"{row['votes']}", look) for x, row in zip(xs, rows, strict=True)]
+    if "alone" in found:
+        other = style(found["against"], names)
+        points.append((timed[0]["mean_s"] if timed else found["alone"]["tokens"], found["alone"], other.title, other))
+    reach = [*slower, *(point[0] for point in points)]
+    with _figure(4.9, 3.7, "voting") as (figure, out):
         axes = figure.add_subplot()
-        look = style(found["method"], names)
-        xs = [timed.get(row["votes"], row["tokens"]) for row in found["curve"]]
-        axes.plot(xs, [100 * row["accuracy"] for row in found["curve"]], color=look.colour, linewidth=1.5, alpha=0.6)
-        for x, row in zip(xs, found["curve"], strict=True):
-            axes.plot([x, x], [100 * bound for bound in row["interval"]], color=look.colour, linewidth=2, alpha=0.45)
-            axes.plot([x], [100 * row["accuracy"]], "o", color=look.colour, markersize=7, markeredgecolor="white", zorder=3)
-            told = f"{row['votes']}"
-            axes.annotate(told, (x, 100 * row["accuracy"]), (0, 8), textcoords="offset points", ha="center", fontsize=9)
-        if "alone" in found:
-            look, alone = style(found["fallback"], names), found["alone"]
-            x = timed.get(0, alone["tokens"])
-            axes.plot([x, x], [100 * bound for bound in alone["interval"]], color=look.colour, linewidth=2, alpha=0.45)
-            axes.plot([x], [100 * alone["accuracy"]], look.marker, color=look.colour, markersize=9, markeredgecolor="white")
-            axes.annotate(look.title, (x, 100 * alone["accuracy"]), (8, -4), textcoords="offset points", color=look.colour)
-            xs.append(x)
-        if max(xs) > 4 * min(xs):
+        logarithmic = max(reach) > 4 * min(reach)
+        if logarithmic:
             axes.set_xscale("log")
+        _limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
+        ys, told = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
+        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=told)
+        if joint:
+            told = f"the same, {style(found['fallback'], names).title.lower()} where votes disagree"
+            ys = [100 * row["fallback"]["accuracy"] for row in joint]
+            curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=told)
+        placed = []
+        for x, row, told, drawn in points:
+            low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
+            axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45)
+            axes.plot([x], [y], drawn.marker, color=drawn.colour, markersize=8, markeredgecolor="white", zorder=3)
+            placed.append((x, y, low, high, told, drawn.colour))
         axes.set_xlabel("seconds an answer, one question at a time" if timed else "generated tokens an answer")
         axes.set_ylabel("accuracy, %")
-        rows = "; ".join(f"{100 * row['accuracy']:.1f} % with {row['votes']}" for row in found["curve"])
-        out.append(f"Accuracy by number of votes. {rows}")
+        _ticks(axes, "latency" if timed else "tokens", logarithmic)
+        figure.legend(frameon=False, fontsize=8.5, loc="outside upper left")
+        if timed:
+            figure.supxlabel("\n".join(textwrap.wrap(setting(found["latency"]), 84)), fontsize=7.5, color=_SOFT)
+        place_names(figure, axes, placed, curves)
+        unit = " s" if timed else " tokens"
+        said = "; ".join(f"{told}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, told, _ in placed)
+        out.append(f"Accuracy by number of votes of {look.title}. {said}")
     return out[0]
 
 
@@ -246,44 +263,3 @@ def _ticks(axes: Axes, axis: str, logarithmic: bool) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlim(low, high)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}{unit}"))
-
-
-def _label(figure: Figure, axes: Axes, points: Sequence[tuple[float, float, float, float, str, str]]) -> None:
-    """Write each point's name beside it, at the first of some places where it covers nothing and stays inside."""
-    from matplotlib.transforms import Bbox
-
-    figure.draw_without_rendering()
-    renderer = figure._get_renderer()  # type: ignore[attr-defined]
-    inside = axes.get_window_extent(renderer)
-    taken = []
-    for x, y, low, high, _, _ in points:
-        (left, bottom), (_, top) = axes.transData.transform((x, low)), axes.transData.transform((x, high))
-        taken.append(Bbox.from_extents(left - 4, bottom, left + 4, top))
-        middle = axes.transData.transform((x, y))
-        taken.append(Bbox.from_extents(middle[0] - 6, middle[1] - 6, middle[0] + 6, middle[1] + 6))
-    for x, y, low, high, title, colour in points:
-        places = [((11, 0), "left", "center", y), ((-11, 0), "right", "center", y), ((0, 7), "center", "bottom", high)]
-        places += [((0, -7), "center", "top", low), ((11, 16), "left", "center", y), ((11, -16), "left", "center", y)]
-        places += [((-11, 16), "right", "center", y), ((-11, -16), "right", "center", y)]
-        places += [((8, 5), "right", "bottom", high), ((8, -5), "right", "top", low)]
-        places += [((-8, 5), "left", "bottom", high), ((-8, -5), "left", "top", low)]
-        tried: list[tuple[float, int, Any, Bbox]] = []
-        for offset, across, along, height in places:
-            text = axes.annotate(title, (x, height), offset, textcoords="offset points", color=colour, fontweight="bold")
-            text.set(horizontalalignment=across, verticalalignment=along)
-            box = text.get_window_extent(renderer).padded(4)
-            beyond = (inside.x0 - box.x0, inside.y0 - box.y0, box.x1 - inside.x1, box.y1 - inside.y1)
-            outside = sum(max(0.0, by) for by in beyond)
-            covered = sum(_overlap(box, other) for other in taken)
-            tried.append((20 * outside + covered, len(tried), text, box))
-        chosen = min(tried, key=lambda one: one[:2])
-        for _, place, text, _ in tried:
-            if place != chosen[1]:
-                text.remove()
-        taken.append(chosen[3])
-
-
-def _overlap(one: Any, other: Any) -> float:
-    wide = min(one.x1, other.x1) - max(one.x0, other.x0)
-    high = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return float(wide * high) if wide > 0 and high > 0 else 0.0

@@ -78,4 +78,6 @@ def holding(facts: Mapping[str, Any]) -> str:
         told = f"All {loads[0]['models']} models were in memory at once"
     else:
         told = f"The {loads[0]['models']} models did not fit into memory side by side and were loaded in turn, several rounds"
-    return told + (f"; the measurement was taken up again {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else "")
+    told += f"; the measurement was taken up again {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
+    others = facts.get("discarded")
+    return told + (f"; {others:,} answers timed before on another engine or machine were timed anew" if others else "")

@@ -99,9 +99,8 @@ def timing(recipe: Recipe, methods: Sequence[Method], own: set[str]) -> dict[str
     return keys | {"machine": recipe.backbone.model_dump(include={"device", "threads"})}
 
 
-def voting(recipe: Recipe, methods: Sequence[Method]) -> dict[str, Any]:
-    """What votes depend on besides their own section."""
-    keys = answering(recipe, recipe.evaluate, {cap for method in methods for cap in method.caps})
-    return {key: value for key, value in keys.items() if key != "evaluate"} | {
-        "caps": {name: value for name, value in keys["evaluate"].items() if name not in ("temperature", "top_p")}
-    }
+def drawn(recipe: Recipe, method: Method) -> dict[str, Any]:
+    """What a method's votes depend on besides the model and the question, but for their number."""
+    keys = answering(recipe, recipe.evaluate, method.caps)
+    apart = {name: value for name, value in keys["evaluate"].items() if name not in ("temperature", "top_p")}
+    return keys | {"evaluate": apart, "voting": recipe.evaluate.voting.model_dump(include={"temperature", "top_p"})}

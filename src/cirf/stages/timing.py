@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,15 @@ def _measured(context: Context, work: Path, measure: Any) -> dict[str, Any]:
     bench = Bench(context)
     timings = measure(methods, context.tasks, context.test(), bench, recipe.evaluate, recipe.seed, context.progress, work=work)
     bench.release()
+    return written(timings, work)
+
+
+def written(timings: dict[str, Any], work: Path) -> dict[str, Any]:
+    """Write ``timings.json``; the stage's summary, which says if the measurement was begun anew."""
     write_atomic(work / "timings.json", to_json(timings))
-    return {"rows": len(timings["rows"])}
+    others = timings["discarded"]
+    note = f"{others:,} answers that were timed before on another engine or machine were timed anew on this one"
+    return {"rows": len(timings["rows"])} | ({"notes": [note]} if others else {})
 
 
 def facts(context: Context) -> dict[str, Any]:
@@ -60,15 +67,17 @@ def facts(context: Context) -> dict[str, Any]:
 class Bench:
     """The models of a run's methods in memory, as `cirf.evaluation.turns.Engine` asks for them.
 
+    ``turns`` calls each turn by a name and says which method takes it; without it each of the recipe's methods takes one.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
     first, they take at most half of the memory that was free before; else one at a time.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, turns: Mapping[str, str] | None = None) -> None:
         """Nothing is loaded yet."""
         release(context)
         self.context = context
-        self.sources = {name: str(source_of(context, name)) for name in context.recipe.methods}
+        turns = turns or {name: name for name in context.recipe.methods}
+        self.sources = {turn: str(source_of(context, name)) for turn, name in turns.items()}
         self.held: dict[str, tuple[Any, Any]] = {}
         self.growth: int | None = None
 
@@ -145,6 +154,16 @@ class Bench:
             model, tokenizer, prompts, cap, section.temperature, section.top_p, self.context.recipe.seed, len(prompts)
         )
         return sum(output.tokens for output in made), time.perf_counter() - started
+
+    def sample(self, method: str, prompt: str, cap: int, count: int) -> Any:
+        """Votes: sampled answers to one prompt in one batch."""
+        from cirf.lm import decode
+
+        voting = self.context.recipe.evaluate.voting
+        model, tokenizer = self.held[self.sources[method]]
+        return decode.sample_many(
+            model, tokenizer, prompt, cap, count, voting.temperature, voting.top_p, self.context.recipe.seed
+        )
 
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.

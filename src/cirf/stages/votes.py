@@ -1,95 +1,99 @@
-"""From a model to answers by majority, and their seconds."""
+"""From a model to votes, from votes to answers by majority, and the seconds of these."""
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cirf.errors import CirfError
-from cirf.evaluation.harness import Row, hide
-from cirf.evaluation.statistics import mean, percentile
-from cirf.evaluation.voting import Asked, collect_votes, curve, share_of, time_votes
+from cirf.evaluation.votes import Asked, draw_votes
+from cirf.evaluation.voting import Item, answered_alone, curve
 from cirf.methods import get
+from cirf.recipe import Recipe
 from cirf.records import Problem
+from cirf.stages import keys
 from cirf.stages.context import Context
-from cirf.stages.models import load, load_for, source_of
-from cirf.stages.timing import facts
-from cirf.store import to_json, write_atomic
+from cirf.stages.models import load_for
+from cirf.stages.timing import Bench, written
+from cirf.store import Plan, to_json, write_atomic
+
+_PROSE = ("sft_cot", "cot")
+
+
+def compared_with(recipe: Recipe) -> str | None:
+    """The method whose one answer votes are compared with: the fallback, else the recipe's chain-of-thought, the trained one
+    first; ``None`` where there is none."""
+    section = recipe.evaluate.voting
+    prose = (name for name in _PROSE if name in recipe.methods and name != section.method)
+    return section.fallback or next(prose, None)
 
 
 def _test(context: Context) -> dict[str, list[Problem]]:
     return {name: rows[: context.recipe.evaluate.voting.problems] for name, rows in context.test().items() if rows}
 
 
-def _asked(context: Context, name: str) -> Asked:
+def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> dict[str, Any]:
+    """Draw the votes of a method, as many as its largest number asks for, or take those that were drawn before."""
     from cirf.lm import backbone, decode
 
-    section = context.recipe.evaluate
+    recipe, section = context.recipe, context.recipe.evaluate.voting
     model, tokenizer = load_for(context, name)
+    method = get(name, recipe)
 
-    def draw(prompt: str, cap: int, count: int) -> list[decode.Output]:
-        voting = section.voting
-        return decode.sample_many(model, tokenizer, prompt, cap, count, voting.temperature, voting.top_p, context.recipe.seed)
+    def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
+        return decode.sample_many(model, tokenizer, prompt, cap, count, section.temperature, section.top_p, recipe.seed, first)
 
-    return Asked(get(name, context.recipe), context.tasks, draw, partial(backbone.prompt_text, tokenizer), section)
+    asked = Asked(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
+    how = keys.drawn(recipe, method) | {
+        "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
+    }
+    log = context.asked(f"votes-{name}")
+    return {"rows": draw_votes(asked, _test(context), max(section.votes), how, log, work, context.progress)}
 
 
 def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Draw the votes, find what 1, 2, ... of them answer; ``voting.json`` holds the curve."""
-    asked, test = _asked(context, name), _test(context)
-    fallback = context.recipe.evaluate.voting.fallback
-    others: dict[tuple[str, str], Row] = {}
-    if fallback is not None:
-        for task in test:
-            for row in context.rows(f"evaluation/{fallback}", f"{task}.jsonl"):
-                others.setdefault((task, row["id"]), row)  # the first run
-    tables = collect_votes(asked, test, others, work, context.progress)
-    found: dict[str, Any] = {"method": name, "fallback": fallback, "curve": curve(asked, test, tables)}
-    if others:
-        alone = [row["fallback"] for rows in tables.values() for row in rows]
-        found["alone"] = share_of([row["correct"] for row in alone])
-        found["alone"] |= {
-            "unparsed": mean([row["parsed"] is None for row in alone]),
-            "tokens": mean([r["tokens"] for r in alone]),
-        }
+    """Find what 1, 2, ... of the votes answer; ``voting.json`` holds the curve. No model is needed."""
+    recipe, section = context.recipe, context.recipe.evaluate.voting
+    other = compared_with(recipe)
+    items = []
+    for task, problems in _test(context).items():
+        alone: dict[str, Any] = {}
+        for row in context.rows(f"evaluation/{other}", f"{task}.jsonl") if other else ():
+            alone.setdefault(row["id"], row)  # the first run
+        drawn = {row["id"]: row["votes"] for row in context.rows(f"votes/{name}", f"{task}.jsonl")}
+        items += [Item(task, context.tasks[task], p, drawn[p.id], alone[p.id] if other else None) for p in problems]
+    agreement = section.agreement if section.fallback else None
+    found: dict[str, Any] = {"method": name, "against": other, "fallback": section.fallback, "agreement": agreement}
+    found["curve"] = curve(items, section.votes, agreement)
+    if other is not None:
+        found["alone"] = answered_alone([item.alone for item in items if item.alone is not None])
     write_atomic(work / "voting.json", to_json(found))
-    return {"rows": sum(map(len, tables.values()))}
+    return {"rows": len(items)}
 
 
 def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Time answers by majority one question at a time, the fallback on the same questions in turn; ``timings.json``."""
-    from cirf.evaluation.latency import draw
-    from cirf.lm import backbone, decode
+    """Time answers by majority one question at a time, the answer they are compared with in turn; ``timings.json``.
 
-    section = context.recipe.evaluate
-    asked = _asked(context, name)
-    alone = None
-    if section.voting.fallback is not None:
-        method = get(section.voting.fallback, context.recipe)
-        model, tokenizer = load(context, source_of(context, method.name))
+    That answer is drawn as the evaluation draws it: greedily, or sampled where the recipe samples.
+    """
+    from cirf.evaluation.vote_times import ALONE, measure
 
-        def alone(task: str, problem: Problem) -> float:
-            prompt = backbone.prompt_text(tokenizer, method.prompt(hide(problem), context.tasks[task]))
-            cap = method.cap(context.tasks[task], section)
-            return decode.generate_one(model, tokenizer, prompt, cap, seed=context.recipe.seed).seconds
-
-    items = {task: draw(task, rows, section.latency_items, context.recipe.seed) for task, rows in _test(context).items()}
-    rows = time_votes(asked, items, alone, time.perf_counter, work, context.progress)
-    if not rows:
-        raise CirfError("evaluate.voting: there is no test problem to time")
-    write_atomic(work / "timings.json", to_json({**facts(context), "n": len(rows), "votes": _summarise(rows), "rows": rows}))
-    return {"rows": len(rows)}
-
-
-def _summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
-    for count in [point["votes"] for point in rows[0]["times"]]:
-        times = [timed for row in rows for timed in row["times"] if timed["votes"] == count]
-        seconds = [timed["seconds"] for timed in times]
-        point = {"votes": count, "mean_s": mean(seconds), "p50_s": percentile(seconds, 50), "p95_s": percentile(seconds, 95)}
-        if "with_fallback" in times[0]:
-            point["with_fallback_mean_s"] = mean([timed["with_fallback"] for timed in times])
-        found.append(point)
-    return found
+    recipe, section = context.recipe, context.recipe.evaluate
+    other = compared_with(recipe)
+    counts = sorted(set(section.voting.votes))
+    turns = {str(count): name for count in counts} | ({ALONE: other} if other else {})
+    bench = Bench(context, turns)
+    timings = measure(
+        get(name, recipe),
+        get(other, recipe) if other else None,
+        counts,
+        context.tasks,
+        _test(context),
+        bench,
+        section,
+        recipe.seed,
+        context.progress,
+        work,
+    )
+    bench.release()
+    return written(timings, work)

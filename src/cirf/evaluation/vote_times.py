@@ -1,0 +1,111 @@
+"""Seconds of answers by majority: every number of votes, and the one answer they are compared with, on the same questions.
+
+They take turns as methods do (`schedule`): on each question each number of votes draws once, in an order that turns round, so
+that a machine that slows down hits all alike. From the prompt's text to the majority, one question at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cirf.evaluation.harness import Output, Row, hide
+from cirf.evaluation.latency import line_up, summarise
+from cirf.evaluation.statistics import mean
+from cirf.evaluation.turns import Engine, Piece, take_turns
+from cirf.evaluation.voting import Majority, decide
+from cirf.progress import Progress
+from cirf.recipe import Evaluate
+from cirf.records import Problem
+
+if TYPE_CHECKING:
+    from cirf.methods.method import Method
+    from cirf.tasks.task import Task
+
+ALONE = "0"
+"""The turn of the one answer that votes are compared with; those of votes are called by their number."""
+
+
+class VotingEngine(Engine, Protocol):
+    """An engine that draws several answers at once."""
+
+    def sample(self, method: str, prompt: str, cap: int, count: int) -> Sequence[Output]:
+        """``count`` sampled answers decoded in one batch."""
+        ...
+
+
+def measure(
+    voter: Method,
+    other: Method | None,
+    counts: Sequence[int],
+    tasks: Mapping[str, Task],
+    test: Mapping[str, Sequence[Problem]],
+    engine: VotingEngine,
+    section: Evaluate,
+    seed: int,
+    progress: Progress,
+    work: Path | None = None,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
+    """Time answers by each of ``counts`` votes of ``voter``, and by one answer of ``other``.
+
+    ``engine`` calls its turns by the number of votes, and that of ``other`` `ALONE`. Questions, their order, warm-up and going
+    on after a kill are as in `latency.measure`: of the same test and seed, the same questions.
+
+    Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "votes": [{"votes": 8, ...}, ...], "rows"}``. A point
+    is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row tells ``share``, the votes that agreed, 0 where none
+    could be read (`with_fallback`).
+
+    Raises:
+        CirfError: an answer took no time.
+    """
+    problems, pieces, warmups = line_up(test, section, seed)
+
+    def answer(turn: str, piece: Piece) -> Row:
+        task, problem = tasks[piece[0]], problems[piece[0], piece[1]]
+        if turn == ALONE and other is not None:
+            timed = engine.one(turn, engine.render(turn, other.prompt(hide(problem), task)), other.cap(task, section))
+            return {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
+        started = now()
+        prompt = engine.render(turn, voter.prompt(hide(problem), task))
+        outputs = engine.sample(turn, prompt, voter.cap(task, section), int(turn))
+        told = _decided(voter, task, problem, outputs)
+        seconds = now() - started
+        tokens = sum(output.tokens for output in outputs)
+        return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": told.share}
+
+    log = None if work is None else work / "scratch" / "voting.jsonl"
+    taken = take_turns(engine, ("task", "id"), pieces, answer, seed, warmups, log, progress, "latency of votes")
+    rows = [{"votes": int(row["method"]), **{key: row[key] for key in row if key != "method"}} for row in taken.rows]
+    order = sorted(set(counts)) + ([] if other is None else [0])
+    points = [{"votes": count, **summarise([row for row in rows if row["votes"] == count])} for count in order]
+    return {
+        **engine.facts(),
+        "warmup": section.latency_warmup,
+        "loads": taken.loads,
+        "discarded": taken.discarded,
+        "n": len(pieces),
+        "votes": points,
+        "rows": rows,
+    }
+
+
+def _decided(voter: Method, task: Task, problem: Problem, outputs: Sequence[Output]) -> Majority:
+    votes = [{"parsed": task.parse(voter.read(output.text)[1], hide(problem))} for output in outputs]
+    return decide(task, problem, votes)
+
+
+def with_fallback(rows: Sequence[Mapping[str, Any]], agreement: float) -> dict[int, float]:
+    """Mean seconds by number of votes where the other method answers too wherever fewer than ``agreement`` of them agree.
+
+    ``rows`` are those of `measure`; empty where the other method was not timed.
+    """
+    alone = {(row["task"], row["id"]): row["seconds"] for row in rows if row["votes"] == 0}
+    seconds: dict[int, list[float]] = {}
+    for row in rows if alone else ():
+        if row["votes"]:
+            falls = Majority(0 if row["share"] else None, row["share"]).falls(agreement)
+            seconds.setdefault(row["votes"], []).append(row["seconds"] + (alone[row["task"], row["id"]] if falls else 0.0))
+    return {count: mean(values) for count, values in sorted(seconds.items())}

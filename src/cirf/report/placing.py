@@ -1,0 +1,70 @@
+"""Names beside the points of a picture, where they cover nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+_DOTS = 12
+"""A line between two corners is kept clear at so many places."""
+
+
+def place_names(
+    figure: Figure,
+    axes: Axes,
+    points: Sequence[tuple[float, float, float, float, str, str]],
+    lines: Sequence[Line2D] = (),
+) -> None:
+    """Write each point's name beside it, at the first of some places where it covers nothing and stays inside.
+
+    A point is where it lies across and up, the lower and upper end of its bar, its name and its colour; ``lines`` are to stay
+    uncovered too.
+    """
+    import numpy as np
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    renderer = figure._get_renderer()  # type: ignore[attr-defined]
+    inside = axes.get_window_extent(renderer)
+    taken = []
+    for x, y, low, high, _, _ in points:
+        (left, bottom), (_, top) = axes.transData.transform((x, low)), axes.transData.transform((x, high))
+        taken.append(Bbox.from_extents(left - 4, bottom, left + 4, top))
+        middle = axes.transData.transform((x, y))
+        taken.append(Bbox.from_extents(middle[0] - 6, middle[1] - 6, middle[0] + 6, middle[1] + 6))
+    for line in lines:
+        corners = axes.transData.transform(np.asarray(line.get_xydata()))
+        for start, end in pairwise(corners):
+            taken += [Bbox.from_extents(*(at - 3), *(at + 3)) for at in np.linspace(start, end, _DOTS)]
+    for x, y, low, high, title, colour in points:
+        places = [((11, 0), "left", "center", y), ((-11, 0), "right", "center", y), ((0, 7), "center", "bottom", high)]
+        places += [((0, -7), "center", "top", low), ((11, 16), "left", "center", y), ((11, -16), "left", "center", y)]
+        places += [((-11, 16), "right", "center", y), ((-11, -16), "right", "center", y)]
+        places += [((8, 5), "right", "bottom", high), ((8, -5), "right", "top", low)]
+        places += [((-8, 5), "left", "bottom", high), ((-8, -5), "left", "top", low)]
+        tried: list[tuple[float, int, Any, Bbox]] = []
+        for offset, across, along, height in places:
+            text = axes.annotate(title, (x, height), offset, textcoords="offset points", color=colour, fontweight="bold")
+            text.set(horizontalalignment=across, verticalalignment=along)
+            box = text.get_window_extent(renderer).padded(4)
+            beyond = (inside.x0 - box.x0, inside.y0 - box.y0, box.x1 - inside.x1, box.y1 - inside.y1)
+            outside = sum(max(0.0, by) for by in beyond)
+            covered = sum(_overlap(box, other) for other in taken)
+            tried.append((20 * outside + covered, len(tried), text, box))
+        chosen = min(tried, key=lambda one: one[:2])
+        for _, place, text, _ in tried:
+            if place != chosen[1]:
+                text.remove()
+        taken.append(chosen[3])
+
+
+def _overlap(one: Any, other: Any) -> float:
+    wide = min(one.x1, other.x1) - max(one.x0, other.x0)
+    high = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return float(wide * high) if wide > 0 and high > 0 else 0.0

@@ -1,0 +1,196 @@
+"""Votes in a whole run: what is drawn, kept, timed, compared with, and written on the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import yaml
+
+from cirf.evaluation.vote_times import with_fallback
+from cirf.lm import decode
+from cirf.recipe_io import load
+from cirf.report.page import percent, seconds, tokens
+from cirf.stages import timing, votes
+from cirf.stages.context import Context
+from cirf.store import RunFolder, read_rows
+
+OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """The number of the first answer and how many, of every draw of votes."""
+    found: list[tuple[int, int]] = []
+    sample = decode.sample_many
+
+    def counting(*given: Any) -> list[decode.Output]:
+        found.append((given[8] if len(given) > 8 else 0, given[4]))
+        return sample(*given)
+
+    monkeypatch.setattr(decode, "sample_many", counting)
+    yield found
+
+
+def test_votes_are_drawn_once_whatever_is_done_with_them(finished: Path, tmp_path: Path, calls: list[tuple[int, int]]) -> None:
+    out = tmp_path / "out"
+
+    def made(votes: str, *sets: str) -> set[str]:
+        before = tinyrun.stages(out)
+        more = [part for one in ("evaluate.latency_items=0", *sets) for part in ("--set", one)]
+        said = tinyrun.cirf("evaluate", finished, "--votes", votes, *OWN, *more, "--out", out)
+        assert said.code == 0, said.err
+        drawn = [len(row["votes"]) for row in read_rows(out / "votes" / "cirf_full" / "sums.jsonl")]
+        assert drawn == [max(map(int, votes.split(",")))] * 3
+        return {name for name in tinyrun.remade(before, tinyrun.stages(out)) if name.startswith(("vot", "eval"))}
+
+    made("1,2,4")
+    assert calls == [(0, 4)] * 3
+    four = read_rows(out / "votes" / "cirf_full" / "sums.jsonl")
+    assert made("1,2,4", "evaluate.voting.fallback=cot") == {"voting/cirf_full"}
+    assert made("1,2,4", "evaluate.voting.fallback=cot", "evaluate.voting.agreement=1") == {"voting/cirf_full"}
+    assert made("1,4") == {"voting/cirf_full"}
+    assert made("2") == {"votes/cirf_full", "voting/cirf_full"} and calls == [(0, 4)] * 3
+    two = read_rows(out / "votes" / "cirf_full" / "sums.jsonl")
+    assert [row["votes"] for row in two] == [row["votes"][:2] for row in four]
+    assert made("6") == {"votes/cirf_full", "voting/cirf_full"} and calls == [(0, 4)] * 3 + [(4, 2)] * 3
+    assert [row["votes"][:4] for row in read_rows(out / "votes" / "cirf_full" / "sums.jsonl")] == [row["votes"] for row in four]
+    made("2", "evaluate.voting.temperature=1.5")
+    assert calls[6:] == [(0, 2)] * 3
+
+
+def test_votes_of_a_run_are_those_of_its_recipe(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["evaluate"]["voting"] |= {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
+    recipe["evaluate"] |= {"latency_items": 0, "text_cap": 4}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+
+    def told(*arguments: str) -> dict[str, Any]:
+        out = tmp_path / "-".join(["out", *arguments])
+        said = tinyrun.cirf("evaluate", run, "--votes", "2", *OWN, *arguments, "--out", out, "--json")
+        assert said.code == 0, said.err
+        voting = json.loads(said.out)["voting"]
+        return {key: voting[key] for key in ("method", "fallback", "agreement")}
+
+    assert told() == {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
+    assert told("--method", "direct_sft") == {"method": "direct_sft", "fallback": None, "agreement": None}
+    assert told("--method", "cot") == {"method": "cot", "fallback": None, "agreement": None}
+
+
+def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path) -> None:
+    for arguments, said in (
+        (("--votes", "0"), "--votes 0"),
+        (("--votes", "2", "--set", "evaluate.voting.method=sft_cot"), "evaluate.voting.method"),
+        (("--votes", "2", "--set", "evaluate.voting.fallback=sft_cot"), "evaluate.voting.fallback"),
+    ):
+        assert said in tinyrun.cirf("evaluate", finished, *arguments, "--protocol", "own", "--out", tmp_path / "out").error()
+
+
+def context(finished: Path, **keys: Any) -> Context:
+    """The finished run, asked for votes."""
+    recipe = load(str(finished / "recipe.yaml"))
+    voting = recipe.evaluate.voting.model_copy(update={"votes": (1, 2), **keys.pop("voting", {})})
+    section = recipe.evaluate.model_copy(update={"voting": voting, **keys})
+    return Context(recipe.model_copy(update={"evaluate": section}), RunFolder(finished))
+
+
+def test_the_fallback_is_timed_as_its_answers_were_drawn(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[float, float]] = []
+    answer = decode.generate_one
+
+    def watched(model: Any, tokenizer: Any, prompt: str, cap: int, *more: Any, **named: Any) -> Any:
+        drawn.append(more[:2])
+        return answer(model, tokenizer, prompt, cap, *more, **named)
+
+    monkeypatch.setattr(decode, "generate_one", watched)
+    votes.latency(context(finished, voting={"fallback": "cot"}), "cirf_full", tmp_path / "greedy")
+    assert set(drawn) == {(0.0, 1.0)}
+    drawn.clear()
+    sampled = context(finished, voting={"fallback": "cot"}, temperature=0.6, top_p=0.9)
+    votes.latency(sampled, "cirf_full", tmp_path / "sampled")
+    assert set(drawn) == {(0.6, 0.9)}
+
+
+def test_one_checkpoint_is_loaded_once(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    load_one = timing.load
+    monkeypatch.setattr(timing, "load", lambda *given: (loaded.append(str(given[1])), load_one(*given))[1])
+    asked = context(finished, voting={"method": "direct", "fallback": "cot"})
+    votes.latency(asked, "direct", tmp_path / "one")
+    assert len(loaded) == 1
+    votes.latency(asked, "cirf_full", tmp_path / "two")
+    assert len(loaded) == 3
+
+
+def test_what_another_machine_began_to_time_is_timed_anew_and_said(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = context(finished, voting={"fallback": "cot"})
+    assert votes.latency(asked, "cirf_full", tmp_path) == {"rows": 2 * 3}
+    monkeypatch.setattr(timing, "facts", lambda context: {"engine": "another"})
+    said = votes.latency(asked, "cirf_full", tmp_path)
+    assert said["rows"] == 6 and "6 answers that were timed before on another engine" in said["notes"][0]
+    assert json.loads((tmp_path / "timings.json").read_text())["engine"] == "another"
+
+
+def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ("evaluate", finished, "--votes", "1,2,4,8,16", *OWN, "--set", "evaluate.latency_items=2", "--out", out, "--json")
+    said = tinyrun.cirf(*arguments)
+    assert said.code == 0, said.err
+    report = json.loads(said.out)
+    kept = tinyrun.artefacts(out)
+    assert json.loads(tinyrun.cirf(*arguments).out) == report and tinyrun.artefacts(out) == kept
+    found = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())
+    timed = json.loads((out / "voting-latency" / "cirf_full" / "timings.json").read_text())
+    assert found["against"] == "cot" and found["fallback"] is None  # compared with, without falling back
+    rows = read_rows(out / "evaluation" / "cot" / "sums.jsonl")[:3]
+    assert found["alone"]["accuracy"] == sum(row["correct"] for row in rows) / 3 and found["alone"]["n"] == 3
+    table = _table((out / "report.html").read_text(), "Votes")
+    times = {point["votes"]: point for point in timed["votes"]}
+    assert list(times) == [1, 2, 4, 8, 16, 0]
+    for cells, point in zip(table, [*found["curve"], found["alone"] | {"votes": 0}], strict=True):
+        low, high = point["interval"]
+        assert cells["Votes"] == (str(point["votes"]) if point["votes"] else "Chain-of-thoughtone answer")
+        assert cells["Accuracy"] == percent(point["accuracy"]) and cells["Questions"] == str(point["n"])
+        assert cells["95 % interval"] == f"{100 * low:.1f} to {percent(high)}"
+        assert (cells["Not read"], cells["Cut off"]) == (percent(point["unparsed"]), percent(point["truncated"]))
+        assert cells["Tokens"] == tokens(point["tokens"])
+        time = times[point["votes"]]
+        assert (cells["Time, mean"], cells["p50"], cells["p95"]) == tuple(seconds(time[k]) for k in ("mean_s", "p50_s", "p95_s"))
+        low, high = time["mean_s_interval"]
+        assert cells["its 95 % interval"] == f"{seconds(low)} to {seconds(high)}"
+    page = (out / "report.html").read_text()
+    section = page[page.index('id="voting"') : page.index("</section>", page.index('id="voting"'))]
+    assert timed["engine"] in section and "2 questions" in section and "float32" in section
+    assert "Accuracy by number of votes" in section and "seconds an answer" in section
+
+    before = tinyrun.stages(out)
+    more = ("--set", "evaluate.voting.fallback=cot", "--set", "evaluate.voting.agreement=1")
+    assert tinyrun.cirf(*arguments, *more).code == 0
+    assert tinyrun.remade(before, tinyrun.stages(out)) == {"voting/cirf_full"}  # what was timed in turn is not timed anew
+    curve = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())["curve"]
+    joint = with_fallback(timed["rows"], 1.0)
+    for cells, point in zip(_table((out / "report.html").read_text(), "Votes with fallback"), curve, strict=True):
+        assert cells["Accuracy"] == percent(point["fallback"]["accuracy"])
+        assert cells["Falls back"] == percent(point["fallback"]["share"])
+        assert cells["Tokens"] == tokens(point["fallback"]["tokens"]) and cells["Time, mean"] == seconds(joint[point["votes"]])
+
+
+def _table(page: str, label: str) -> list[dict[str, str]]:
+    """The rows of a table, by column."""
+    from xml.etree import ElementTree
+
+    start = page.index("<table", page.index(f'aria-label="{label}"'))
+    tree = ElementTree.fromstring(page[start : page.index("</table>", start)].replace("<br>", "") + "</table>")
+    head = ["".join(cell.itertext()) for cell in tree.iter("th") if cell.get("scope") is None]
+    body = tree.find("tbody")
+    assert body is not None
+    return [dict(zip(head, ["".join(cell.itertext()).strip() for cell in row], strict=True)) for row in body]
