@@ -181,7 +181,7 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
     options = generated.settle(task, entry.options)
     if task.origin and (files := own_files(entry, task, reading.data)):
         read = {split: from_file(task, table, split, path, reading) for split, path in files.items()}
-        return _both(read["train"], read.get("test"), entry, table, str(files["train"]), reading)
+        return _both(read.get("train", []), read.get("test"), entry, table, str(files.get("train")), reading)
     if task.generated:
         sizes = {"train": entry.train or generated.TRAIN_DEFAULT, "test": entry.test or generated.TEST_DEFAULT}
         made = {split: generated.draw(task, table, split, reading.seed, count, options) for split, count in sizes.items()}
