@@ -81,6 +81,30 @@ def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_pat
     assert "Protocol quick: the first 50 problems of a task, greedy" in page and "Partial: test, 8 of 50" in page
 
 
+def test_a_limit_makes_a_protocol_partial_and_stands_in_the_saved_recipe(finished: Path, tmp_path: Path) -> None:
+    one = ("--method", "direct_sft", "--set", "evaluate.sampled.runs=0")
+    report = evaluated(tmp_path / "out", finished, "--protocol", "full", "--limit", "3", *one)
+    assert report["methods"]["direct_sft"]["n"] == 3 and report["protocol"]["partial"] == {"sums": [3, 8]}
+    assert "Partial: sums, 3 of 8" in (tmp_path / "out" / "report.html").read_text()
+    before = tinyrun.artefacts(tmp_path / "out")
+    stages = tinyrun.stages(tmp_path / "out")
+    said = tinyrun.cirf("run", tmp_path / "out" / "recipe.yaml", "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert tinyrun.stages(tmp_path / "out") == stages and tinyrun.artefacts(tmp_path / "out") == before
+    whole = evaluated(tmp_path / "whole", tmp_path / "out", "--protocol", "full", *one)  # a run's own limit is not the evaluation's
+    assert whole["methods"]["direct_sft"]["n"] == 8 and whole["protocol"]["partial"] == {}
+
+
+def test_a_run_with_a_limit_is_the_same_by_its_saved_recipe(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], evaluate__protocol="quick", evaluate__latency_items=0)
+    out = tmp_path / "out"
+    assert tinyrun.cirf("run", made, "--out", out, "--limit", "3").code == 0
+    before = tinyrun.artefacts(out)
+    assert len(rows(out, "cot")) == 3
+    said = tinyrun.cirf("run", out / "recipe.yaml", "--out", out)
+    assert said.code == 0 and tinyrun.artefacts(out) == before
+
+
 def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     generate = decode.generate
@@ -195,7 +219,13 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         run, out = tmp_path / name, tmp_path / f"{name}-again"
         assert tinyrun.cirf("run", recipe, "--out", run).code == 0
         trained = {row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
-        evaluated(out, run, "--protocol", "quick")
+        report = evaluated(out, run, "--protocol", "quick")
+        assert report["protocol"]["partial"] == {} and report["protocol"]["cut"] == {"cut": 8}
+        assert "cut: the 8 cut from its training file" in (out / "report.html").read_text()
         tested = {row["question"] for row in read_rows(out / "problems" / "test" / "cut.jsonl")}
         assert len(tested) == 8 and not tested & trained
+        few = evaluated(tmp_path / f"{name}-few", run, "--protocol", "full", "--limit", "3", "--set", "evaluate.sampled.runs=0")
+        assert few["protocol"]["partial"] == {"cut": [3, 8]}
+        kept = read_rows(tmp_path / f"{name}-few" / "problems" / "test" / "cut.jsonl")
+        assert {row["question"] for row in kept} < tested
         assert "was cut from its training file" in tinyrun.cirf("evaluate", run, "--set", "seed=5", "--out", out).error()

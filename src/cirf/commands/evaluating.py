@@ -64,7 +64,9 @@ def evaluate(
             f"--set seed: the run's test was cut from its training file by the seed {seed}; "
             "by another it would hold questions that were trained on"
         )
-    recipe = _few(by_protocol(with_data(recipe, data)), limit)
+    if limit is not None:
+        recipe = recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"limit": limit})})
+    recipe = by_protocol(with_data(recipe, data))
     suffix = protocol if limit is None else f"{protocol}-limit-{limit}"
     default = path / "evaluations" / suffix if is_run else Path("runs") / f"{recipe.name}-{suffix}"
     context = opened(recipe, out or default, quiet)
@@ -112,17 +114,17 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Recipe:
 
 
 def _as_cut(folder: Path, recipe: Recipe) -> Problems:
-    """The run's problems; a test that was cut from a user's only file stays the one that was cut."""
+    """The run's problems, without a limit that it had; a test that was cut from a user's only file stays the one that was cut."""
     from cirf.evaluation.protocols import cut_from_train
-    from cirf.store import read_rows
+    from cirf.report.training import load_object
+
+    counts = (load_object(folder / "problems" / "problems.json") or {}).get("tasks", {})
 
     def fixed(entry: TaskEntry) -> TaskEntry:
-        path = folder / "problems" / "test" / f"{entry.name or entry.task}.jsonl"
-        if not cut_from_train(entry) or not path.is_file():
-            return entry
-        return entry.model_copy(update={"test": len(read_rows(path))})
+        cut = counts.get(entry.name or entry.task, {}).get("available_test")
+        return entry.model_copy(update={"test": cut}) if cut and cut_from_train(entry) else entry
 
-    return recipe.problems.model_copy(update={"tasks": tuple(fixed(entry) for entry in recipe.problems.tasks)})
+    return recipe.problems.model_copy(update={"tasks": tuple(fixed(entry) for entry in recipe.problems.tasks), "limit": None})
 
 
 def _of_model(model: str, methods: Sequence[str]) -> Recipe:
@@ -170,11 +172,3 @@ def _entry(name: str) -> TaskEntry:
 def _plain(text: str) -> str:
     """A text as a name of a run or a table: letters, digits and a few signs."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "mine"
-
-
-def _few(recipe: Recipe, limit: int | None) -> Recipe:
-    """At most so many test problems a task, of a file's cut never more than were cut."""
-    if limit is None:
-        return recipe
-    tasks = tuple(entry.model_copy(update={"test": min(entry.test or limit, limit)}) for entry in recipe.problems.tasks)
-    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks})})

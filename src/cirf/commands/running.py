@@ -147,7 +147,8 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)
     book = recipe.codebook.model_copy(update={"size": min(recipe.codebook.size, limit), "sizes": ()})
-    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks}), "codebook": book})
+    problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
+    return recipe.model_copy(update={"problems": problems, "codebook": book})
 
 
 def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:

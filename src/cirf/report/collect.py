@@ -21,7 +21,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
-from cirf.evaluation.protocols import PROTOCOLS
+from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
@@ -143,14 +143,27 @@ def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], latency: 
 
 
 def _protocol(run: Path, recipe: Mapping[str, Any]) -> Data | None:
-    """The protocol that test problems and sampling are of, and the tasks that have fewer problems than it asks for."""
+    """The protocol that test problems and sampling are of, and where the test is another than it says.
+
+    ``partial``: tasks of which fewer problems were asked than the protocol names, or where it names all, than there are:
+    ``[asked, named]``. ``cut``: tasks whose test is cut from their training file, which no protocol changes, with its size.
+    """
     name = recipe.get("evaluate", {}).get("protocol", "own")
     if name not in PROTOCOLS:
         return None
-    counts = {table: row["test"] for table, row in _json(run / "problems" / "problems.json").get("tasks", {}).items()}
-    asked = {entry["name"] or entry["task"]: entry["test"] for entry in recipe["problems"]["tasks"]}
-    partial = {table: [counts[table], wanted] for table, wanted in asked.items() if wanted and counts.get(table, wanted) < wanted}
-    return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial}
+    counts = _json(run / "problems" / "problems.json").get("tasks", {})
+    partial, cut = {}, {}
+    for entry in recipe["problems"]["tasks"]:
+        row = counts.get(entry["name"] or entry["task"])
+        if row is None:
+            continue
+        there = row.get("available_test", row["test"])
+        named = rows_asked(PROTOCOLS[name], entry["task"], row.get("available_train") == 0) or there
+        if row.get("cut"):
+            cut[entry["name"] or entry["task"]] = named = there
+        if row["test"] < named:
+            partial[entry["name"] or entry["task"]] = [row["test"], named]
+    return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial, "cut": cut}
 
 
 def _sampled(folder: Path) -> Data | None:
