@@ -91,7 +91,8 @@ def test_a_limit_makes_a_protocol_partial_and_stands_in_the_saved_recipe(finishe
     said = tinyrun.cirf("run", tmp_path / "out" / "recipe.yaml", "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert tinyrun.stages(tmp_path / "out") == stages and tinyrun.artefacts(tmp_path / "out") == before
-    whole = evaluated(tmp_path / "whole", tmp_path / "out", "--protocol", "full", *one)  # a run's own limit is not the evaluation's
+    # a run's own limit is not that of its evaluation
+    whole = evaluated(tmp_path / "whole", tmp_path / "out", "--protocol", "full", *one)
     assert whole["methods"]["direct_sft"]["n"] == 8 and whole["protocol"]["partial"] == {}
 
 

@@ -81,7 +81,7 @@ def test_rows_to_test_on_alone(own: Path) -> None:
     assert (loaded.train, loaded.validation, len(loaded.test["clock_times"])) == ([], [], 40)
     assert source_files(section(own)) == {"clock_times/test": own.parent / "clock.jsonl"}
     own.write_text(own.read_text().replace('"test": "clock.jsonl"', '"dev": "clock.jsonl"'))
-    with pytest.raises(CirfError, match="files are named for dev; name them for train, for test"):
+    with pytest.raises(CirfError, match="files are named for dev; name them for train, test"):
         load_problems(section(own), 1)
 
 

@@ -35,7 +35,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "quick": Protocol("the first 50 problems of a task, greedy", rows=50, outside=50),
     "full": Protocol("every problem, greedy and in three sampled runs (T 0.7, top-p 0.95)", rows=None, outside=None, sampled=3),
     "paper": Protocol(
-        "the first 200 problems of a task (MultiArith 180; 500 where it has no training rows), three sampled runs (T 0.7, top-p 0.95)",
+        "the first 200 problems of a task (MultiArith 180; 500 without training rows), three sampled runs (T 0.7, top-p 0.95)",
         rows=200,
         outside=500,
         temperature=0.7,
@@ -87,8 +87,9 @@ def by_protocol(recipe: Recipe) -> Recipe:
     def asked(entry: TaskEntry) -> TaskEntry:
         if cut_from_train(entry):
             return entry
-        rows = [number for number in (rows_asked(protocol, entry.task, to_test_alone(entry)), recipe.problems.limit) if number is not None]
-        return entry.model_copy(update={"test": min(rows, default=None), "test_from_train": 0})
+        named = rows_asked(protocol, entry.task, to_test_alone(entry))
+        most = min((rows for rows in (named, recipe.problems.limit) if rows is not None), default=None)
+        return entry.model_copy(update={"test": most, "test_from_train": 0})
 
     drawn: dict[str, Any] = {"temperature": protocol.temperature, "top_p": protocol.top_p, "runs": protocol.runs}
     drawn["sampled"] = Sampled(runs=protocol.sampled)

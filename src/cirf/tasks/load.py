@@ -47,9 +47,9 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
     whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
-    training rows, drawn before all that, join the test, of which ``section.limit`` is the most that is taken. Ids are ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the
-    row's place. ``CirfError``: unreadable or missing data, an option a task does not have, fewer generated questions than
-    asked for.
+    training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
+    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, an option a task does not
+    have, fewer generated questions than asked for.
 
     To look at data rather than use them: rows that cannot be used go to ``refused`` if it is given, and a missing test
     file of a mirror is let pass; ``whole`` cuts no test from a user's only file.

@@ -60,7 +60,7 @@ def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]
     if not files:
         files = {split: Path(entry.task).expanduser().parent / Path(name).expanduser() for split, name in task.files.items()}
     if not files.keys() <= {"train", "test"}:
-        raise CirfError(f"{entry.task}: files are named for {', '.join(sorted(files))}; name them for train, for test, or for both")
+        raise CirfError(f"{entry.task}: files are named for {', '.join(sorted(files))}; name them for train, test or both")
     if files and task.row is None:
         raise CirfError(f"{entry.task}: TASK has files but no `row` that turns one row of them into a Problem; add it")
     return files
