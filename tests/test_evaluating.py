@@ -142,6 +142,58 @@ def test_a_model_of_no_run_must_be_told_its_tasks_and_its_method(workshop: tinyr
     assert "functional tokens" in plain.error()
 
 
+def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, again: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(again, tmp_path / "out")
+    arguments = ("--method", "cot", "--method", "direct_sft", "--protocol", "quick", "--limit", "5")
+    said = tinyrun.cirf("evaluate", finished, *arguments, "--set", "evaluate.latency_items=0", "--out", out, "--quiet")
+    assert said.code == 0, said.err
+    assert "left out" in said.out and "evaluation/cirf_full, sampled/cirf_full" in said.out
+    report = json.loads((out / "report.json").read_text())
+    assert {name: (row["n"], row["sampled"], row["latency_mean_s"]) for name, row in report["methods"].items()} == {
+        "cot": (5, None, None), "direct_sft": (5, None, None),
+    }  # fmt: skip
+    assert report["latency"] == {} and "latency" in report["left_out"] and "evaluation/cirf_full" in report["left_out"]
+    assert "evaluation/cirf_full" in (out / "report.html").read_text()
+    assert "not evaluated in this run (there are: cot, direct_sft)" in tinyrun.cirf("show", out, "--method", "cirf_full").error()
+
+    recipe = (out / "recipe.yaml").read_text()
+    (out / "recipe.yaml").write_text(recipe.replace("text_cap: 8", "text_cap: 9"))  # as a kill leaves it
+    report = json.loads(tinyrun.cirf("report", out, "--json").out)
+    assert list(report["methods"]) == ["direct_sft"] and "evaluation/cot" in report["left_out"]
+    (out / "recipe.yaml").write_text(recipe.replace("batch_size: 4", "batch_size: 3"))
+    before = (out / "report.html").read_bytes()
+    assert "none of its evaluations is of the recipe" in tinyrun.cirf("report", out).error()
+    assert (out / "report.html").read_bytes() == before
+    assert "none by the recipe as it is now" in tinyrun.cirf("show", out).error()
+
+
+def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
+    entry = json.dumps([{"task": "jsonl", "name": "sums", "test_file": str(test)}])
+    out = run / "evaluations" / "mine"
+    evaluated(out, run, "--method", "direct_sft", "--set", f"problems.tasks={entry}")
+
+    def states(folder: Path) -> set[str]:
+        said = tinyrun.cirf("status", folder, "--json")
+        assert said.code == 0, said.err
+        assert {"problems", "evaluation/direct_sft"} <= {row["stage"] for row in json.loads(said.out)}
+        return {row["state"] for row in json.loads(said.out)}
+
+    run.rename(tmp_path / "elsewhere")  # with the model in it
+    out = tmp_path / "elsewhere" / "evaluations" / "mine"
+    assert states(out) == {"done"}
+    out = out.rename(tmp_path / "alone")
+    assert states(out) == {"unknown"}
+    said = tinyrun.cirf("status", out)
+    assert "cannot be told here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
+    test.unlink()
+    assert states(out) == {"unknown"}
+    for command in ("report", "show"):
+        assert tinyrun.cirf(command, out).code == 0
+    assert list(json.loads((out / "report.json").read_text())["methods"]) == ["direct_sft"]
+
+
 def test_answers_are_browsed(finished: Path) -> None:
     there = rows(finished, "cot")
     wrong = [row for row in there if not row["correct"]]

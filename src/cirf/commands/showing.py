@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +36,11 @@ class Wanted:
 def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
     """Print up to ``limit`` answers of one method, and how many there are."""
     from cirf.commands.running import open_run
+    from cirf.commands.standing import up_to_date
 
     if wanted.wrong and wanted.right:
         raise CirfError("--wrong and --right: no answer is both; give one of them")
-    there = _evaluated(folder, [*open_run(folder).methods])
+    there = _evaluated(folder, [*open_run(folder).methods], up_to_date(folder))
     method = wanted.method or there[0]
     tables = _tables(folder, method, there, wanted.task)
     total = sum(len(rows) for rows in tables.values())
@@ -54,11 +55,13 @@ def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
     print(f"{method}: {len(found)} of {total} answers{more}")
 
 
-def _evaluated(folder: Path, asked: list[str]) -> list[str]:
+def _evaluated(folder: Path, asked: list[str], done: Collection[str] | None) -> list[str]:
+    """The methods whose answers are of the run's recipe as it is, as far as that can be told."""
     there = {path.parent.name for path in (folder / "evaluation").glob("*/scores.json")}
+    there = {name for name in there if done is None or f"evaluation/{name}" in done}
     named = [name for name in asked if name in there] + sorted(there - set(asked))
     if not named:
-        raise CirfError(f"{folder}: no method is evaluated yet; run `cirf run` on")
+        raise CirfError(f"{folder}: no method is evaluated yet, or none by the recipe as it is now; run `cirf run` on")
     return named
 
 
