@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,46 @@ def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path
     caps = ("--set", "evaluate.trace_cap=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=4")
     evaluated(tmp_path / "out", model, "--tasks", "gsm8k", "--protocol", "own", "--set", f"problems.tasks={entry}", *caps)
     assert rows(tmp_path / "out", "cirf_full") == rows(again, "cirf_full")
+
+
+def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(finished / "models" / "cirf_full", tmp_path / "cirf_full")
+    for model, method in ((finished / "models" / "direct_sft", "direct_sft"), (moved, "cirf_full")):
+        out = tmp_path / f"{method}-out"
+        said = tinyrun.cirf("evaluate", model, "--protocol", "own", "--set", "evaluate.latency_items=0", "--out", out)
+        assert said.code == 0, said.err
+        assert f"asked by the settings of the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
+        assert rows(out, method) == rows(finished, method)
+        assert "in the model&#39;s folder" in (out / "report.html").read_text()
+    sets = ("--method", "direct", "--set", "evaluate.latency_items=0", "--set", "evaluate.batch_size=2", "--limit", "2")
+    evaluated(tmp_path / "otherwise", finished / "models" / "direct_sft", *sets)
+    assert [row["id"] for row in rows(tmp_path / "otherwise", "direct")] == [row["id"] for row in rows(finished, "cot")][:2]
+    assert yaml.safe_load((tmp_path / "otherwise" / "recipe.yaml").read_text())["evaluate"]["text_cap"] == 8
+
+
+def test_commands_that_ask_otherwise_have_folders_of_their_own(
+    workshop: tinyrun.Workshop, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = shutil.copytree(workshop.backbone, tmp_path / "other" / workshop.backbone.name)
+    more = shutil.copy(workshop.train, tmp_path / "more.jsonl")
+    few = ("--set", "evaluate.latency_items=0", "--set", "evaluate.text_cap=4", "--set", "backbone.dtype=float32", "--limit", "2")
+
+    def folders(*arguments: str | Path) -> set[Path]:
+        before = {path: path.stat().st_ino for path in tmp_path.rglob("stage.json")}
+        said = tinyrun.cirf("evaluate", *arguments, *few, "--quiet")
+        assert said.code == 0, said.err
+        assert all(path.stat().st_ino == inode for path, inode in before.items())  # nothing that was there is touched
+        return {path.parents[1] for path in tmp_path.glob("runs/*/problems/stage.json")}
+
+    one = folders(workshop.backbone, "--tasks", workshop.test)
+    assert len(one) == 1 and next(iter(one)).name.startswith("evaluate-backbone-quick-limit-2-")
+    assert folders(workshop.backbone, "--tasks", os.path.relpath(workshop.test)) == one  # the same file by another name
+    two = folders(workshop.backbone, "--tasks", more)
+    three = folders(other, "--tasks", workshop.test)
+    assert len(two) == 2 and len(three) == 3
+    said = tinyrun.cirf("evaluate", finished, "--out", finished)
+    assert "a run that trained models lies there" in said.error()
 
 
 def test_any_model_is_asked_for_its_own_chain_of_thought(
