@@ -78,6 +78,40 @@ def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: P
     assert yaml.safe_load((tmp_path / "otherwise" / "recipe.yaml").read_text())["evaluate"]["text_cap"] == 8
 
 
+def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
+    workshop: tinyrun.Workshop, finished: Path, tmp_path: Path
+) -> None:
+    trained = read_rows(finished / "problems" / "train.jsonl")
+    held_out = read_rows(finished / "problems" / "validation.jsonl")
+    lines = [
+        {"question": trained[3]["question"].upper(), "answer": trained[3]["answer"]},
+        {"question": f"Listen. {trained[4]['question']}", "answer": trained[4]["answer"]},
+        {"question": held_out[0]["question"], "answer": held_out[0]["answer"]},
+        *tinyrun.sums(2, seed=5, steps=2),
+    ]
+    entry = json.dumps([{"task": "jsonl", "name": "odd", "test_file": str(tinyrun.write_jsonl(tmp_path / "odd.jsonl", lines))}])
+    keys = ("--set", f"problems.tasks={entry}", "--set", "evaluate.latency_items=0", "--quiet")
+    moved = shutil.copytree(finished / "models" / "direct_sft", tmp_path / "direct_sft")
+    told = {}
+    for name, model, method in (("in", finished / "models" / "direct_sft", "direct_sft"), ("run", finished, "direct_sft"),
+                                ("moved", moved, "direct_sft"), ("bare", workshop.backbone, "cot")):  # fmt: skip
+        out = tmp_path / name
+        more = ("--set", "backbone.dtype=float32", "--set", "evaluate.text_cap=4", "--tasks", "gsm8k") if name == "bare" else ()
+        said = tinyrun.cirf("evaluate", model, "--method", method, "--out", out, *keys, *more)
+        assert said.code == 0, said.err
+        overlap = json.loads((out / "problems" / "problems.json").read_text())["overlap"]
+        (row,) = overlap["models"]
+        assert overlap["tasks"] == {} and row["methods"] == [method]
+        told[name] = (row["known"], row["tasks"].get("odd", {}).get("exact"), row["tasks"].get("odd", {}).get("near"))
+        page = (out / "report.html").read_text()
+        if row["known"]:
+            line = "of 5 test questions of odd, 2 were trained on"
+            assert row["questions"] == 40 and row["runs"] == ["run"] and line in said.out and line in page
+        else:
+            assert f"{method}: what the model was trained on is not known" in said.out and "is not known" in page
+    assert told == {"in": (True, 2, 3), "run": (True, 2, 3), "moved": (False, None, None), "bare": (False, None, None)}
+
+
 def test_commands_that_ask_otherwise_have_folders_of_their_own(
     workshop: tinyrun.Workshop, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,11 @@ def evaluate(
     folder = out or _default(recipe, run, protocol if limit is None else f"{protocol}-limit-{limit}", bare)
     if any(folder.glob("models/*/stage.json")):
         raise CirfError(f"--out {folder}: a run that trained models lies there; give the evaluation a folder of its own")
-    say = (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr))
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(line, file=sys.stderr)
+
     say(asked.told)
     go(opened(recipe, folder, quiet), None, as_json, say)
 

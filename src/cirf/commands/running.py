@@ -171,6 +171,7 @@ def write_report(folder: Path, as_json: bool) -> None:
     from cirf.commands.standing import up_to_date
     from cirf.report.card import card_from_report
     from cirf.report.collect import collect
+    from cirf.report.leaks import seen_before
     from cirf.report.page import render
     from cirf.store import to_json, write_atomic
 
@@ -192,6 +193,9 @@ def write_report(folder: Path, as_json: bool) -> None:
         sys.stdout.write(to_json(data))
         return
     print_table(data)
+    overlap = data["data"]["reports"]["problems"].get("overlap", {})
+    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
+        print(line)
     if data["left_out"]:
         print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
     print(f"report: {folder / 'report.html'}")
