@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,80 @@ def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path
     assert rows(tmp_path / "out", "cirf_full") == rows(again, "cirf_full")
 
 
+def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(finished / "models" / "cirf_full", tmp_path / "cirf_full")
+    for model, method in ((finished / "models" / "direct_sft", "direct_sft"), (moved, "cirf_full")):
+        out = tmp_path / f"{method}-out"
+        said = tinyrun.cirf("evaluate", model, "--protocol", "own", "--set", "evaluate.latency_items=0", "--out", out)
+        assert said.code == 0, said.err
+        assert f"asked by the settings of the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
+        assert rows(out, method) == rows(finished, method)
+        assert "in the model&#39;s folder" in (out / "report.html").read_text()
+    sets = ("--method", "direct", "--set", "evaluate.latency_items=0", "--set", "evaluate.batch_size=2", "--limit", "2")
+    evaluated(tmp_path / "otherwise", finished / "models" / "direct_sft", *sets)
+    assert [row["id"] for row in rows(tmp_path / "otherwise", "direct")] == [row["id"] for row in rows(finished, "cot")][:2]
+    assert yaml.safe_load((tmp_path / "otherwise" / "recipe.yaml").read_text())["evaluate"]["text_cap"] == 8
+
+
+def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
+    workshop: tinyrun.Workshop, finished: Path, tmp_path: Path
+) -> None:
+    trained = read_rows(finished / "problems" / "train.jsonl")
+    held_out = read_rows(finished / "problems" / "validation.jsonl")
+    lines = [
+        {"question": trained[3]["question"].upper(), "answer": trained[3]["answer"]},
+        {"question": f"Listen. {trained[4]['question']}", "answer": trained[4]["answer"]},
+        {"question": held_out[0]["question"], "answer": held_out[0]["answer"]},
+        *tinyrun.sums(2, seed=5, steps=2),
+    ]
+    entry = json.dumps([{"task": "jsonl", "name": "odd", "test_file": str(tinyrun.write_jsonl(tmp_path / "odd.jsonl", lines))}])
+    keys = ("--set", f"problems.tasks={entry}", "--set", "evaluate.latency_items=0", "--quiet")
+    moved = shutil.copytree(finished / "models" / "direct_sft", tmp_path / "direct_sft")
+    told = {}
+    for name, model, method in (("in", finished / "models" / "direct_sft", "direct_sft"), ("run", finished, "direct_sft"),
+                                ("moved", moved, "direct_sft"), ("bare", workshop.backbone, "cot")):  # fmt: skip
+        out = tmp_path / name
+        more = ("--set", "backbone.dtype=float32", "--set", "evaluate.text_cap=4", "--tasks", "gsm8k") if name == "bare" else ()
+        said = tinyrun.cirf("evaluate", model, "--method", method, "--out", out, *keys, *more)
+        assert said.code == 0, said.err
+        overlap = json.loads((out / "problems" / "problems.json").read_text())["overlap"]
+        (row,) = overlap["models"]
+        assert overlap["tasks"] == {} and row["methods"] == [method]
+        told[name] = (row["known"], row["tasks"].get("odd", {}).get("exact"), row["tasks"].get("odd", {}).get("near"))
+        page = (out / "report.html").read_text()
+        if row["known"]:
+            line = "of 5 test questions of odd, 2 were trained on"
+            assert row["questions"] == 40 and row["runs"] == ["run"] and line in said.out and line in page
+        else:
+            assert f"{method}: what the model was trained on is not known" in said.out and "is not known" in page
+    assert told == {"in": (True, 2, 3), "run": (True, 2, 3), "moved": (False, None, None), "bare": (False, None, None)}
+
+
+def test_commands_that_ask_otherwise_have_folders_of_their_own(
+    workshop: tinyrun.Workshop, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = shutil.copytree(workshop.backbone, tmp_path / "other" / workshop.backbone.name)
+    more = shutil.copy(workshop.train, tmp_path / "more.jsonl")
+    few = ("--set", "evaluate.latency_items=0", "--set", "evaluate.text_cap=4", "--set", "backbone.dtype=float32", "--limit", "2")
+
+    def folders(*arguments: str | Path) -> set[Path]:
+        before = {path: path.stat().st_ino for path in tmp_path.rglob("stage.json")}
+        said = tinyrun.cirf("evaluate", *arguments, *few, "--quiet")
+        assert said.code == 0, said.err
+        assert all(path.stat().st_ino == inode for path, inode in before.items())  # nothing that was there is touched
+        return {path.parents[1] for path in tmp_path.glob("runs/*/problems/stage.json")}
+
+    one = folders(workshop.backbone, "--tasks", workshop.test)
+    assert len(one) == 1 and next(iter(one)).name.startswith("evaluate-backbone-quick-limit-2-")
+    assert folders(workshop.backbone, "--tasks", os.path.relpath(workshop.test)) == one  # the same file by another name
+    two = folders(workshop.backbone, "--tasks", more)
+    three = folders(other, "--tasks", workshop.test)
+    assert len(two) == 2 and len(three) == 3
+    said = tinyrun.cirf("evaluate", finished, "--out", finished)
+    assert "a run that trained models lies there" in said.error()
+
+
 def test_any_model_is_asked_for_its_own_chain_of_thought(
     workshop: tinyrun.Workshop, again: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +154,31 @@ def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_pat
     assert report["methods"]["cot"]["n"] == 8 and report["protocol"]["partial"] == {"test": [8, 50]}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Protocol quick: the first 50 problems of a task, greedy" in page and "Partial: test, 8 of 50" in page
+
+
+def test_a_limit_makes_a_protocol_partial_and_stands_in_the_saved_recipe(finished: Path, tmp_path: Path) -> None:
+    one = ("--method", "direct_sft", "--set", "evaluate.sampled.runs=0")
+    report = evaluated(tmp_path / "out", finished, "--protocol", "full", "--limit", "3", *one)
+    assert report["methods"]["direct_sft"]["n"] == 3 and report["protocol"]["partial"] == {"sums": [3, 8]}
+    assert "Partial: sums, 3 of 8" in (tmp_path / "out" / "report.html").read_text()
+    before = tinyrun.artefacts(tmp_path / "out")
+    stages = tinyrun.stages(tmp_path / "out")
+    said = tinyrun.cirf("run", tmp_path / "out" / "recipe.yaml", "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert tinyrun.stages(tmp_path / "out") == stages and tinyrun.artefacts(tmp_path / "out") == before
+    # a run's own limit is not that of its evaluation
+    whole = evaluated(tmp_path / "whole", tmp_path / "out", "--protocol", "full", *one)
+    assert whole["methods"]["direct_sft"]["n"] == 8 and whole["protocol"]["partial"] == {}
+
+
+def test_a_run_with_a_limit_is_the_same_by_its_saved_recipe(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], evaluate__protocol="quick", evaluate__latency_items=0)
+    out = tmp_path / "out"
+    assert tinyrun.cirf("run", made, "--out", out, "--limit", "3").code == 0
+    before = tinyrun.artefacts(out)
+    assert len(rows(out, "cot")) == 3
+    said = tinyrun.cirf("run", out / "recipe.yaml", "--out", out)
+    assert said.code == 0 and tinyrun.artefacts(out) == before
 
 
 def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +215,58 @@ def test_a_model_of_no_run_must_be_told_its_tasks_and_its_method(workshop: tinyr
     assert "--tasks" in tinyrun.cirf("evaluate", workshop.backbone).error()
     plain = tinyrun.cirf("evaluate", workshop.backbone, "--tasks", "gsm8k", "--method", "cirf_full", "--out", tmp_path / "a")
     assert "functional tokens" in plain.error()
+
+
+def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, again: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(again, tmp_path / "out")
+    arguments = ("--method", "cot", "--method", "direct_sft", "--protocol", "quick", "--limit", "5")
+    said = tinyrun.cirf("evaluate", finished, *arguments, "--set", "evaluate.latency_items=0", "--out", out, "--quiet")
+    assert said.code == 0, said.err
+    assert "left out" in said.out and "evaluation/cirf_full, sampled/cirf_full" in said.out
+    report = json.loads((out / "report.json").read_text())
+    assert {name: (row["n"], row["sampled"], row["latency_mean_s"]) for name, row in report["methods"].items()} == {
+        "cot": (5, None, None), "direct_sft": (5, None, None),
+    }  # fmt: skip
+    assert report["latency"] == {} and "latency" in report["left_out"] and "evaluation/cirf_full" in report["left_out"]
+    assert "evaluation/cirf_full" in (out / "report.html").read_text()
+    assert "not evaluated in this run (there are: cot, direct_sft)" in tinyrun.cirf("show", out, "--method", "cirf_full").error()
+
+    recipe = (out / "recipe.yaml").read_text()
+    (out / "recipe.yaml").write_text(recipe.replace("text_cap: 8", "text_cap: 9"))  # as a kill leaves it
+    report = json.loads(tinyrun.cirf("report", out, "--json").out)
+    assert list(report["methods"]) == ["direct_sft"] and "evaluation/cot" in report["left_out"]
+    (out / "recipe.yaml").write_text(recipe.replace("batch_size: 4", "batch_size: 3"))
+    before = (out / "report.html").read_bytes()
+    assert "none of its evaluations is of the recipe" in tinyrun.cirf("report", out).error()
+    assert (out / "report.html").read_bytes() == before
+    assert "none by the recipe as it is now" in tinyrun.cirf("show", out).error()
+
+
+def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
+    entry = json.dumps([{"task": "jsonl", "name": "sums", "test_file": str(test)}])
+    out = run / "evaluations" / "mine"
+    evaluated(out, run, "--method", "direct_sft", "--set", f"problems.tasks={entry}")
+
+    def states(folder: Path) -> set[str]:
+        said = tinyrun.cirf("status", folder, "--json")
+        assert said.code == 0, said.err
+        assert {"problems", "evaluation/direct_sft"} <= {row["stage"] for row in json.loads(said.out)}
+        return {row["state"] for row in json.loads(said.out)}
+
+    run.rename(tmp_path / "elsewhere")  # with the model in it
+    out = tmp_path / "elsewhere" / "evaluations" / "mine"
+    assert states(out) == {"done"}
+    out = out.rename(tmp_path / "alone")
+    assert states(out) == {"unknown"}
+    said = tinyrun.cirf("status", out)
+    assert "cannot be told here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
+    test.unlink()
+    assert states(out) == {"unknown"}
+    for command in ("report", "show"):
+        assert tinyrun.cirf(command, out).code == 0
+    assert list(json.loads((out / "report.json").read_text())["methods"]) == ["direct_sft"]
 
 
 def test_answers_are_browsed(finished: Path) -> None:
@@ -174,7 +326,13 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         run, out = tmp_path / name, tmp_path / f"{name}-again"
         assert tinyrun.cirf("run", recipe, "--out", run).code == 0
         trained = {row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
-        evaluated(out, run, "--protocol", "quick")
+        report = evaluated(out, run, "--protocol", "quick")
+        assert report["protocol"]["partial"] == {} and report["protocol"]["cut"] == {"cut": 8}
+        assert "cut: the 8 cut from its training file" in (out / "report.html").read_text()
         tested = {row["question"] for row in read_rows(out / "problems" / "test" / "cut.jsonl")}
         assert len(tested) == 8 and not tested & trained
+        few = evaluated(tmp_path / f"{name}-few", run, "--protocol", "full", "--limit", "3", "--set", "evaluate.sampled.runs=0")
+        assert few["protocol"]["partial"] == {"cut": [3, 8]}
+        kept = read_rows(tmp_path / f"{name}-few" / "problems" / "test" / "cut.jsonl")
+        assert {row["question"] for row in kept} < tested
         assert "was cut from its training file" in tinyrun.cirf("evaluate", run, "--set", "seed=5", "--out", out).error()

@@ -126,7 +126,8 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "one method's rate": ({"finetune__overrides": {"direct_sft": {"learning_rate": 0.02}}}, of("direct_sft")),
     "finetune.save_every, notes": ({"finetune__save_every": 3, "notes": "new"}, set()),
     "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency"}),
-    "fewer methods": ({"methods": ["cot"]}, {"latency"}),
+    "fewer methods": ({"methods": ["cirf_full", "cot"]}, {"latency"}),
+    "nothing to train": ({"methods": ["cot"]}, {"problems", "latency"}),  # which then tell of no training
     "no latency": ({"evaluate__latency_items": 0}, set()),
     "throughput": ({"evaluate__throughput_batches": [2, 3], "evaluate__throughput_items": 4}, {"throughput"}),
     "problems.near": ({"problems__near": "drop"}, {"problems"}),

@@ -89,7 +89,7 @@ def run(
 @app.command()
 def status(folder: RunPath, as_json: Json = False) -> None:
     """Show a run's stages: rows, time, and what a rerun would redo."""
-    from cirf.commands.running import status as show
+    from cirf.commands.standing import status as show
 
     show(folder, as_json)
 

@@ -77,6 +77,7 @@ class TaskEntry(Section):
 class Problems(Section):
     tasks: tuple[TaskEntry, ...] = key(..., "What to train on and test on; one model learns them all.", paper="4.1", min_length=1)
     data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: the hub. --data sets it.")
+    limit: Positive | None = key(None, "Most test problems a task, the first ones, whatever its test or the protocol says; null: no limit. --limit sets it. A test that is cut from a training file is cut as without it.", unit="rows")
     near: Literal["report", "drop"] = key("report", "Training questions that share 13 words in a row with a test question: only reported, or also dropped. Those that are a test question are always dropped. Near ones stay by default, since tasks made from templates share long passages between questions that are not the same, and without them a model would learn from other questions than those it is compared with did.")
     validation: float = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction", ge=0, lt=1)
 
@@ -263,7 +264,7 @@ class Voting(Section):
 
 
 class Evaluate(Section):
-    protocol: Literal["own", "quick", "full", "paper"] = key("own", "own: as the keys say. Any other sets temperature, top_p, runs, sampled and every task's number of test problems, whatever stands there. quick: the first 50, greedy; full: all, greedy and in three sampled runs; paper: the first 200 (MultiArith 180) of the tasks trained on and 500 of the others, three sampled runs.", paper="A.2 Inference Settings")
+    protocol: Literal["own", "quick", "full", "paper"] = key("own", "own: as the keys say. Any other sets temperature, top_p, runs, sampled and every task's number of test problems, whatever stands there. quick: the first 50, greedy; full: all, greedy and in three sampled runs; paper: the first 200 (MultiArith 180) of tasks with training rows and 500 of the others, three sampled runs.", paper="A.2 Inference Settings")
     temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
     top_p: Fraction = key(1.0, "Nucleus of sampling.", paper="Table hyper-parameters, Step 5")
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")

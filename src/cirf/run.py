@@ -31,7 +31,7 @@ from cirf.fingerprints import model_hash, problem_files, rationale_files, result
 from cirf.methods import get
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
-from cirf.stages import codes, compress, data, keys, models, scores, timing, votes
+from cirf.stages import codes, compress, data, keys, lineage, models, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -63,7 +63,9 @@ def plans(context: Context) -> list[Plan]:
     steps: dict[str, Plan | Part | str] = {}
     functional: dict[str, Plan | Part | str] = {}
     drawn = recipe.problems.model_dump(exclude={"data"}) | seed | rules
-    problems = plan("problems", drawn, problem_files(recipe), data.problems, version=3)
+    learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
+    outside = problem_files(recipe) | lineage.lineage_files(recipe)
+    problems = plan("problems", drawn | learning, outside, data.problems, version=4)
     learnt, tested = Part(problems, ("train.jsonl", "validation.jsonl")), Part(problems, ("test/",))
     stages.append(problems)
     if coded or taught:

@@ -147,7 +147,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a stage stands: ``done``, ``part`` (begun as it is asked for), ``stale`` (done with other inputs), ``open``.
+    """How a stage stands: ``done``, ``part`` (begun as it is asked for), ``stale`` (done with other inputs), ``open``, or
+    ``unknown`` (finished, and its inputs cannot be looked at).
 
     ``seconds``: what it took, lives that were cut short included.
     """
@@ -232,9 +233,12 @@ class RunFolder:
         begun = key is not None and any(self._work.glob(f"{_flat(plan.name)}-{key[:16]}*"))
         if manifest is None:
             return Standing(plan.name, "part" if begun else "open", None, None)
-        state = "done" if manifest["key"] == key else "part" if begun else "stale"
-        summary, timings = manifest["summary"], _read_timings(self.folder(plan.name))
-        return Standing(plan.name, state, summary.get("rows"), timings.get("seconds"), tuple(summary.get("notes", ())))
+        return self.finished(plan.name, "done" if manifest["key"] == key else "part" if begun else "stale")
+
+    def finished(self, name: str, state: str = "unknown") -> Standing:
+        """What a finished stage tells of itself; how it stands to what is asked for is the caller's to know."""
+        summary, timings = (self.manifest(name) or {})["summary"], _read_timings(self.folder(name))
+        return Standing(name, state, summary.get("rows"), timings.get("seconds"), tuple(summary.get("notes", ())))
 
     def run(self, plan: Plan) -> Path:
         """The stage's folder, made now unless it is there already. Its inputs must be finished."""

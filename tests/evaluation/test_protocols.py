@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cirf.evaluation.protocols import PROTOCOLS, by_protocol
@@ -51,5 +53,19 @@ def test_a_protocol_says_which_problems_and_how_they_are_answered(
     assert by_protocol(recipe) == recipe
 
 
-def test_the_paper_asks_500_of_what_is_not_trained_on() -> None:
-    assert {PROTOCOLS["paper"].by_task[task] for task in ("math500", "bbh", "strategyqa", "scienceqa")} == {500}
+def test_the_paper_asks_500_of_what_nothing_can_be_trained_on(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from cirf.tasks.task import Task\n"
+        "TASK = Task('o', 'O', 's', 'number', lambda *_: '', row=lambda row: None, files={'test': 'x.jsonl'})\n"
+    )
+    entries = (
+        *(TaskEntry(task=task) for task in ("math500", "bbh", "strategyqa", "scienceqa")),
+        TaskEntry(task="jsonl", name="rows", test_file="rows.jsonl"),
+        TaskEntry(task=str(own), name="own"),
+        TaskEntry(task=str(own), name="given", test_file="rows.jsonl"),
+        TaskEntry(task=str(own), name="learnt", train_file="a.jsonl", test_file="rows.jsonl"),
+        TaskEntry(task="chain_sum"),
+    )
+    recipe = by_protocol(Recipe(name="x", problems=Problems(tasks=entries), evaluate=Evaluate(protocol="paper")))
+    assert [entry.test for entry in recipe.problems.tasks] == [500] * 7 + [200] * 2

@@ -143,6 +143,30 @@ def test_different_items_are_refused():
         compare({}, {})
 
 
+@pytest.mark.parametrize("n", [1, 5, 200])
+@pytest.mark.parametrize(("ours", "theirs"), [(1.0, 1.0), (0.0, 0.0), (2 / 3, 2 / 3), (2 / 3, 1 / 3), (0.31337, 0.0), (1.0, 0.0)])
+def test_gaps_that_are_all_alike_are_no_certainty(n, ours, theirs):
+    found = compare({str(i): ours for i in range(n)}, {str(i): theirs for i in range(n)})
+    low, high = found.interval
+    assert low <= found.difference <= high and high - low > 1 / (n + 2)
+    assert found.p == pytest.approx(2 / 2**n if ours > theirs else 1.0)
+    if n == 5:
+        assert (low < 0 < high) == (ours - theirs < 0.5)  # five items that differ by a third each could be chance
+
+
+@pytest.mark.parametrize(("runs", "share"), [(1, 0.9), (3, 0.9), (3, 0.99)])
+def test_the_interval_of_a_difference_covers_the_truth(runs, share):
+    """Of few items that are nearly all solved, where the spread that is seen is often none."""
+    draw = np.random.default_rng(7)
+    n, tried, covered = 12, 1000, 0
+    for _ in range(tried):
+        chances = draw.beta(9 * share, 9 * (1 - share), size=n)
+        ours, theirs = (draw.binomial(runs, chances) / runs for _ in range(2))
+        low, high = compare({str(i): v for i, v in enumerate(ours)}, {str(i): v for i, v in enumerate(theirs)}).interval
+        covered += low <= 0 <= high
+    assert covered / tried >= 0.94
+
+
 def test_noise_is_called_noise():
     even = compare({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": 0.0, "b": 1.0, "c": 0.0})
     text = describe_difference(even, "CIRF", "CoT")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cirf.recipe import Problems
 from cirf.records import Problem
-from cirf.tasks.leaks import NEAR, WORDS, near, overlap, runs, settle
+from cirf.tasks.leaks import NEAR, WORDS, near, overlap, runs, seen, settle
 from cirf.tasks.load import load_problems
 from cirf.tasks.questions import question_key
 
@@ -64,6 +64,13 @@ def test_every_task_is_told_apart_and_templates_as_they_are() -> None:
     assert json.loads(json.dumps(told)) == told
 
 
+def test_questions_that_were_trained_on_before_are_counted_by_the_test() -> None:
+    train = problems(["What is 1 + 1?", "What is 1 + 1?", "And 2 + 2?"], "train")
+    test = {"t": problems(["what is 1 + 1", "What is 3 + 3?", "And 2 + 2 ?"], "test")}
+    told = seen(train, test)["t"]
+    assert (told["test"], told["exact"], told["short"], told["near"]) == (3, 2, 3, 0)
+
+
 LONG = "{} goes to the market with {} baskets of fresh plums and comes home with {} of them on a {}"
 
 
@@ -89,6 +96,9 @@ def test_near_questions_stay_unless_the_recipe_drops_them(tmp_path: Any) -> None
     row = told.report["overlap"]["tasks"]["own"]
     assert (row["test"], row["near"], row["exact"], row["short"]) == (2, 1, 1, 1) and told.report["overlap"]["words"] == WORDS
     assert row["largest_share"] > 0.5 and row["examples"][0]["test"] == "own/test/0"
+
+    untrained = settle(loaded, "drop", trained=False)
+    assert untrained.train == loaded.train and untrained.report["overlap"]["tasks"] == {}
 
     less = settle(loaded, "drop")
     gone = {row.problem for row in less.dropped if row.reason == NEAR}

@@ -68,11 +68,31 @@ def test_rows_from_the_files_of_the_recipe(own: Path, tmp_path: Path) -> None:
     test = tinyrun.write_jsonl(tmp_path / "b.jsonl", rows(14)[10:])
     loaded = load_problems(section(own, name="mine", train_file=str(train), test_file=str(test)), 1)
     assert (loaded.report["tasks"]["mine"]["available_train"], len(loaded.test["mine"])) == (10, 4)
-    with pytest.raises(CirfError, match="name one for train"):
-        load_problems(section(own, test_file=str(test)), 1)
+    alone = load_problems(section(own, test_file=str(test), test=3), 1)
+    assert (alone.train, alone.validation, len(alone.test["clock_times"])) == ([], [], 3)
     bad = tinyrun.write_jsonl(tmp_path / "c.jsonl", [*rows(1), {"ask": "?", "time": "noon"}])
     with pytest.raises(CirfError, match=r"c.jsonl, line 2: not a row of clock \(time: 'noon' is no time of day\)"):
         load_problems(section(own, train_file=str(bad)), 1)
+
+
+def test_rows_to_test_on_alone(own: Path) -> None:
+    own.write_text(own.read_text().replace('"train": "clock.jsonl"', '"test": "clock.jsonl"'))
+    loaded = load_problems(section(own), 1)
+    assert (loaded.train, loaded.validation, len(loaded.test["clock_times"])) == ([], [], 40)
+    assert source_files(section(own)) == {"clock_times/test": own.parent / "clock.jsonl"}
+    own.write_text(own.read_text().replace('"test": "clock.jsonl"', '"dev": "clock.jsonl"'))
+    with pytest.raises(CirfError, match="files are named for dev; name them for train, test"):
+        load_problems(section(own), 1)
+
+
+def test_rows_to_test_on_are_evaluated(workshop: tinyrun.Workshop, own: Path, tmp_path: Path) -> None:
+    own.write_text(own.read_text().replace('"train": "clock.jsonl"', '"test": "clock.jsonl"'))
+    sets = ("--set", "backbone.dtype=float32", "--set", "evaluate.latency_items=0", "--method", "direct", "--limit", "6")
+    said = tinyrun.cirf("evaluate", workshop.backbone, "--tasks", own, "--out", tmp_path / "out", "--json", *sets)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["methods"]["direct"]["tasks"]["clock_times"]["n"] == 6
+    made = workshop.recipe(tmp_path / "r.yaml", problems__tasks=[{"task": str(own)}], methods=["direct_sft"])
+    assert "no training problem" in tinyrun.cirf("run", made, "--out", tmp_path / "run").error()
 
 
 def test_rows_that_it_makes(tmp_path: Path) -> None:

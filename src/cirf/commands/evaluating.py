@@ -5,17 +5,15 @@ What it makes is itself a run, one that trains nothing: it resumes, and `cirf sh
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cirf.commands.answering import answering, plain
 from cirf.errors import CirfError
-from cirf.recipe import Backbone, Codebook, Evaluate, Problems, Recipe, TaskEntry, Vocabulary, Voting
+from cirf.recipe import Recipe, TaskEntry, Voting
 from cirf.tasks import JSONL
-
-_RUN_METHOD, _PLAIN_METHOD = "cirf_full", "cot"
 
 
 def evaluate(
@@ -33,9 +31,10 @@ def evaluate(
 ) -> None:
     """Build the recipe of the evaluation, run it and print its table.
 
-    A run's methods are evaluated on its own tasks, or on ``tasks``, and its trained models are taken as they are. Of any
-    other model the method says how it is asked; one with functional tokens is read by them, any other asked for its own
-    chain-of-thought unless ``methods`` says otherwise.
+    A run's methods are evaluated on its own tasks, or on ``tasks``, and its trained models are taken as they are. A model that
+    was trained in a run is asked as it was trained, by the recipe in its folder. Of any other model the method says how it is
+    asked; one with functional tokens is read by them, any other asked for its own chain-of-thought unless ``methods`` says
+    otherwise.
     """
     from cirf.commands.running import go, opened, with_data
     from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
@@ -43,28 +42,52 @@ def evaluate(
 
     if protocol not in (*PROTOCOLS, "own"):
         raise CirfError(f"--protocol {protocol}: there is no such protocol (there are: {', '.join(PROTOCOLS)}, own)")
-    path = Path(model).expanduser()
-    is_run = (path / "recipe.yaml").is_file() and not (path / "stage.json").is_file()
-    recipe = _of_run(path, methods) if is_run else _of_model(model, methods)
+    asked = answering(model, methods)
+    recipe, run = asked.recipe, asked.run
     if tasks:
         recipe = _with_tasks(recipe, tasks)
-    elif not is_run:
+    elif not asked.tasks:
         raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     changes: dict[str, Any] = {"protocol": protocol}
     changes["voting"] = _voting(recipe, votes)
-    recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update=changes)})
+    recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update=changes), "notes": asked.told})
     seed = recipe.seed
     recipe = parse(dump(recipe), "the evaluation's recipe", sets)
-    if is_run and recipe.seed != seed and any(map(cut_from_train, recipe.problems.tasks)):
+    if asked.tasks and recipe.seed != seed and any(map(cut_from_train, recipe.problems.tasks)):
         raise CirfError(
             f"--set seed: the run's test was cut from its training file by the seed {seed}; "
             "by another it would hold questions that were trained on"
         )
-    recipe = _few(by_protocol(with_data(recipe, data)), limit)
-    suffix = protocol if limit is None else f"{protocol}-limit-{limit}"
-    default = path / "evaluations" / suffix if is_run else Path("runs") / f"{recipe.name}-{suffix}"
-    context = opened(recipe, out or default, quiet)
-    go(context, None, as_json, (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr)))
+    if limit is not None:
+        recipe = recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"limit": limit})})
+    recipe = by_protocol(with_data(recipe, data))
+    bare = not (tasks or votes or methods or sets or data)
+    folder = out or _default(recipe, run, protocol if limit is None else f"{protocol}-limit-{limit}", bare)
+    if any(folder.glob("models/*/stage.json")):
+        raise CirfError(f"--out {folder}: a run that trained models lies there; give the evaluation a folder of its own")
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(line, file=sys.stderr)
+
+    say(asked.told)
+    go(opened(recipe, folder, quiet), None, as_json, say)
+
+
+def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
+    """The folder of an evaluation that was given none: the same for the same command, and another for any other.
+
+    A run's evaluation by its protocol alone has a plain name; any other ends in the hash of all that it asks, in which a run's
+    own folder does not count, so that a run may be moved.
+    """
+    from cirf.commands.running import absolute
+    from cirf.store import hash_json
+
+    if run is not None and bare:
+        return run / "evaluations" / suffix
+    asked = absolute(recipe).model_dump_json(exclude={"name", "notes"})
+    mark = hash_json(asked if run is None else asked.replace(f'"{run.resolve()}/', '"'))[:8]
+    return run / "evaluations" / f"{suffix}-{mark}" if run is not None else Path("runs") / f"{recipe.name}-{suffix}-{mark}"
 
 
 def _voting(recipe: Recipe, votes: str | None) -> Voting:
@@ -92,78 +115,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     return found
 
 
-def _of_run(folder: Path, methods: Sequence[str]) -> Recipe:
-    """The run's recipe with its trained models taken as they are."""
-    from cirf.commands.running import open_run
-    from cirf.methods import get
-
-    recipe = open_run(folder)
-    chosen = tuple(methods) or recipe.methods
-    for name in chosen:
-        if name not in recipe.methods:
-            raise CirfError(f"--method {name}: the run has no such method (it has: {', '.join(recipe.methods)})")
-    saved = {}
-    for name in chosen:
-        if get(name, recipe).trained:
-            model = Path(recipe.models.get(name, folder / "models" / name))
-            if not (model / "config.json").is_file():
-                raise CirfError(f"{model}: the model of {name} is not there yet; finish the run, or name others with --method")
-            saved[name] = str(model.resolve())
-    finetune = recipe.finetune.model_copy(update={"overrides": {}, "report_to": ()})
-    codebook = recipe.codebook.model_copy(update={"sizes": (), "reuse": None})
-    return recipe.model_copy(
-        update={
-            "methods": chosen,
-            "models": saved,
-            "finetune": finetune,
-            "codebook": codebook,
-            "problems": _as_cut(folder, recipe),
-        }
-    )
-
-
-def _as_cut(folder: Path, recipe: Recipe) -> Problems:
-    """The run's problems; a test that was cut from a user's only file stays the one that was cut."""
-    from cirf.evaluation.protocols import cut_from_train
-    from cirf.store import read_rows
-
-    def fixed(entry: TaskEntry) -> TaskEntry:
-        path = folder / "problems" / "test" / f"{entry.name or entry.task}.jsonl"
-        if not cut_from_train(entry) or not path.is_file():
-            return entry
-        return entry.model_copy(update={"test": len(read_rows(path))})
-
-    return recipe.problems.model_copy(update={"tasks": tuple(fixed(entry) for entry in recipe.problems.tasks)})
-
-
-def _of_model(model: str, methods: Sequence[str]) -> Recipe:
-    """A recipe for a model by itself."""
-    from cirf.commands.asking import functions_of
-    from cirf.methods import METHODS
-
-    folder = Path(model).expanduser()
-    functions = functions_of(folder) if folder.is_dir() else {}
-    chosen = tuple(methods) or ((_RUN_METHOD,) if functions else (_PLAIN_METHOD,))
-    for name in chosen:
-        if name not in METHODS:
-            raise CirfError(f"--method {name}: there is no such method (see `cirf methods`)")
-    saved = {name: str(folder.resolve()) for name in chosen if METHODS[name].trained}  # type: ignore[attr-defined]
-    if saved and not folder.is_dir():
-        raise CirfError(f"--method {next(iter(saved))}: {model} was not trained by it; a trained method's model is a folder")
-    made: dict[str, Any] = {
-        "name": f"evaluate-{_plain(folder.resolve().name if folder.is_dir() else model)}",
-        "methods": chosen,
-        "models": saved,
-        "backbone": Backbone(model=model),
-        "problems": Problems(tasks=(TaskEntry(task="gsm8k"),), validation=0),
-        "evaluate": Evaluate(),
-    }
-    if functions:
-        made["codebook"] = Codebook(size=functions["size"])
-        made["vocabulary"] = Vocabulary(delimiters=functions["delimiters"])
-    return Recipe(**made)
-
-
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:
     """The recipe asked about these tasks: its own entry of a task where it has one, else all of the task's test."""
     own: Mapping[str, TaskEntry] = {entry.name or entry.task: entry for entry in recipe.problems.tasks}
@@ -175,17 +126,4 @@ def task_entry(name: str) -> TaskEntry:
     """A task by its name, a user's own by its file, or the rows of a JSONL file to test on."""
     if not name.endswith(".jsonl"):
         return TaskEntry(task=name)
-    return TaskEntry(task=JSONL, name=_plain(Path(name).stem), test_file=name)
-
-
-def _plain(text: str) -> str:
-    """A text as a name of a run or a table: letters, digits and a few signs."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "mine"
-
-
-def _few(recipe: Recipe, limit: int | None) -> Recipe:
-    """At most so many test problems a task, of a file's cut never more than were cut."""
-    if limit is None:
-        return recipe
-    tasks = tuple(entry.model_copy(update={"test": min(entry.test or limit, limit)}) for entry in recipe.problems.tasks)
-    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks})})
+    return TaskEntry(task=JSONL, name=plain(Path(name).stem), test_file=name)

@@ -1,4 +1,4 @@
-"""``run``, ``quickstart``, ``status`` and ``report``."""
+"""``run``, ``quickstart`` and ``report``."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)
     book = recipe.codebook.model_copy(update={"size": min(recipe.codebook.size, limit), "sizes": ()})
-    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": tasks}), "codebook": book})
+    problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
+    return recipe.model_copy(update={"problems": problems, "codebook": book})
 
 
 def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
@@ -159,22 +160,32 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
     if until is None and is_main():
         write_report(context.folder.root, as_json)
     elif as_json and is_main():
+        from cirf.commands.standing import status
+
         status(context.folder.root, as_json)
 
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
     from cirf.commands.asking import functions_of
+    from cirf.commands.standing import up_to_date
     from cirf.report.card import card_from_report
     from cirf.report.collect import collect
+    from cirf.report.leaks import seen_before
     from cirf.report.page import render
     from cirf.store import to_json, write_atomic
 
     open_run(folder)
-    data = collect(folder)
+    stages = up_to_date(folder)
+    data = collect(folder, stages=stages)
+    if data["left_out"] and not data["methods"]:
+        raise CirfError(
+            f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
+            f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them anew"
+        )
     write_atomic(folder / "report.json", to_json(data))
     write_atomic(folder / "report.html", render(data))
-    for method in data["methods"]:
+    for method in data["training"]:
         model = folder / "models" / method
         if (model / "config.json").is_file():
             write_atomic(model / "README.md", card_from_report(method, data, functions_of(model) or None))
@@ -182,6 +193,11 @@ def write_report(folder: Path, as_json: bool) -> None:
         sys.stdout.write(to_json(data))
         return
     print_table(data)
+    overlap = data["data"]["reports"]["problems"].get("overlap", {})
+    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
+        print(line)
+    if data["left_out"]:
+        print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
     print(f"report: {folder / 'report.html'}")
 
 
@@ -218,31 +234,15 @@ def open_run(folder: Path) -> Recipe:
     path = folder / "recipe.yaml"
     if not path.is_file() or (folder / "stage.json").is_file():  # a stage keeps the recipe it was made under
         raise CirfError(f"{folder}: not a run's folder ({'a stage of one' if path.is_file() else 'it holds no recipe.yaml'})")
-    return load(str(path))
+    return _moved(load(str(path)), folder)
 
 
-def status(folder: Path, as_json: bool) -> None:
-    """A line a stage: how it stands, its rows, its time."""
-    from cirf.run import plans
-    from cirf.stages.context import Context
-    from cirf.store import RunFolder
-
-    context = Context(open_run(folder), RunFolder(folder))
-    rows = [context.folder.standing(plan) for plan in plans(context)]
-    if as_json:
-        print(
-            json.dumps(
-                [{"stage": row.name, "state": row.state, "rows": row.rows, "seconds": row.seconds} for row in rows], indent=2
-            )
-        )
-        return
-    words = {"done": "done", "part": "begun: goes on", "stale": "out of date: again", "open": "to do"}
-    for row in rows:
-        size = "" if row.rows is None else f"{row.rows:,} rows"
-        seconds = "" if row.seconds is None else f"{row.seconds:,.1f} s"
-        print(f"{row.name:28} {words[row.state]:20} {size:>14} {seconds:>12}")
-    again = [row.name for row in rows if row.state != "done"]
-    print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
+def _moved(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe of an evaluation with the models of the run that it lies in, where that run was moved with all that it holds."""
+    run = folder.resolve().parent.parent
+    found = {method: run / "models" / Path(model).name for method, model in recipe.models.items() if not Path(model).exists()}
+    there = {method: str(model) for method, model in found.items() if (model / "config.json").is_file()}
+    return recipe.model_copy(update={"models": {**recipe.models, **there}}) if there else recipe
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:

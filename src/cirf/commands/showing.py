@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,11 +45,12 @@ class Wanted:
 def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
     """Print up to ``limit`` answers of one method, and how many there are."""
     from cirf.commands.running import open_run
+    from cirf.commands.standing import up_to_date
 
     if wanted.wrong and wanted.right:
         raise CirfError("--wrong and --right: no answer is both; give one of them")
     answers = folder / wanted.stage
-    there = _evaluated(answers, [*open_run(folder).methods])
+    there = _evaluated(answers, [*open_run(folder).methods], up_to_date(folder))
     method = wanted.method or there[0]
     tables = _tables(answers, method, there, wanted.task)
     _check_id(tables, wanted.item)
@@ -65,15 +66,17 @@ def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
     print(f"{method}: {len(found)} of {total} {'sampled ' if wanted.sampled else ''}answers{more}")
 
 
-def _evaluated(answers: Path, asked: list[str]) -> list[str]:
+def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) -> list[str]:
+    """The methods whose answers are of the run's recipe as it is, as far as that can be told."""
     there = {path.parent.name for path in answers.glob("*/scores.json")}
+    there = {name for name in there if done is None or f"{answers.name}/{name}" in done}
     named = [name for name in asked if name in there] + sorted(there - set(asked))
     if not named and answers.name == "sampled":
         raise CirfError(
             f"--sampled: {answers.parent} holds no sampled runs beside the greedy one (evaluate.sampled, --protocol full)"
         )
     if not named:
-        raise CirfError(f"{answers.parent}: no method is evaluated yet; run `cirf run` on")
+        raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the recipe as it is now; run `cirf run` on")
     return named
 
 

@@ -22,6 +22,7 @@ NOISE = 0.05
 """A p-value from here on is called noise."""
 
 _MOST_RUNS = 64  # of one evaluation, whose means are recognised
+_EQUAL = 1e-9  # closer than this, gaps are alike
 
 
 class Interval(NamedTuple):
@@ -169,10 +170,10 @@ def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparis
     """Compare two methods item by item.
 
     Each mapping goes from an item's id to how often it was solved, 0 to 1 (the mean over runs); the ids must be the
-    same, else ``ValueError``. Where all values are 0 or 1 the p-value is McNemar's exact one and the interval Agresti
-    and Min's (2005: half an item added to each cell). Means over several runs get the p-value of `sign_flip`, which is
-    McNemar's carried over to them, and the interval of the normal approximation of the mean paired difference; so does the
-    p-value where the values are means over no common number of runs.
+    same, else ``ValueError``. The interval is that of `_agresti_min`, for means over several runs too. Where all values are
+    0 or 1 the p-value is McNemar's exact one; means over several runs get that of `sign_flip`, which is McNemar's carried
+    over to them. Values that are means over no common number of runs get that of the normal approximation of the mean paired
+    difference, or where all gaps are alike, so that no spread is seen, McNemar's of their signs.
     """
     if first.keys() != second.keys():
         raise ValueError("the two methods answered different items")
@@ -181,30 +182,37 @@ def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparis
     gaps = [first[item] - second[item] for item in sorted(first)]
     n = len(gaps)
     wins, losses = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    interval = _agresti_min(gaps)
     if all(value in (0, 1) for value in (*first.values(), *second.values())):
-        interval = _agresti_min(wins, losses, n)
         return Comparison(n, (wins - losses) / n, interval, wins, losses, mcnemar(wins, losses), "mcnemar")
     centre = mean(gaps)
-    error = math.sqrt(math.fsum((gap - centre) ** 2 for gap in gaps) / max(1, n - 1) / n)
-    interval = _clip(centre, Z95 * error)
     runs = _common_runs([*first.values(), *second.values()])
     if runs:
         return Comparison(n, centre, interval, wins, losses, sign_flip([round(gap * runs) for gap in gaps]), "sign-flip")
-    p = math.erfc(abs(centre) / error / math.sqrt(2)) if error else float(centre == 0)
+    alike = max(gaps) - min(gaps) < _EQUAL
+    error = math.sqrt(math.fsum((gap - centre) ** 2 for gap in gaps) / max(1, n - 1) / n)
+    p = mcnemar(wins, losses) if alike else math.erfc(abs(centre) / error / math.sqrt(2))
     return Comparison(n, centre, interval, wins, losses, p, "paired-z")
 
 
 def _common_runs(values: Sequence[float]) -> int | None:
     """The least number of runs that shares like these can be means over, if it is a small one."""
     for runs in range(1, _MOST_RUNS + 1):
-        if all(abs(value * runs - round(value * runs)) < 1e-9 for value in values):
+        if all(abs(value * runs - round(value * runs)) < _EQUAL for value in values):
             return runs
     return None
 
 
-def _agresti_min(wins: int, losses: int, n: int) -> Interval:
-    b, c, total = wins + 0.5, losses + 0.5, n + 2
-    return _clip((b - c) / total, Z95 * math.sqrt(b + c - (b - c) ** 2 / total) / total)
+def _agresti_min(gaps: Sequence[float]) -> Interval:
+    """The 95 % interval of the mean paired difference, from the items' gaps (each -1 to 1).
+
+    Agresti and Min (2005) add half an item to each cell of the table of two methods, which is two items more, with half a win
+    and half a loss among them. Written in sums of gaps and of their squares the same holds for means over several runs. It is
+    never without width: gaps that are all alike, as where both methods solve all of a few items, show no spread, and that is
+    not to say that there is none.
+    """
+    total, squares, n = math.fsum(gaps), math.fsum(gap * gap for gap in gaps) + 1, len(gaps) + 2
+    return _clip(total / n, Z95 * math.sqrt(squares - total * total / n) / n)
 
 
 def _clip(centre: float, spread: float) -> Interval:

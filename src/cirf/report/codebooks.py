@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from cirf.report.shown import Shown
 from cirf.report.training import load_object
 
 _TOLD = ("perplexity", "column_imbalance", "disagreement")
 
 
-def compare_codebooks(run: Path, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row a codebook of the recipe, by size; empty where there are not two.
 
     ``used``: codes that stand for a step; ``least``: steps of the least used code; ``perplexity`` of the use;
@@ -20,7 +20,7 @@ def compare_codebooks(run: Path, recipe: Mapping[str, Any]) -> list[dict[str, An
     """
     asked = recipe.get("codebook", {})
     sizes = sorted({*asked.get("sizes", ()), asked.get("size")} - {None})
-    found = {size: load_object(run / f"codebook-{size}" / "codebook.json") for size in sizes}
+    found = {size: load_object(run.at(f"codebook-{size}") / "codebook.json") for size in sizes}
     rows = []
     for size, told in found.items():
         if told is None:

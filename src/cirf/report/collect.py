@@ -15,13 +15,13 @@ Parts that a run does not have (an untrained method's model, a run without codes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
-from cirf.evaluation.protocols import PROTOCOLS
+from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
@@ -29,6 +29,7 @@ from cirf.report.compression import read_compression
 from cirf.report.examples import pick_examples
 from cirf.report.labels import UNUSED, label_codes
 from cirf.report.settings import as_trained, read_settings
+from cirf.report.shown import Shown
 from cirf.report.times import facts, latency_of, read_times, task_latency_of
 from cirf.report.traces import read_codes
 from cirf.report.training import load_object, read_training
@@ -42,28 +43,36 @@ REFERENCE = "cirf_full"
 """The method the others are compared with, where the run has it."""
 
 
-def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, environment: Mapping[str, Any] | None = None) -> Data:
+def collect(
+    folder: Path,
+    *,
+    stages: Collection[str] | None = None,
+    examples: int = 12,
+    segments_per_code: int = 4,
+    environment: Mapping[str, Any] | None = None,
+) -> Data:
     """The data of a run's report.
 
+    ``stages`` are the names of those to tell of, the ones that are done by the run's recipe; ``None``: all that lie there.
     ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
     ``environment`` defaults to the one that the run was begun in, or this machine's where it keeps none. Raises
     ``CirfError`` if a file of the run is damaged.
     """
-    recipe = _recipe(run)
-    rows = {name: _evaluation_rows(run / "evaluation" / name) for name in _methods(run, recipe)}
+    run, recipe = Shown(folder, stages), _recipe(folder)
+    rows = {name: _evaluation_rows(run.at(f"evaluation/{name}")) for name in _methods(run, recipe)}
     rows = {name: tables for name, tables in rows.items() if tables}
     reference = REFERENCE if REFERENCE in rows else next(iter(rows), None)
     latency, throughput = read_times(run, "latency"), read_times(run, "throughput")
     same = comparable(rows, reference)
     methods = {name: _method(run, name, tables, latency) | {"same_questions": same[name]} for name, tables in rows.items()}
     codebook = _codebook(run, recipe, segments_per_code, rows.get(REFERENCE, {}))
-    training = {name: found for name in methods if (found := read_training(run / "models" / name))}
+    training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
     for name, found in training.items():
-        found["settings"] = read_settings(run / "models" / name)
+        found["settings"] = read_settings(run.at(f"models/{name}"))
     trained = {name: as_trained(recipe, found["settings"], name) for name, found in training.items()}
     origin = trained.get(reference or "", recipe)
     return {
-        "name": recipe.get("name", run.name),
+        "name": recipe.get("name", folder.name),
         "notes": recipe.get("notes", ""),
         "seed": origin.get("seed"),
         "backbone": origin.get("backbone", {}).get("model"),
@@ -79,10 +88,11 @@ def collect(run: Path, *, examples: int = 12, segments_per_code: int = 4, enviro
         "codebook": codebook,
         "codebooks": compare_codebooks(run, recipe),
         "compression": read_compression(run, recipe),
+        "left_out": run.left_out(),
         "examples": pick_examples(_test(run), rows, examples),
         "data": _data(run),
         "recipe": recipe,
-        "environment": dict(environment) if environment is not None else _environment(run),
+        "environment": dict(environment) if environment is not None else _environment(folder),
     }
 
 
@@ -112,9 +122,10 @@ def _rows(path: Path) -> list[Row]:
     return read_rows(path) if path.exists() else []
 
 
-def _methods(run: Path, recipe: Mapping[str, Any]) -> list[str]:
+def _methods(run: Shown, recipe: Mapping[str, Any]) -> list[str]:
     """The recipe's methods that have an evaluation, in its order; all that have one where it names none of them."""
-    there = sorted(path.parent.name for path in (run / "evaluation").glob("*/scores.json"))
+    stages = [stage for stage in run.each("evaluation/*") if (run.at(stage) / "scores.json").is_file()]
+    there = [stage.partition("/")[2] for stage in stages]
     asked = [name for name in recipe.get("methods", ()) if name in there]
     return asked + ([] if asked else there)
 
@@ -125,33 +136,46 @@ def _evaluation_rows(folder: Path) -> dict[str, list[Row]]:
     return {name: read_rows(folder / f"{name}.jsonl") for name in names}
 
 
-def _test(run: Path) -> dict[str, dict[str, Row]]:
+def _test(run: Shown) -> dict[str, dict[str, Row]]:
     """Test problems by task and id."""
-    files = sorted((run / "problems" / "test").glob("*.jsonl"))
+    files = sorted((run.at("problems") / "test").glob("*.jsonl"))
     return {path.stem: {row["id"]: row for row in read_rows(path)} for path in files}
 
 
-def _method(run: Path, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
+def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
     """One method's accuracies and its latency."""
     told = numbers(tables)
     return {
         **told,
         **latency_of(latency, name),
-        "trained": bool(_json(run / "evaluation" / name / "scores.json").get("trained", False)),
-        "sampled": _sampled(run / "sampled" / name),
+        "trained": bool(_json(run.at(f"evaluation/{name}") / "scores.json").get("trained", False)),
+        "sampled": _sampled(run.at(f"sampled/{name}")),
         "tasks": {task: row | task_latency_of(latency, name, task) for task, row in told["tasks"].items()},
     }
 
 
-def _protocol(run: Path, recipe: Mapping[str, Any]) -> Data | None:
-    """The protocol that test problems and sampling are of, and the tasks that have fewer problems than it asks for."""
+def _protocol(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
+    """The protocol that test problems and sampling are of, and where the test is another than it says.
+
+    ``partial``: tasks of which fewer problems were asked than the protocol names, or where it names all, than there are:
+    ``[asked, named]``. ``cut``: tasks whose test is cut from their training file, which no protocol changes, with its size.
+    """
     name = recipe.get("evaluate", {}).get("protocol", "own")
     if name not in PROTOCOLS:
         return None
-    counts = {table: row["test"] for table, row in _json(run / "problems" / "problems.json").get("tasks", {}).items()}
-    asked = {entry["name"] or entry["task"]: entry["test"] for entry in recipe["problems"]["tasks"]}
-    partial = {table: [counts[table], wanted] for table, wanted in asked.items() if wanted and counts.get(table, wanted) < wanted}
-    return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial}
+    counts = _json(run.at("problems") / "problems.json").get("tasks", {})
+    partial, cut = {}, {}
+    for entry in recipe["problems"]["tasks"]:
+        row = counts.get(entry["name"] or entry["task"])
+        if row is None:
+            continue
+        there = row.get("available_test", row["test"])
+        named = rows_asked(PROTOCOLS[name], entry["task"], row.get("available_train") == 0) or there
+        if row.get("cut"):
+            cut[entry["name"] or entry["task"]] = named = there
+        if row["test"] < named:
+            partial[entry["name"] or entry["task"]] = [row["test"], named]
+    return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial, "cut": cut}
 
 
 def _sampled(folder: Path) -> Data | None:
@@ -160,17 +184,17 @@ def _sampled(folder: Path) -> Data | None:
     return numbers(tables) if tables else None
 
 
-def _codebook(run: Path, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:
+def _codebook(run: Shown, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:
     """Every code with its label, how often it stands in the training traces and in answers, and some of its segments."""
-    functions = _json(run / "models" / REFERENCE / "functions.json")
+    functions = _json(run.at(f"models/{REFERENCE}") / "functions.json")
     folder = _codebook_folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
     if folder is None:
         return None
     told = _json(folder / "codebook.json")
     size = int(told.get("size", folder.name.rpartition("-")[2]))
-    steps = {(row["problem"], row["sample"]): row["segments"] for row in _rows(run / "segments" / "segments.jsonl")}
+    steps = {(row["problem"], row["sample"]): row["segments"] for row in _rows(run.at("segments") / "segments.jsonl")}
     segments: dict[int, list[str]] = {code: [] for code in range(size)}
-    tasks = {row["id"]: row["task"] for row in _rows(run / "problems" / "train.jsonl")}
+    tasks = {row["id"]: row["task"] for row in _rows(run.at("problems") / "train.jsonl")}
     by_task: dict[int, Counter[str]] = {code: Counter() for code in range(size)}
     for row in _rows(folder / "codes.jsonl"):
         texts = steps.get((row["problem"], row["sample"]), [])
@@ -219,10 +243,10 @@ def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]])
     return {code: held.get(code, UNUSED) for code in segments}
 
 
-def _codebook_folder(run: Path, size: int | None) -> Path | None:
+def _codebook_folder(run: Shown, size: int | None) -> Path | None:
     """The codebook of that many codes, else the first there is."""
-    asked = run / f"codebook-{size}"
-    return asked if asked.is_dir() else next(iter(sorted(run.glob("codebook-*/"))), None)
+    there = run.each("codebook-*")
+    return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
 
 
 def _spread(texts: Sequence[str], count: int) -> list[str]:
@@ -232,13 +256,13 @@ def _spread(texts: Sequence[str], count: int) -> list[str]:
     return [texts[(index * len(texts)) // count] for index in range(count)]
 
 
-def _data(run: Path) -> Data:
+def _data(run: Shown) -> Data:
     """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
-    train, validation = _rows(run / "problems" / "train.jsonl"), _rows(run / "problems" / "validation.jsonl")
+    train, validation = _rows(run.at("problems") / "train.jsonl"), _rows(run.at("problems") / "validation.jsonl")
     test = _test(run)
-    rationales, segments = _rows(run / "rationales" / "rationales.jsonl"), _rows(run / "segments" / "segments.jsonl")
-    lost = {stage: _rows(run / stage / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
-    cut = _json(run / "segments" / "report.json")
+    rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
+    lost = {stage: _rows(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
+    cut = _json(run.at("segments") / "report.json")
     used = {row["problem"] for row in segments} or {row["id"] for row in [*train, *validation]}
     lengths = [len(row["segments"]) for row in segments]
     return {
@@ -258,10 +282,7 @@ def _data(run: Path) -> Data:
             for stage, rows in lost.items()
         },
         "reports": {
-            "problems": _json(run / "problems" / "problems.json"),
-            "rationales": _json(run / "rationales" / "report.json"),
-            "segments": _json(run / "segments" / "report.json"),
-            "results": _json(run / "results" / "report.json"),
-            "traces": _json(run / "traces" / "report.json"),
+            "problems": _json(run.at("problems") / "problems.json"),
+            **{stage: _json(run.at(stage) / "report.json") for stage in ("rationales", "segments", "results", "traces")},
         },
     }

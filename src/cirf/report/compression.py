@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from cirf.compression.search import Path as Removals
+from cirf.report.shown import Shown
 from cirf.report.training import load_object
 from cirf.store import read_rows
 
 _POINTS = 60  # of the drawn curve
 
 
-def read_compression(run: Path, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
     """The γ curve and the methods' traces; ``None`` where a run prunes nothing.
 
     ``thresholds``: a row a threshold of the recipe: ``gamma``, share of ``results`` kept, mean result ``tokens`` of a trace,
     share of traces left with functional tokens alone (``bare``). ``curve``: ``[gamma, share of results kept]``, up to where
     the search went. ``methods``: what decided each method's traces and how much is left of them.
     """
-    names = sorted(path.parent.name for path in run.glob("compressed/*/report.json"))
-    methods = {name: load_object(run / "compressed" / name / "report.json") for name in names}
-    log = run / "compression" / "greedy" / "compression.jsonl"
+    found = {stage.partition("/")[2]: load_object(run.at(stage) / "report.json") for stage in run.each("compressed/*")}
+    methods = {name: told for name, told in found.items() if told is not None}
+    log = run.at("compression/greedy") / "compression.jsonl"
     if not log.exists():
         return {"thresholds": [], "curve": [], "methods": methods, "traces": None} if methods else None
     paths = [Removals.from_dict(row) for row in read_rows(log)]
     section = recipe.get("compression", {})
     asked = sorted({*section.get("gamma", ()), section.get("fast", 0.1), section.get("faster", 0.2)})
-    counted = [row for row in read_rows(run / "traces" / "traces.jsonl")] if (run / "traces" / "traces.jsonl").exists() else []
+    counted = read_rows(path) if (path := run.at("traces") / "traces.jsonl").exists() else []
     results = sum(bool(result) for row in counted for result in row["results"]) or 1
 
     def kept(gamma: float) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.evaluation.statistics import Comparison, Interval, describe_difference
+from cirf.report.leaks import seen_before
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.style import Style, style
 from cirf.report.times import holding, setting
@@ -57,6 +58,7 @@ def render(data: Mapping[str, Any]) -> str:
         tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),
         pictures={name: Markup(svg) if svg else None for name, svg in pictures.items()},
         labels=labels(data),
+        seen_before=seen_before(data["data"]["reports"]["problems"].get("overlap", {})),
         hue=hue,
         kind=kind,
         open_codes=_OPEN_CODES,

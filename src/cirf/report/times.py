@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.report.shown import Shown
 from cirf.report.training import load_object
 
 Data = dict[str, Any]
@@ -25,13 +25,13 @@ _LATENCY = {
 _MEMORY = ("weights_bytes", "growth_bytes", "peak_bytes")
 
 
-def read_times(run: Path, stage: str) -> Data:
+def read_times(run: Shown, stage: str) -> Data:
     """``timings.json`` of ``latency`` or ``throughput`` without its rows; empty where there is none.
 
     Runs made when each method was timed apart keep their times in a folder a method; these are no times of one measurement
     and are not read. Raises ``CirfError`` for a damaged file.
     """
-    path = run / stage / "timings.json"
+    path = run.at(stage) / "timings.json"
     found = load_object(path) or {}
     if found and not isinstance(found.get("methods"), dict):
         raise CirfError(f"{path}: holds no times of methods; remove the folder {path.parent} to measure again")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from cirf.evaluation.vote_times import with_fallback
+from cirf.report.shown import Shown
 from cirf.report.training import load_object
 
 Data = dict[str, Any]
 
 
-def read_voting(run: Path, recipe: Mapping[str, Any]) -> Data | None:
+def read_voting(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
     """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
 
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
@@ -20,10 +20,10 @@ def read_voting(run: Path, recipe: Mapping[str, Any]) -> Data | None:
     ``latency`` ``None`` where nothing was timed, or other numbers of votes. Raises ``CirfError`` for a damaged file.
     """
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
-    found = load_object(run / "voting" / name / "voting.json")
+    found = load_object(run.at(f"voting/{name}") / "voting.json")
     if not found or "against" not in found:
         return None
-    timed = load_object(run / "voting-latency" / name / "timings.json") or {}
+    timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
     points = {row["votes"]: row for row in timed.get("votes", ())}
     wanted = [row["votes"] for row in found["curve"]] + ([0] if "alone" in found else [])
     if "discarded" not in timed or not points.keys() >= set(wanted):

@@ -19,10 +19,16 @@ from cirf.store import to_json, write_atomic, write_rows
 
 def problems(context: Context, work: Path) -> dict[str, Any]:
     """Load, split and check the questions (paper 4.1)."""
+    from cirf.evaluation.protocols import cut_from_train
+    from cirf.stages.lineage import overlaps, trains
     from cirf.tasks.leaks import settle
     from cirf.tasks.load import load_problems
 
-    loaded = settle(load_problems(context.recipe.problems, context.recipe.seed), context.recipe.problems.near)
+    section = context.recipe.problems
+    loaded = settle(load_problems(section, context.recipe.seed), section.near, trains(context.recipe))
+    loaded.report["overlap"]["models"] = overlaps(context.recipe, loaded.test)
+    for entry in filter(cut_from_train, section.tasks):
+        loaded.report["tasks"][entry.name or entry.task]["cut"] = True
     write_rows(work / "train.jsonl", loaded.train)
     write_rows(work / "validation.jsonl", loaded.validation)
     for name, rows in loaded.test.items():

@@ -110,15 +110,23 @@ def overlap(
     return told
 
 
-def settle(loaded: LoadedProblems, what: Literal["report", "drop"]) -> LoadedProblems:
+def seen(train: Sequence[Problem], test: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
+    """As `overlap`, of problems that a model was trained on before: ``exact`` counts the test questions that are one of them."""
+    known = {question_key(problem.question): problem.id for problem in reversed(train)}
+    keys = ((problem.id, question_key(problem.question)) for problems in test.values() for problem in problems)
+    return overlap(train, test, [[known[key], name] for name, key in keys if key in known])
+
+
+def settle(loaded: LoadedProblems, what: Literal["report", "drop"], trained: bool = True) -> LoadedProblems:
     """The problems with ``report["overlap"]`` of what is trained on and what is tested with.
 
     With ``drop`` training and validation questions that share a run with a test question are taken out first, and counted
-    among the dropped: the numbers then tell what was there before. Fewer than asked for may be left.
+    among the dropped: the numbers then tell what was there before. Fewer than asked for may be left. Where nothing is
+    ``trained`` on them, nothing is told of an overlap.
     """
-    overlaps = overlap([*loaded.train, *loaded.validation], loaded.test, loaded.report["leaks"])
+    overlaps = overlap([*loaded.train, *loaded.validation], loaded.test, loaded.report["leaks"]) if trained else {}
     report = {**loaded.report, "overlap": {"words": WORDS, "near": what, "tasks": overlaps}}
-    if what == "report":
+    if what == "report" or not trained:
         return dataclasses.replace(loaded, report=report)
     tested = {run for problems in loaded.test.values() for problem in problems for run in runs(problem.question)}
     split = {

@@ -47,9 +47,9 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
     whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
-    training rows, drawn before all that, join the test. Ids are ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or the
-    row's place. ``CirfError``: unreadable or missing data, an option a task does not have, fewer generated questions than
-    asked for.
+    training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
+    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, an option a task does not
+    have, fewer generated questions than asked for.
 
     To look at data rather than use them: rows that cannot be used go to ``refused`` if it is given, and a missing test
     file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
@@ -89,7 +89,7 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
                 kept.append(problem)
         drawn = _draw(kept, entry.train, f"{seed}/{table}/train")
         held, rest = _split(drawn, section.validation, f"{seed}/{table}/validation")
-        taken = [*test[: entry.test], *apart[table]]
+        taken = [*test[: entry.test], *apart[table]][: section.limit]
         train += rest
         validation += held
         counts[table] = {
@@ -181,7 +181,7 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
     options = generated.settle(task, entry.options)
     if task.origin and (files := own_files(entry, task, reading.data)):
         read = {split: from_file(task, table, split, path, reading) for split, path in files.items()}
-        return _both(read["train"], read.get("test"), entry, table, str(files["train"]), reading)
+        return _both(read.get("train", []), read.get("test"), entry, table, str(files.get("train")), reading)
     if task.generated:
         sizes = {"train": entry.train or generated.TRAIN_DEFAULT, "test": entry.test or generated.TEST_DEFAULT}
         made = {split: generated.draw(task, table, split, reading.seed, count, options) for split, count in sizes.items()}

@@ -50,7 +50,8 @@ def mirror_files(task: Task, data: str, split: str) -> dict[str, Path]:
 def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]:
     """The files of a user's own task by split: the recipe's, else those that the task names, beside its own file.
 
-    ``CirfError`` if there are some, but none to train on, or no ``row`` to read them by.
+    Without one for ``train`` the task is there to test on. ``CirfError`` if there are some, but of splits that there are not, or
+    no ``row`` to read them by.
     """
     from cirf.tasks.jsonl import find_file
 
@@ -58,10 +59,8 @@ def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]
     files = {split: find_file(name, data) for split, name in given.items() if name is not None}
     if not files:
         files = {split: Path(entry.task).expanduser().parent / Path(name).expanduser() for split, name in task.files.items()}
-    if files and ("train" not in files or not files.keys() <= {"train", "test"}):
-        raise CirfError(
-            f"{entry.task}: files are named for {', '.join(sorted(files))}; name one for train, and for test if you have one"
-        )
+    if not files.keys() <= {"train", "test"}:
+        raise CirfError(f"{entry.task}: files are named for {', '.join(sorted(files))}; name them for train, test or both")
     if files and task.row is None:
         raise CirfError(f"{entry.task}: TASK has files but no `row` that turns one row of them into a Problem; add it")
     return files

@@ -1,0 +1,68 @@
+"""``status``: which stages of a run's folder are done by its recipe, and what can be told where that cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cirf.commands.running import open_run
+from cirf.errors import CirfError
+from cirf.store import RunFolder, Standing
+
+_WORDS = {
+    "done": "done",
+    "part": "begun: goes on",
+    "stale": "out of date: again",
+    "open": "to do",
+    "unknown": "there, not checked",
+}
+
+
+def up_to_date(folder: Path) -> frozenset[str] | None:
+    """The stages that a run's recipe asks for and that are done by it.
+
+    ``None`` where that cannot be told, since data, a task file or a model that the recipe names is not on this machine.
+    """
+    from cirf.run import plans
+    from cirf.stages.context import Context
+
+    context = Context(open_run(folder), RunFolder(folder))
+    try:
+        asked = plans(context)
+    except CirfError:
+        return None
+    return frozenset(plan.name for plan in asked if context.folder.is_done(plan))
+
+
+def status(folder: Path, as_json: bool) -> None:
+    """Print a line a stage: how it stands, its rows, its time. Where an input from outside is gone, how stages stand to it is
+    not known: then those that are finished are listed, as ``unknown``."""
+    from cirf.run import plans
+    from cirf.stages.context import Context
+
+    context = Context(open_run(folder), RunFolder(folder))
+    try:
+        asked, missing = plans(context), ""
+    except CirfError as error:
+        asked, missing = [], str(error)
+    rows = _finished(context.folder) if missing else [context.folder.standing(plan) for plan in asked]
+    if as_json:
+        fields = ("state", "rows", "seconds")
+        print(json.dumps([{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows], indent=2))
+        return
+    for row in rows:
+        size = "" if row.rows is None else f"{row.rows:,} rows"
+        seconds = "" if row.seconds is None else f"{row.seconds:,.1f} s"
+        print(f"{row.name:28} {_WORDS[row.state]:20} {size:>14} {seconds:>12}")
+    again = [row.name for row in rows if row.state not in ("done", "unknown")]
+    if missing:
+        print(f"what a rerun would do cannot be told here: {missing}")
+    else:
+        print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
+
+
+def _finished(folder: RunFolder) -> list[Standing]:
+    """Every finished stage of a folder, by name; not those of evaluations that lie in it, which are runs of their own."""
+    there = sorted(path.parent.relative_to(folder.root) for path in folder.root.rglob("stage.json"))
+    own = [path for path in there if not path.parts[0].startswith(".") and path.parts[0] != "evaluations"]
+    return [folder.finished(path.as_posix()) for path in own]

@@ -1,0 +1,97 @@
+"""What the models of a run that were trained elsewhere have learnt from, as far as they lie in runs of ours.
+
+A model in ``RUN/models/NAME`` has seen the problems of RUN, and if RUN's backbone is itself such a model, those of its run too.
+Of any other model that is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+from cirf.fingerprints import file_hash
+from cirf.methods import get
+from cirf.records import Problem
+from cirf.store import read_rows
+from cirf.tasks.leaks import seen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cirf.recipe import Recipe
+
+_PARTS = ("train.jsonl", "validation.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A model that this run did not train: the ``methods`` that it answers for, and the ``runs`` whose problems it has seen, its
+    own first; none where that is not known."""
+
+    methods: tuple[str, ...]
+    runs: tuple[Path, ...]
+
+
+def run_of(model: str) -> Path | None:
+    """The folder of the run that a model's folder was trained in; ``None`` where it lies in none."""
+    folder = Path(model).expanduser().resolve()
+    for above, kind in zip(list(folder.parents)[1:3], ("models", "trials"), strict=False):
+        if folder.relative_to(above).parts[0] == kind and (above / "problems" / "train.jsonl").is_file():
+            return above
+    return None
+
+
+def origins(recipe: Recipe) -> list[Origin]:
+    """The models that answer in a run without being trained in it, and a backbone from a run that its trainings start from.
+
+    Of a run that trains they are those that are known: that its backbone comes from elsewhere is said by its name.
+    """
+    asked: dict[str, list[str]] = {}
+    for name in recipe.methods:
+        asked.setdefault(recipe.models.get(name, recipe.backbone.model), []).append(name)
+    found = [Origin(tuple(methods), _ancestry(model)) for model, methods in asked.items()]
+    return [origin for origin in found if origin.runs] if trains(recipe) else found
+
+
+def trains(recipe: Recipe) -> bool:
+    """Whether a run learns anything from its training problems: a model, or codes."""
+    return bool(recipe.codebook.sizes) or any(get(name, recipe).trained for name in recipe.methods if name not in recipe.models)
+
+
+def lineage_files(recipe: Recipe) -> dict[str, str]:
+    """Hashes of the problems that the models from elsewhere have seen."""
+    runs = dict.fromkeys(run for origin in origins(recipe) for run in origin.runs)
+    files = [run / "problems" / part for run in runs for part in _PARTS]
+    return {f"seen:{place}": file_hash(path) for place, path in enumerate(files) if path.is_file()}
+
+
+def overlaps(recipe: Recipe, test: Mapping[str, Sequence[Problem]]) -> list[dict[str, Any]]:
+    """A row a model from elsewhere: its ``methods``, whether it is ``known`` what it was trained on, the names of its ``runs``,
+    their number of ``questions``, and by table what `leaks.overlap` tells (``exact``: test questions that were trained on)."""
+    rows = []
+    for origin in origins(recipe):
+        train = [problem for run in origin.runs for problem in _problems(run)]
+        told: dict[str, Any] = {"methods": list(origin.methods), "known": bool(origin.runs)}
+        told |= {"runs": [run.name for run in origin.runs], "questions": len(train)}
+        rows.append(told | {"tasks": seen(train, test) if origin.runs else {}})
+    return rows
+
+
+def _problems(run: Path) -> list[Problem]:
+    files = [run / "problems" / part for part in _PARTS]
+    return [Problem.from_dict(row) for path in files if path.is_file() for row in read_rows(path)]
+
+
+def _ancestry(model: str) -> tuple[Path, ...]:
+    from cirf.recipe_io import load
+
+    found: list[Path] = []
+    while (run := run_of(model)) is not None and run not in found:
+        found.append(run)
+        try:
+            model = load(str(Path(model).expanduser() / "recipe.yaml")).backbone.model
+        except CirfError:  # without its recipe nothing is known of what came before
+            break
+    return tuple(found)
