@@ -143,7 +143,10 @@ def evaluate(
     ] = None,
     sets: Sets = None,
     data: Data = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: its own for each command)."),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
