@@ -310,6 +310,18 @@ def test_until_stops_and_a_later_run_goes_on(workshop: tinyrun.Workshop, tmp_pat
     assert set(tinyrun.stages(run)) == TRAINING - {"traces"}
 
 
+def test_a_dry_run_counts_no_training_of_a_model_that_is_there(
+    workshop: tinyrun.Workshop, finished: Path, tmp_path: Path
+) -> None:
+    for taken in (["cirf_full"], ["cirf_full", "direct_sft"]):
+        saved = {name: str(finished / "models" / name) for name in taken}
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full", "direct_sft", "cot"], models=saved)
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--json")
+        assert said.code == 0, said.err
+        left = [name for name in ("cirf_full", "direct_sft") if name not in taken]
+        assert list(json.loads(said.out).get("methods", {})) == left
+
+
 def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err

@@ -40,7 +40,8 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
-    if not any(get(name, recipe).trained for name in recipe.methods):
+    trained = [name for name in recipe.methods if get(name, recipe).trained and name not in recipe.models]
+    if not trained:
         return made
     taught = []
     if recipe.rationales.source == "teacher":
@@ -65,14 +66,12 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
     tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
     segments = sum(len(row.segments) for row in steps)
-    if recipe.codebook.size > segments and any(get(name, recipe).functional for name in recipe.methods):
+    if recipe.codebook.size > segments and any(get(name, recipe).functional for name in trained):
         raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
     made["segments"] = {"rows": len(steps), "steps": segments}
     made["methods"] = {}
-    for name in recipe.methods:
+    for name in trained:
         method = get(name, recipe)
-        if not method.trained:
-            continue
         rows = tokens = target_tokens = longest = longest_target = 0
         for row, found in zip(steps, results, strict=True):
             problem = by_id[row.problem]
