@@ -174,8 +174,9 @@ def test_noise_is_called_noise():
     clear = compare({str(i): 1.0 for i in range(20)}, {str(i): 0.0 for i in range(20)})
     assert describe_difference(clear, "CIRF", "CoT").startswith("CIRF is 100.0 points above CoT")
     assert "p < 0.001" in describe_difference(clear)
-    same = compare({"a": 1.0}, {"a": 1.0})
-    assert "exactly the same 1 items" in describe_difference(same)
+    for value in (0.0, 1.0):
+        text = describe_difference(compare({"a": value}, {"a": value}), "CIRF", "CoT")
+        assert text.startswith("no difference between CIRF and CoT on any question (95 % interval -") and "n = 1" in text
     assert even.to_dict()["significant"] is False and clear.to_dict()["significant"] is True
 
 

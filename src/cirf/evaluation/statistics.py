@@ -225,7 +225,7 @@ def describe_difference(comparison: Comparison, first: str = "the first", second
     low, high = (100 * bound for bound in comparison.interval)
     span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_texts(comparison)}"
     if comparison.wins == comparison.losses == 0:
-        return f"{first} and {second} solve exactly the same {comparison.n} items"
+        return f"no difference between {first} and {second} on any question ({span})"
     if not comparison.significant:
         return f"the difference between {first} and {second}, {points:+.1f} points, is inside the noise ({span})"
     word = "above" if points > 0 else "below"
