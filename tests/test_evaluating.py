@@ -148,6 +148,19 @@ def test_any_model_is_asked_for_its_own_chain_of_thought(
     assert [row["prompt"] for row in rows(tmp_path / "out", "cot")] == [row["prompt"] for row in rows(again, "cot")][:3]
 
 
+def test_a_method_named_twice_is_asked_once(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    sets = ("--set", "evaluate.text_cap=4", "--set", "backbone.dtype=float32", "--limit", "2")
+    report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", workshop.test, "--method", "cot", "--method", "cot", *sets)
+    assert list(report["methods"]) == ["cot"]
+
+
+def test_models_of_one_run_are_told_of_in_one_sentence(finished: Path, tmp_path: Path) -> None:
+    keys = ("--set", "evaluate.latency_items=0", "--limit", "2", "--quiet")
+    said = tinyrun.cirf("evaluate", finished, *keys, "--out", tmp_path / "out")
+    lines = [line for line in said.out.splitlines() if "trained on" in line]
+    assert [line.partition(":")[0] for line in lines] == ["cirf_full, direct_sft", "cot"]
+
+
 def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     sets = ("--set", "evaluate.text_cap=8", "--set", "backbone.dtype=float32")
     report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", str(workshop.test), "--protocol", "quick", *sets)

@@ -84,6 +84,39 @@ def test_votes_of_a_run_are_those_of_its_recipe(finished: Path, tmp_path: Path) 
     assert told("--method", "cot") == {"method": "cot", "fallback": None, "agreement": None}
 
 
+def test_the_same_numbers_of_votes_are_the_same_command(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    for numbers in ("1,3", "3,1,3"):
+        keys = ("--method", "direct_sft", "--limit", "2", "--set", "evaluate.latency_items=0")
+        assert tinyrun.cirf("evaluate", run, "--votes", numbers, *keys, "--quiet").code == 0
+    assert len(list(run.glob("evaluations/*"))) == 1
+
+
+def test_what_votes_answer_is_printed(finished: Path, tmp_path: Path) -> None:
+    keys = (*OWN, "--set", "evaluate.latency_items=0", "--set", "evaluate.voting.fallback=cot", "--out", tmp_path / "out")
+    said = tinyrun.cirf("evaluate", finished, "--votes", "1,2", *keys)
+    assert said.code == 0, said.err
+    found = json.loads((tmp_path / "out" / "voting" / "cirf_full" / "voting.json").read_text())
+    one, two = found["curve"]
+    lines = said.out.splitlines()
+    assert any(line.startswith(f"cirf_full: {one['accuracy']:.1%} (") and "cot, one answer: " in line for line in lines)
+    both = f"{two['fallback']['accuracy']:.1%} ("
+    assert any(line.startswith("cirf_full, cot where votes disagree: ") and both in line for line in lines)
+
+
+def test_votes_of_a_method_that_is_not_told_of_are_not_told(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    keys = (*OWN, "--set", "evaluate.latency_items=0", "--out", out)
+    assert tinyrun.cirf("evaluate", finished, "--votes", "2", *keys).code == 0
+    recipe = yaml.safe_load((out / "recipe.yaml").read_text())
+    recipe |= {"methods": ["cirf_full", "direct_sft"], "models": dict.fromkeys(("cirf_full", "direct_sft"), "/gone")}
+    (out / "recipe.yaml").write_text(yaml.safe_dump(recipe))  # what is done by it cannot be told
+    said = tinyrun.cirf("report", out, "--json")
+    assert said.code == 0, said.err
+    report = json.loads(said.out)
+    assert list(report["methods"]) == ["cirf_full", "direct_sft"] and report["voting"] is None
+
+
 def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path) -> None:
     for arguments, said in (
         (("--votes", "0"), "--votes 0"),

@@ -72,6 +72,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
     """
     from cirf.commands.asking import functions_of
     from cirf.recipe_io import load
+    from cirf.stages.lineage import run_of
 
     recipe = load(str(folder / "recipe.yaml"))
     stage = str((load_object(folder / "stage.json") or {}).get("stage", ""))
@@ -84,7 +85,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
         "models": _saved(str(folder), chosen),
         "backbone": recipe.backbone.model_copy(update=backbone),
     }
-    recipe = _untrained(recipe, folder.resolve().parent.parent).model_copy(update=changes)
+    recipe = _untrained(recipe, run_of(str(folder))).model_copy(update=changes)
     return Answering(recipe, None, True, f"asked by the settings of the recipe in the model's folder: {_settings(recipe)}")
 
 
@@ -124,12 +125,13 @@ def _saved(model: str, methods: Sequence[str]) -> dict[str, str]:
     return saved
 
 
-def _untrained(recipe: Recipe, run: Path) -> Recipe:
+def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
     """A recipe without what is for training, and its problems without a limit that they had. A test that was cut from a user's
-    only file stays the one that was cut in ``run``."""
+    only file stays the one that was cut in ``run``, where that is known."""
     from cirf.evaluation.protocols import cut_from_train
 
-    counts = (load_object(run / "problems" / "problems.json") or {}).get("tasks", {})
+    found = None if run is None else load_object(run / "problems" / "problems.json")
+    counts = (found or {}).get("tasks", {})
 
     def fixed(entry: TaskEntry) -> TaskEntry:
         cut = counts.get(entry.name or entry.task, {}).get("available_test")

@@ -42,7 +42,7 @@ def evaluate(
 
     if protocol not in (*PROTOCOLS, "own"):
         raise CirfError(f"--protocol {protocol}: there is no such protocol (there are: {', '.join(PROTOCOLS)}, own)")
-    asked = answering(model, methods)
+    asked = answering(model, tuple(dict.fromkeys(methods)))
     recipe, run = asked.recipe, asked.run
     if tasks:
         recipe = _with_tasks(recipe, tasks)
@@ -106,13 +106,14 @@ def _voting(recipe: Recipe, votes: str | None) -> Voting:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
+    """The numbers of votes, each once and in order: 4,2 and 2,4,4 ask the same."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
         found = ()
     if not found or min(found) < 1:
         raise CirfError(f"--votes {text}: expected numbers of at least 1, such as 8 or 1,2,4,8")
-    return found
+    return tuple(sorted(set(found)))
 
 
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:

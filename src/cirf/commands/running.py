@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,6 +193,8 @@ def write_report(folder: Path, as_json: bool) -> None:
         sys.stdout.write(to_json(data))
         return
     print_table(data)
+    for line in _by_majority(data["voting"]):
+        print(line)
     overlap = data["data"]["reports"]["problems"].get("overlap", {})
     for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
         print(line)
@@ -227,6 +229,26 @@ def print_table(data: dict[str, Any]) -> None:
             f"{row['unparsed']:.1%}",
         )
     Console(width=200).print(table)  # its own width: in a narrow window a broken line says more than cells cut off
+
+
+def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
+    """The accuracies by number of votes in a line, those with a fallback in another, as they stand on the page with more."""
+    if voting is None:
+        return []
+
+    def share(row: Mapping[str, Any]) -> str:
+        low, high = row["interval"]
+        return f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
+
+    def curve(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+        return ", ".join(f"{share(row)} by {votes} vote{'s' if votes > 1 else ''}" for votes, row in rows)
+
+    other = f"; {voting['against']}, one answer: {share(voting['alone'])}" if voting["against"] else ""
+    lines = [f"{voting['method']}: {curve([(row['votes'], row) for row in voting['curve']])}{other}"]
+    if voting["fallback"]:
+        joint = curve([(row["votes"], row["fallback"]) for row in voting["curve"]])
+        lines.append(f"{voting['method']}, {voting['fallback']} where votes disagree: {joint}")
+    return lines
 
 
 def open_run(folder: Path) -> Recipe:

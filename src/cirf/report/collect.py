@@ -82,7 +82,7 @@ def collect(
         "comparisons": comparisons(reference, rows, methods),
         "latency": facts(latency),
         "throughput": throughput,
-        "voting": read_voting(run, recipe),
+        "voting": read_voting(run, recipe, methods),
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,

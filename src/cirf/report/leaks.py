@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cirf.store import hash_json
+
 
 def seen_before(overlap: Mapping[str, Any]) -> list[str]:
-    """A sentence a model that was trained elsewhere, and one a task of it, from the ``overlap`` of ``problems.json``."""
+    """What is known of models that were trained elsewhere, from the ``overlap`` of ``problems.json``: a sentence a task and run
+    for all methods whose models were trained there, one for all of which nothing is known."""
     told = []
+    same: dict[str, list[dict[str, Any]]] = {}
     for row in overlap.get("models", ()):
-        who = ", ".join(row["methods"])
+        same.setdefault(hash_json({**row, "methods": None}), []).append(row)
+    for rows in same.values():
+        row, who = rows[0], ", ".join(method for one in rows for method in one["methods"])
         if not row["known"]:
             told.append(f"{who}: what the model was trained on is not known, so no test question was looked for there")
         for task, found in row["tasks"].items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cirf.evaluation.vote_times import with_fallback
@@ -12,16 +12,18 @@ from cirf.report.training import load_object
 Data = dict[str, Any]
 
 
-def read_voting(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
+def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
     """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
 
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
-    fallback each tells ``with_fallback_mean_s`` too. ``None`` where nobody voted (or a version of long ago wrote the curve),
-    ``latency`` ``None`` where nothing was timed, or other numbers of votes. Raises ``CirfError`` for a damaged file.
+    fallback each tells ``with_fallback_mean_s`` too. ``None`` where nobody voted (or a version of long ago wrote the curve), or
+    the votes are of or compared with a method that is none of ``methods``, those that are told of: an earlier recipe's, where
+    what is done cannot be told. ``latency`` ``None`` where nothing was timed, or other numbers of votes. Raises ``CirfError``
+    for a damaged file.
     """
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
     found = load_object(run.at(f"voting/{name}") / "voting.json")
-    if not found or "against" not in found:
+    if not found or "against" not in found or not {name, found["against"]} - {None} <= set(methods):
         return None
     timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
     points = {row["votes"]: row for row in timed.get("votes", ())}
