@@ -1,6 +1,7 @@
 """No method, of those there are and those to come, is asked with anything that depends on the right answer.
 
-Every way in which a model is asked is tried: the accuracy run, latency and throughput. Two problems that differ in nothing
+Every way in which a model is asked is tried: the accuracy run, latency, throughput, votes, their seconds, and the files for
+lm-evaluation-harness. Two problems that differ in nothing
 but answer and rationale must be asked in the same words; and a method that tries to read them finds nothing there.
 """
 
@@ -19,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf import methods, tasks
-from cirf.evaluation import harness, latency, throughput
+from cirf.evaluation import harness, latency, lm_evaluation, throughput, vote_times, votes
 from cirf.methods.method import Method
 from cirf.progress import SILENT
 from cirf.recipe import Evaluate, Recipe
 from cirf.records import Problem
+from cirf.store import RowLog, read_rows
 from cirf.tasks.task import Task
 
 RECIPE = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "codebook": {"size": 8}})
@@ -47,17 +49,30 @@ def _no_waiting_for_disks() -> Iterator[None]:
 
 
 def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]]:
-    """What a model is given by the accuracy run, by latency and by throughput."""
+    """What a model is given, by the way in which it is asked."""
     given_to: list[str] = []
+    voted_on: list[str] = []
 
     def generate(prompts: list[str], cap: int, run: int) -> list[Writes]:
         given_to.extend(prompts)
         return [Writes("1") for _ in prompts]
 
+    def draw(prompt: str, cap: int, first: int, count: int) -> list[Writes]:
+        voted_on.append(prompt)
+        return [Writes("1") for _ in range(count)]
+
     put = {name: tasks.get(name) for name in test}
     with tempfile.TemporaryDirectory() as folder:
-        harness.evaluate(method, put, test, generate, str, SECTION, Path(folder), SILENT)
-    found: dict[str, list[Any]] = {"accuracy": given_to}
+        work = Path(folder)
+        harness.evaluate(method, put, test, generate, str, SECTION, work, SILENT)
+        votes.draw_votes(votes.Asked(method, put, draw, str, SECTION), test, 2, {}, RowLog(work / "log"), work / "votes", SILENT)
+        for name, problems in test.items():
+            lm_evaluation.write_task(work / "harness", name, put[name], problems, "generate", method, SECTION)
+        exported = [row["prompt"] for path in sorted(work.glob("harness/*.jsonl")) for row in read_rows(path)]
+    found: dict[str, list[Any]] = {"accuracy": given_to, "votes": voted_on, "lm-eval": exported}
+    bench = Bench(["2", vote_times.ALONE])
+    vote_times.measure(method, method, [2], put, test, bench, SECTION, 1, SILENT, now=bench.now)
+    found["seconds of votes"] = [prompts for _, prompts, _ in bench.calls]
     for name, measure in (("latency", latency.measure), ("throughput", throughput.measure)):
         bench = Bench([method.name])
         measure({method.name: method}, put, test, bench, SECTION, 1, SILENT)
@@ -92,6 +107,7 @@ def test_prompts_are_the_same_whatever_the_answer(name: str, questions: list[str
     with_gold = asked(method, every_task(questions, GOLD, WORKING))
     assert with_gold == asked(method, every_task(questions, answer, rationale))
     assert len(with_gold["accuracy"]) == len(questions) * len(tasks.names()) < len(with_gold["latency"])
+    assert len(with_gold["lm-eval"]) == len(with_gold["accuracy"]) >= len(with_gold["votes"]) > 0
     assert GOLD not in str(with_gold) and WORKING not in str(with_gold)
 
 
