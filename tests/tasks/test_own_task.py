@@ -13,7 +13,7 @@ import tinyrun
 from cirf.errors import CirfError
 from cirf.recipe import Problems
 from cirf.records import Problem
-from cirf.tasks import get, names
+from cirf.tasks import answers, get, names
 from cirf.tasks.load import load_problems, source_files
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "own_task.py"
@@ -45,7 +45,7 @@ def section(path: Path, **keys: Any) -> Problems:
     return Problems.model_validate({"tasks": [{"task": str(path), **keys}], "validation": 0.1})
 
 
-def test_its_own_parser_equality_and_wording(own: Path) -> None:
+def test_its_own_parser_equality_and_wording(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = get(str(own))
     problem = Problem("p", "clock", "?", "13:30")
     assert task.parse("so it is 1.30 pm", problem) == "13:30" and task.parse("soon", problem) is None
@@ -53,6 +53,9 @@ def test_its_own_parser_equality_and_wording(own: Path) -> None:
     assert task.result("Step 1: it is 9:05 now.", problem, ()) == "9:05"
     assert "like 9:05" in task.direct_instruction(problem) and "####" in task.cot_instruction(problem)
     assert task.origin and task.origin in task.rules
+    before = list(task.rules)
+    monkeypatch.setattr(answers, "READING", answers.READING + 1)  # our parsers change, and its file does not
+    assert task.rules != before
     assert str(own) not in names()
 
 

@@ -38,6 +38,10 @@ from cirf.tasks.parsing.words import parse_truth, parse_validity, parse_yesno
 
 __all__ = ["anchors", "equal_answers", "mentions", "normalise_text", "number_value", "parse_answer"]
 
+READING = 2
+"""Raised with the versions of the tasks by whatever changes what is read: a task in a file of the user's own has no version of
+ours, and is told by this one that its answers are to be read again."""
+
 
 def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = None, question: str = "") -> str | None:
     """The canonical answer of that kind in ``text``; ``None`` if there is none that can be read safely.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cirf.records import AnswerKind, Problem
+from cirf.tasks import answers
 from cirf.tasks.answers import equal_answers, parse_answer
 
 ResultRule = Callable[[str, Problem, tuple[str, ...]], str]
@@ -159,7 +160,8 @@ class Task:
     def rules(self) -> list[Any]:
         """What stands for this task's code in the key of whatever depends on it."""
         kinds = [dict(sorted(self.kinds.items()))] if self.kinds else []
-        return [self.name, self.version, self.answer, *kinds, *([self.origin] if self.origin else [])]
+        own = [self.origin, answers.READING] if self.origin else []
+        return [self.name, self.version, self.answer, *kinds, *own]
 
     @property
     def wordings(self) -> list[str]:
