@@ -26,7 +26,7 @@ _NEXT = re.compile(
     re.IGNORECASE,
 )
 _COMPARES = re.compile(r"\s*(?:more|less|fewer|times|of)\b", re.IGNORECASE)
-_DENIED = re.compile(r"\bnot\s+[$€£]?$")
+_DENIED = re.compile(r"\bnot\s{1,3}[$€£]?$")
 _BETWEEN = re.compile(r"\W*between\s", re.IGNORECASE)
 _NAMED_TWICE = re.compile(r"\b([A-Za-z])\s*=[^=\n]{1,40}?(?:\bor\b|\band\b|,)\s*\1\s*=")
 _NUMBERS_ALONE = re.compile(r"(?:[0-9.,$€£%/\s-]|\b(?:or|and|then)\b)+")
@@ -67,7 +67,7 @@ def parse_number(text: str) -> str | None:
     for place, written in reversed(list(enumerate(parts))):
         sentence = plain(written)
         numbers = [number for number in find_numbers(sentence) if not UNSETTLED.match(sentence, number.end)]
-        numbers = [number for number in numbers if not _DENIED.search(sentence[: number.start])] or numbers
+        numbers = [one for one in numbers if not _DENIED.search(sentence[max(0, one.start - 8) : one.start])] or numbers
         if numbers:
             right, bold = _right_side(sentence), _bold_numbers(written)
             if right is None and len(bold) == 1:
