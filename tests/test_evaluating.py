@@ -72,6 +72,9 @@ def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: P
         assert f"asked by the settings of the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
         assert rows(out, method) == rows(finished, method)
         assert "in the model&#39;s folder" in (out / "report.html").read_text()
+    codes = json.loads((moved / "functions.json").read_text())["codes"]
+    labels = json.loads((tmp_path / "cirf_full-out" / "report.json").read_text())["labels"]
+    assert labels == {code: row["label"] for code, row in codes.items()} != {}
     sets = ("--method", "direct", "--set", "evaluate.latency_items=0", "--set", "evaluate.batch_size=2", "--limit", "2")
     evaluated(tmp_path / "otherwise", finished / "models" / "direct_sft", *sets)
     assert [row["id"] for row in rows(tmp_path / "otherwise", "direct")] == [row["id"] for row in rows(finished, "cot")][:2]

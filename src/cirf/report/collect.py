@@ -86,6 +86,7 @@ def collect(
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
+        "labels": {} if codebook else _labels_taken(recipe),
         "codebooks": compare_codebooks(run, recipe),
         "compression": read_compression(run, recipe),
         "left_out": run.left_out(),
@@ -241,6 +242,13 @@ def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]])
     if held.keys() != {code for code, texts in segments.items() if texts}:
         return label_codes(segments)
     return {code: held.get(code, UNUSED) for code in segments}
+
+
+def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
+    """The codes' labels of models that were taken as they are, where all that have any agree."""
+    found = [_json(Path(folder) / "functions.json").get("codes") for folder in recipe.get("models", {}).values()]
+    held = [{int(code): row["label"] for code, row in codes.items()} for codes in found if codes]
+    return held[0] if held and all(one == held[0] for one in held) else {}
 
 
 def _codebook_folder(run: Shown, size: int | None) -> Path | None:

@@ -73,8 +73,9 @@ def looks(data: Mapping[str, Any]) -> dict[str, Style]:
 
 
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels."""
-    return {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
+    """The codes' labels: of the run's codebook, else of the models it took as they are."""
+    found = {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
+    return found or {int(code): label for code, label in data.get("labels", {}).items()}
 
 
 def training_setting(environment: Mapping[str, Any]) -> str:
