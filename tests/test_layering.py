@@ -24,6 +24,7 @@ FLOORS = (
         "recipe_text",
         "recipe_io",
         "yaml_text",
+        "user_code",
     ),
     ("assets", "tasks", "rationales", "codebook", "lm"),
     ("methods", "compression"),

@@ -68,7 +68,7 @@ def test_every_registered_task_renders_its_real_problems_without_the_answer(name
 
 def example(answer: str = "72", segments: tuple[str, ...] = ("48/2 = 24 in May.", "48+24 = 72 in all.")) -> Example:
     problem = Problem("p", "gsm8k", "How many clips?", answer)
-    return Example(problem, segments, Trace("p", 0, (1, 6), ("24", "72"), answer))
+    return Example(problem, segments, Trace("p", 0, (1, 6), ("24", "72"), answer), {"lines": ["48/2=24", "48+24=72"]})
 
 
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
@@ -80,7 +80,11 @@ def test_targets_are_the_papers_forms() -> None:
         "cirf_bare": "<cirf><cirf_001><cirf_006></cirf>72",
         "direct_sft": "72",
         "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
+        "sft_terse": "48/2=24\n48+24=72\n#### 72",
+        "pause": "72",
+        "filler": "72",
     }
+    wanted["icot_si"] = wanted["sft_cot"]  # at first; then it loses its beginning
     wanted |= dict.fromkeys(PRUNED, wanted["cirf_full"])  # of a trace as it is: what is pruned is empty there already
     trained = [name for name in methods.names() if methods.get(name, recipe()).trained]
     assert {name: methods.get(name, recipe()).target(example()) for name in trained} == wanted
@@ -95,7 +99,7 @@ def test_what_a_method_teaches_it_reads_back(name: str, answer: str) -> None:
     trace, said = method.read(method.target(taught))
     parsed = task.parse(said, taught.problem)
     assert parsed is not None and task.equal(parsed, taught.problem)
-    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare"))
+    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare", "pause", "filler"))
 
 
 def test_a_trace_that_is_cut_off_has_no_answer() -> None:
@@ -137,9 +141,9 @@ def test_a_method_is_either_trained_or_refuses_to_teach(name: str) -> None:
 def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
-    prose = {"cot": 300, "sft_cot": 300}
+    prose = {"cot": 300, "sft_cot": 300, "sft_terse": 300, "icot_si": task.cap + 8}
     functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
-    assert caps == functional | {"direct": task.cap, "direct_sft": task.cap} | prose
+    assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler"), task.cap) | prose
 
 
 def test_an_unknown_method_names_the_nearest() -> None:

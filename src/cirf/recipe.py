@@ -25,6 +25,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, protected_namespaces=())
 
 
+NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+"""What can name a folder."""
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
@@ -54,7 +56,7 @@ class Backbone(Section):
 
 class TaskEntry(Section):
     task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own. Or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
-    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task stands twice.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
+    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task stands twice.", pattern=f"^{NAME}$")
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
     answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
@@ -204,6 +206,13 @@ class Override(Section):
 
     learning_rate: float | None = key(None, "Peak learning rate of this method.", gt=0)
     epochs: float | None = key(None, "Epochs of this method.", gt=0)
+    batch_size: Positive | None = key(None, "Rows a forward pass of this method.", unit="rows")
+    accumulation: Positive | None = key(None, "Forward passes an update of this method.")
+    weight_decay: float | None = key(None, "AdamW's weight decay for this method.", ge=0)
+    schedule: Literal["cosine", "linear", "constant"] | None = key(None, "Course of this method's learning rate.")
+    warmup_steps: int | None = key(None, "Updates until the peak of this method; a tenth of the training where that is no longer than this.", unit="updates", ge=0)
+    clip: float | None = key(None, "Largest norm of a gradient of this method.", gt=0)
+    lora: Lora | None = key(None, "Adapters of this method, where adapters are trained.")
 
 
 class Finetune(Section):
@@ -241,6 +250,12 @@ class Finetune(Section):
         """The section for one training of a method: that learning rate and no other."""
         override = self.overrides.get(method, Override()).model_copy(update={"learning_rate": rate})
         return self.model_copy(update={"trials": (), "overrides": {**self.overrides, method: override}})
+
+    def resolved(self, method: str, preset: Override) -> Finetune:
+        """The section as it trains one method: its overrides before its preset's keys before the section's own."""
+        chosen = preset.model_dump(exclude_none=True) | self.overrides.get(method, Override()).model_dump(exclude_none=True)
+        lora = {"lora": Lora(**chosen["lora"])} if "lora" in chosen else {}
+        return self.model_copy(update=chosen | lora | {"overrides": {}})
 
 
 class Sampled(Section):
@@ -291,13 +306,23 @@ class Compression(Section):
     batch_tokens: Positive = key(2048, "Most tokens scored at once.", unit="tokens")
 
 
+class Variant(Section):
+    """A method under a name of its own, or with settings of its own."""
+
+    method: str | None = key(None, "Whose settings these are: a method (see `cirf methods`), or the path of a Python file, ending in .py, that defines METHOD; it is run as code. Null: the method of the variant's name.")
+    preset: str | None = key(None, "Settings and training as a source has them: paper, official or semcot, where the method has it (see docs/baselines.md); null: the method's defaults, trained as finetune says.")
+    model: str | None = key(None, "Another method or variant of the recipe whose trained model answers, for settings that matter only when answering; null: it is trained itself.")
+    settings: dict[str, Any] = key({}, "The method's own settings (see `cirf methods NAME`); they go before the preset's.")
+
+
 class Recipe(Section):
     """One experiment."""
 
-    name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
+    name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=f"^{NAME}$")
     notes: str = key("", "Why the values are what they are.")
     seed: int = key(1, "Seed of every draw.", ge=0, le=2**32 - 1)
-    methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare (see `cirf methods`).", min_length=1)
+    methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare: methods (see `cirf methods`), variants, or the path of a Python file, ending in .py, that defines METHOD.", min_length=1)
+    variants: dict[str, Variant] = key({}, "Settings of methods, and methods of your own, by the name they have in tables: {pause_10: {method: pause, settings: {n: 10}}}. A name of `methods` that is no method's stands here.")
     models: dict[str, str] = key({}, "Folders of saved models to evaluate as they are instead of training them, by method: {cirf_full: runs/mine/models/cirf_full}.")
     backbone: Backbone = key(Backbone(), "The language model.")
     problems: Problems = key(..., "Questions and answers.")
@@ -320,8 +345,24 @@ class Recipe(Section):
         again = sorted({name for name in self.methods if self.methods.count(name) > 1})
         if again:
             raise ValueError(f"methods: {again[0]} stands twice; name each once")
+        for place, listed in (("methods", self.methods), ("variants", self.variants)):
+            odd = [name for name in listed if not re.fullmatch(NAME, name)]
+            if odd:
+                raise ValueError(f"{place}: {odd[0]!r} cannot name a folder; use letters, digits, _, . and -")
         if self.segments.minimum > self.segments.maximum:
             raise ValueError("segments.minimum: above segments.maximum, so that no rationale would fit; lower it")
         if self.codebook.reuse and set(self.codebook.sizes) - {self.codebook.size}:
             raise ValueError("codebook.sizes: a saved codebook has one size; leave sizes empty where codebook.reuse is given")
         return self
+
+
+def with_own_methods(given: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's data in which Python files among the methods have become variants, called as the files are."""
+    named = given.get("methods")
+    files = [name for name in named if isinstance(name, str) and name.endswith(".py")] if isinstance(named, list) else []
+    variants = given.get("variants") or {}
+    if not isinstance(named, list) or not files or not isinstance(variants, dict):
+        return given
+    stems = {path: re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9._-]", "_", PurePath(path).stem) for path in files}
+    own = {stem: {"method": path} for path, stem in stems.items()}
+    return {**given, "methods": [stems.get(name, name) for name in named], "variants": own | variants}

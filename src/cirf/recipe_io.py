@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from cirf import recipe_keys, yaml_text
 from cirf.errors import CirfError
-from cirf.recipe import Recipe, Section
+from cirf.recipe import Recipe, Section, with_own_methods
 from cirf.recipe_keys import KeyRow, dotted
 from cirf.recipe_text import commented, dump
 from cirf.yaml_text import Document, YamlError, scalar
@@ -68,7 +68,7 @@ def parse(text: str, source: str = "recipe", sets: Sequence[str] = ()) -> Recipe
     overridden = [_override(document.value, item) for item in sets]
     _drop_empty_sections(document.value, Recipe)
     try:
-        recipe = Recipe.model_validate_json(json.dumps(document.value), strict=True)
+        recipe = Recipe.model_validate_json(json.dumps(with_own_methods(document.value)), strict=True)
     except ValidationError as error:
         raise CirfError(_explain(error.errors(include_url=False), source, document, overridden)) from None
     return Recipe.model_validate_json(recipe.model_dump_json())  # a default of 2 becomes 2.0 as a written 2 does

@@ -153,8 +153,10 @@ class Trace(Record):
 
 @dataclass(frozen=True, slots=True)
 class Example(Record):
-    """All that a method may build a training row from: ``Problem``, ``Steps`` and ``Trace`` side by side."""
+    """All that a method may build a training row from: ``Problem``, ``Steps`` and ``Trace`` side by side, and what the method
+    itself prepared of the rationale (``None``: it prepares nothing)."""
 
     problem: Problem
     segments: tuple[str, ...]
     trace: Trace
+    prepared: Mapping[str, Any] | None = None

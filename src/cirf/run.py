@@ -6,6 +6,8 @@
                                    `----> results -------------------+-> traces -> models/METHOD -> evaluation/METHOD
                                                               all models ---> latency, throughput
 
+Methods that prepare rows of their own do so in between: segments -> prepared/METHOD -> models/METHOD.
+
 Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, and voting-latency/METHOD from the models.
 
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
@@ -28,10 +30,10 @@ from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
 from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
-from cirf.methods import get
+from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
-from cirf.stages import codes, compress, data, keys, lineage, models, scores, timing, votes
+from cirf.stages import codes, compress, data, keys, lineage, models, prepare, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -45,7 +47,7 @@ def plans(context: Context) -> list[Plan]:
     """Every stage the recipe asks for, in the order in which they run."""
     recipe = context.recipe
     methods = [get(name, recipe) for name in recipe.methods]
-    taught = [method for method in methods if method.trained and method.name not in recipe.models]
+    taught = learners(recipe)
     coded = any(method.functional for method in taught) or bool(recipe.codebook.sizes)
     seed = {"seed": recipe.seed}
     rules = {"rules": {name: task.rules for name, task in context.tasks.items()}}
@@ -82,33 +84,54 @@ def plans(context: Context) -> list[Plan]:
         segments = plan("segments", cut, {"problems": learnt, "rationales": rationales}, data.segments)
         steps = {"problems": learnt, "segments": segments}
         stages += [rationales, segments]
-    if coded:
+    if coded or any(method.results for method in taught):
         written = recipe.results.model_dump(exclude={"writer"}) | rules
         if recipe.results.by == "llm":
             written |= seed | {"writer": keys.asking(recipe.results.writer), "template": writer_prompt(recipe)}
         results = plan("results", written, steps | result_files(recipe), data.results, version=2)
+        stages.append(results)
+    if coded:
         embeddings = plan("embeddings", keys.embedding(recipe), steps, codes.embeddings)
         vectors = steps | {"embeddings": embeddings}
         sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
         books = {k: plan(f"codebook-{k}", keys.codebook(recipe, k), vectors, codes.codebook, k, version=3) for k in sizes}
         traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
         functional = {"traces": traces, "codebook": books[size]}
-        stages += [results, embeddings, *books.values(), traces]
+        stages += [embeddings, *books.values(), traces]
     scoring = _training(context, get(compress.SCORED_BY, recipe), asked_by, steps | functional) if coded else []
     answered: dict[str, Plan | Part | str] = {"problems": tested}
+    trained: dict[str, Plan] = {}
+
+    def train(method: Method) -> Plan:
+        """The stage that ends in the model of a method, after those that it rests on."""
+        if method.name in trained:
+            return trained[method.name]
+        inputs = steps | (functional if method.functional else {}) | ({"results": results} if method.results else {})
+        if method.prepares():
+            judges = {f"model/{name}": answers_with(get(name, recipe)) for name in method.needs()}
+            how = keys.preparing(recipe, method) | rules
+            prepared = plan(f"prepared/{method.name}", how, steps | judges, prepare.prepare, method.name)
+            stages.append(prepared)
+            inputs["prepared"] = prepared
+        if method.pruning:
+            before = _compression(context, method, scoring[-1], functional["traces"])
+            stages.extend(stage for stage in (*scoring, *before) if stage not in stages)
+            inputs |= {"traces": before[-1]} | ({"start": scoring[-1]} if models.continues(recipe, method) else {})
+        training = scoring if method.name == compress.SCORED_BY else _training(context, method, asked_by, inputs)
+        stages.extend(stage for stage in training if stage not in stages)
+        trained[method.name] = training[-1]
+        return training[-1]
+
+    def answers_with(method: Method) -> Plan | str:
+        """What stands for the model that answers for a method."""
+        if method.learner in recipe.models:
+            return model_hash(recipe.models[method.learner])
+        if not method.trained:
+            return model_hash(recipe.backbone.model, recipe.backbone.revision)
+        return train(get(method.learner, recipe))
+
     for method in methods:
-        answering: Plan | str = model_hash(recipe.backbone.model, recipe.backbone.revision)
-        if method.name in recipe.models:
-            answering = model_hash(recipe.models[method.name])
-        elif method.trained:
-            inputs = steps | (functional if method.functional else {})
-            if method.pruning:
-                before = _compression(context, method, scoring[-1], functional["traces"])
-                stages += [stage for stage in (*scoring, *before) if stage not in stages]
-                inputs |= {"traces": before[-1]} | ({"start": scoring[-1]} if models.continues(recipe, method) else {})
-            training = scoring if method.name == compress.SCORED_BY else _training(context, method, asked_by, inputs)
-            answering = training[-1]
-            stages += [stage for stage in training if stage not in stages]
+        answering = answers_with(method)
         asked = {"problems": tested, "model": answering}
         judged = rules if method.trained else rules | wordings
         how = keys.evaluation(recipe, method, recipe.evaluate) | judged

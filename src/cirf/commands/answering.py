@@ -56,11 +56,12 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
             raise CirfError(f"--method {name}: the run has no such method (it has: {', '.join(recipe.methods)})")
     saved = {}
     for name in chosen:
-        if get(name, recipe).trained:
-            model = Path(recipe.models.get(name, folder / "models" / name))
+        method = get(name, recipe)
+        if method.trained:
+            model = Path(recipe.models.get(method.learner, folder / "models" / method.learner))
             if not (model / "config.json").is_file():
                 raise CirfError(f"{model}: the model of {name} is not there yet; finish the run, or name others with --method")
-            saved[name] = str(model.resolve())
+            saved[method.learner] = str(model.resolve())
     recipe = _untrained(recipe, folder).model_copy(update={"methods": chosen, "models": saved})
     return Answering(recipe, folder, True, f"asked by the settings of the run's recipe: {_settings(recipe)}")
 
@@ -119,7 +120,7 @@ def _saved(model: str, methods: Sequence[str]) -> dict[str, str]:
     for name in methods:
         if name not in METHODS:
             raise CirfError(f"--method {name}: there is no such method (see `cirf methods`)")
-    saved = {name: str(folder.resolve()) for name in methods if METHODS[name].trained}  # type: ignore[attr-defined]
+    saved = {name: str(folder.resolve()) for name in methods if METHODS[name].trained}
     if saved and not folder.is_dir():
         raise CirfError(f"--method {next(iter(saved))}: {model} was not trained by it; a trained method's model is a folder")
     return saved

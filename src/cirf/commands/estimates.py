@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
-from cirf.methods import get
+from cirf.methods import learners
 
 if TYPE_CHECKING:
     from cirf.recipe import Recipe
@@ -40,7 +40,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
-    trained = [name for name in recipe.methods if get(name, recipe).trained and name not in recipe.models]
+    trained = learners(recipe)
     if not trained:
         return made
     taught = []
@@ -66,31 +66,32 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
     tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
     segments = sum(len(row.segments) for row in steps)
-    if recipe.codebook.size > segments and any(get(name, recipe).functional for name in trained):
+    if recipe.codebook.size > segments and any(method.functional for method in trained):
         raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
     made["segments"] = {"rows": len(steps), "steps": segments}
     made["methods"] = {}
-    for name in trained:
-        method = get(name, recipe)
+    for method in trained:
+        name, section = method.name, recipe.finetune.resolved(method.name, method.training)
+        if method.prepares():
+            made["prepared"] = [*made.get("prepared", []), name]
+            continue  # its rows are not there before they are made
         rows = tokens = target_tokens = longest = longest_target = 0
         for row, found in zip(steps, results, strict=True):
             problem = by_id[row.problem]
             codes = tuple(position % recipe.codebook.size for position in range(len(row.segments)))
             example = Example(problem, row.segments, Trace(row.problem, row.sample, codes, found, problem.answer))
-            prompt = backbone.prompt_text(tokenizer, method.prompt(problem, context.tasks[problem.task]))
+            prompt = backbone.prompt_text(tokenizer, method.training_prompt(example, context.tasks[problem.task]))
             asked = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
             written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + 1
             if asked + written > recipe.finetune.max_length:
                 continue  # training drops it too
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
-        override = recipe.finetune.overrides.get(name)
-        epochs = (override.epochs if override else None) or recipe.finetune.epochs
         trainings = len(recipe.finetune.tried(name)) or 1
         made["methods"][name] = {
             "rows": rows,
-            "updates": plan_updates(rows, recipe.finetune, epochs).total if rows else 0,
-            "tokens_trained": int(tokens * epochs),
+            "updates": plan_updates(rows, section, section.epochs).total if rows else 0,
+            "tokens_trained": int(tokens * section.epochs),
             "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, rows), 1),
             "memory_gib": round(_memory(recipe, sizes, longest, longest_target) / GIB, 1),

@@ -78,10 +78,7 @@ def methods(as_json: bool) -> None:
     """The methods."""
     from cirf.methods import METHODS
 
-    rows = [
-        {"name": name, "trained": method.trained, "summary": method.summary}  # type: ignore[attr-defined]
-        for name, method in METHODS.items()
-    ]
+    rows = [{"name": name, "trained": method.trained, "summary": method.summary} for name, method in METHODS.items()]
     _show(rows, as_json, ("name", "summary"))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
 from cirf.progress import for_terminal
-from cirf.recipe import Recipe, TaskEntry
+from cirf.recipe import Recipe, TaskEntry, Variant
 from cirf.recipe_io import load
 from cirf.tasks import OWN
 
@@ -29,15 +29,16 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
 
 def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
-    from cirf.methods import get
+    from cirf.methods import get, learners
     from cirf.stages.compress import SCORED_BY
     from cirf.stages.context import Context
     from cirf.stages.models import check_saved
     from cirf.store import RunFolder
 
     recipe = absolute(recipe)
-    for method in recipe.methods:
+    for method in (*recipe.methods, *recipe.variants):
         get(method, recipe)  # a name that is no method's is said before any work
+    learners(recipe)
     for method in recipe.finetune.overrides:
         if not get(method, recipe).trained:
             raise CirfError(f"finetune.overrides.{method}: {method} is not trained; remove the key")
@@ -83,6 +84,9 @@ def absolute(recipe: Recipe) -> Recipe:
         path = Path(name).expanduser() if name else None
         return str(path.resolve()) if path is not None and path.exists() else name
 
+    def own(variant: Variant) -> Variant:
+        return variant.model_copy(update={"method": full(variant.method)}) if (variant.method or "").endswith(OWN) else variant
+
     tasks = tuple(
         entry.model_copy(
             update={
@@ -101,6 +105,7 @@ def absolute(recipe: Recipe) -> Recipe:
         "codebook": recipe.codebook.model_copy(update={"reuse": full(recipe.codebook.reuse)}),
         "backbone": recipe.backbone.model_copy(update={"model": full(recipe.backbone.model)}),
         "embeddings": recipe.embeddings.model_copy(update={"model": full(recipe.embeddings.model)}),
+        "variants": {name: own(variant) for name, variant in recipe.variants.items()},
         "models": {method: full(model) for method, model in recipe.models.items()},
     }
     return recipe.model_copy(update=changes)

@@ -16,44 +16,68 @@ from cirf.lm.prompt import encode, end_token, sanitise
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token."""
+    """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token. The last
+    ``answer`` characters of the target are the answer (``None``: nobody says which are)."""
 
     prompt: str
     target: str
+    answer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A row as ids; the first ``start`` of them are the prompt and are not learned."""
+    """A row as ids; the first ``start`` of them are the prompt and are not learned. The answer begins at ``answer``
+    (``None``: nobody says where). ``skipped``: a place in the row, and how many positions further on its ids from there are."""
 
     ids: tuple[int, ...]
     start: int
+    answer: int | None = None
+    skipped: tuple[int, int] | None = None
 
 
-def tokenise(rows: Sequence[Row], tokenizer: Any, max_length: int, keep: Collection[int] = ()) -> tuple[list[Feature], list[int]]:
+def tokenise(
+    rows: Sequence[Row], tokenizer: Any, max_length: int, keep: Collection[int] = (), ends: bool = True
+) -> tuple[list[Feature], list[int]]:
     """Rows as ids, and the indices of those longer than ``max_length`` tokens, which are left out.
 
     Prompt and target are encoded apart, as they will be when generating. Every target ends with the token that closes
     the assistant's turn: a model that never saw it would not learn to stop. Added tokens in a target are broken up as in
-    a question, but for those in ``keep`` (the functional tokens).
+    a question, but for those in ``keep`` (the functional tokens). Without ``ends`` there is no end token.
     """
-    end = end_token(tokenizer)
+    end = [end_token(tokenizer)] if ends else []
     features, dropped = [], []
     for index, row in enumerate(rows):
         prompt = encode(tokenizer, row.prompt)
-        target = encode(tokenizer, sanitise(row.target, tokenizer, keep))
+        written = sanitise(row.target, tokenizer, keep)
+        target = encode(tokenizer, written)
         if not prompt:
             raise CirfError(f"training row {index}: the prompt is empty; give it a question")
-        ids = (*prompt, *target, end)
+        ids = (*prompt, *target, *end)
+        answer = None
+        if row.answer is not None:
+            answer = len(prompt) + tokens_before(tokenizer, written, len(written) - row.answer)
         if len(ids) > max_length:
             dropped.append(index)
         else:
-            features.append(Feature(ids, len(prompt)))
+            features.append(Feature(ids, len(prompt), answer))
     return features, dropped
 
 
+def tokens_before(tokenizer: Any, text: str, place: int) -> int:
+    """How many of the text's tokens begin before the character at ``place``."""
+    if place <= 0:
+        return 0
+    if not tokenizer.is_fast:
+        return len(encode(tokenizer, text[:place]))
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    return sum(start < place for start, _ in offsets)
+
+
 def collate(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-    """``input_ids`` and ``labels`` [b x s], padded on the right to the longest row; prompt and padding are ignored labels."""
+    """``input_ids`` and ``labels`` [b x s], padded on the right to the longest row; prompt and padding are ignored labels.
+
+    Where ids of a row are skipped there are ``position_ids`` [b x s] too.
+    """
     longest = max(len(feature.ids) for feature in features)
     ids = torch.full((len(features), longest), padding)
     labels = torch.full((len(features), longest), IGNORED)
@@ -61,7 +85,14 @@ def collate(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor
         row = torch.tensor(feature.ids)
         ids[place, : len(row)] = row
         labels[place, feature.start : len(row)] = row[feature.start :]
-    return {"input_ids": ids, "labels": labels}
+    batch = {"input_ids": ids, "labels": labels}
+    if any(feature.skipped for feature in features):
+        places = torch.arange(longest).repeat(len(features), 1)
+        for place, feature in enumerate(features):
+            if feature.skipped is not None:
+                places[place, feature.skipped[0] :] += feature.skipped[1]
+        batch["position_ids"] = places
+    return batch
 
 
 class LengthSampler(torch.utils.data.Sampler[int]):

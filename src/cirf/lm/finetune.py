@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 from cirf import recipe
+from cirf.distributed import world_size
 from cirf.errors import CirfError
 from cirf.lm.attention import for_rows
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
+from cirf.lm.curriculum import Curriculum, Lesson
 from cirf.lm.memory import keep_freed_memory
-from cirf.lm.prompt import end_token
+from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.rows import TrainableRows
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.trainer import Course, TargetTrainer, Trained, arguments
@@ -59,7 +61,9 @@ class History:
     """The course of a training; no clock in it.
 
     ``losses``: ``{update, loss, gradient_norm, learning_rate}`` of every update, the loss being the mean over the update's
-    target tokens before it; ``validation``: ``{update, loss}``; ``tokens`` and ``target_tokens`` are those of one epoch.
+    target tokens before it; ``validation``: ``{update, loss, answer_loss}``, the last over the tokens of the answer and the end
+    token alone, update 0 being the model before training; ``tokens`` and ``target_tokens`` are those of one epoch;
+    ``curriculum``: what a curriculum tells of itself.
     """
 
     method: str
@@ -80,10 +84,14 @@ class History:
     losses: list[dict[str, float]]
     validation: list[dict[str, float]]
     functional_rows: list[Survival]
+    curriculum: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dataclasses.asdict(self)
+        """For JSON; a curriculum only where there was one."""
+        row = dataclasses.asdict(self)
+        if self.curriculum is None:
+            del row["curriculum"]
+        return row
 
 
 def plan_updates(rows: int, section: recipe.Finetune, epochs: float, processes: int = 1) -> Plan:
@@ -108,13 +116,16 @@ def finetune(
     device: str | None = None,
     attention: str = "auto",
     run_name: str | None = None,
+    input_ids: Sequence[int] = (),
+    ends: bool = True,
+    teach: Callable[[list[Lesson], list[Lesson], int], Curriculum | None] | None = None,
 ) -> tuple[Any, History, dict[str, float]]:
     """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
 
     Args:
         model: from ``load_model(..., training=section.adaptation)``, extended if the method needs it. It is changed.
         train, validation: rendered prompts with the texts to write.
-        section: the recipe's section; ``section.overrides[method]`` takes precedence.
+        section: as `Finetune.resolved` gives it for the method.
         method: name of the method.
         new_ids: ids of the rows that are new (LoRA trains them beside the adapters): delimiters first, then codes.
         work: folder for checkpoints; remove it when the result is safe.
@@ -122,6 +133,9 @@ def finetune(
         device: a torch device; ``None``: where the model is.
         attention: ``auto``: the kernel that is fastest for these rows; else the model's own is kept.
         run_name: what trackers call it; ``None``: the method's name.
+        input_ids: ids of new rows that are read and never written; LoRA trains them in the input matrix alone.
+        ends: whether the end token is a target.
+        teach: makes a curriculum of the training rows, the validation rows and the updates of an epoch.
 
     Returns:
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
@@ -131,29 +145,32 @@ def finetune(
         CirfError: no row to train on, every row too long, a loss that is no number, a full disk, unknown LoRA targets, no
             memory, or a tokenizer that comes back another after saving.
     """
-    override = section.overrides.get(method, recipe.Override())
-    epochs = override.epochs if override.epochs is not None else section.epochs
-    learning_rate = override.learning_rate if override.learning_rate is not None else section.learning_rate
-    features, dropped = tokenise(train, tokenizer, section.max_length, new_ids)
-    held_out, _ = tokenise(validation, tokenizer, section.max_length, new_ids)
+    features, dropped = tokenise(train, tokenizer, section.max_length, new_ids, ends)
+    held_out, too_long = tokenise(validation, tokenizer, section.max_length, new_ids, ends)
     if not features:
         why = "every row is longer than finetune.max_length" if train else "there is no row to train on"
         raise CirfError(f"fine-tuning {method}: {why}; look at what `cirf check` says of the data")
+    curriculum = None
+    if teach is not None:
+        lessons = (
+            _lessons(train, features, dropped, tokenizer, new_ids),
+            _lessons(validation, held_out, too_long, tokenizer, new_ids),
+        )
+        curriculum = teach(*lessons, plan_updates(len(features), section, section.epochs, world_size()).epoch)
+        held_out = curriculum.validation if curriculum is not None else held_out
     check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
     device = device or str(model.device)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
     before = _rows(model, new_ids)
     base = model
-    model, rows = _adapt(model, section, list(new_ids), seed)
+    model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed)
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     try:
         padding = end_token(tokenizer)
-        trainer, plan = _trainer(
-            model, features, held_out, section, epochs, learning_rate, work, seed, device, padding, run_name or method
-        )
+        trainer, plan = _trainer(model, features, held_out, section, work, seed, device, padding, run_name or method, curriculum)
         if trainer.is_fsdp_enabled or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
             raise CirfError(
                 "fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training, with "
@@ -177,10 +194,10 @@ def finetune(
         validation_rows=len(held_out),
         updates=plan.total,
         updates_per_epoch=plan.epoch,
-        epochs=epochs,
+        epochs=section.epochs,
         warmup_updates=plan.warmup,
         warmup_scaled_down=plan.warmup != section.warmup_steps,
-        learning_rate=learning_rate,
+        learning_rate=section.learning_rate,
         tokens=sum(len(feature.ids) for feature in features),
         target_tokens=sum(len(feature.ids) - feature.start for feature in features),
         trainable_parameters=sum(counts[1]),
@@ -190,16 +207,40 @@ def finetune(
             for row in trainer.state.log_history
             if "loss" in row
         ],
-        validation=[{"update": row["step"], "loss": row["eval_loss"]} for row in trainer.state.log_history if "eval_loss" in row],
+        validation=[
+            {"update": row["step"], "loss": row["eval_loss"]} | _answer_loss(row)
+            for row in trainer.state.log_history
+            if "eval_loss" in row
+        ],
         functional_rows=[
             _survival(name, old, new) for name, old, new in zip(("input", "output"), before, _rows(plain, new_ids), strict=False)
         ],
+        curriculum=None if curriculum is None else curriculum.told(),
     )
     _forget(trainer)
     return plain, history, timings
 
 
-def _adapt(model: Any, section: recipe.Finetune, new_ids: list[int], seed: int) -> tuple[Any, TrainableRows | None]:
+def _lessons(
+    rows: Sequence[Row], features: Sequence[Feature], dropped: Sequence[int], tokenizer: Any, new_ids: Sequence[int]
+) -> list[Lesson]:
+    """Rows, their targets as they were made safe, and their ids side by side, without those that were too long."""
+    left_out = set(dropped)
+    kept = [
+        dataclasses.replace(row, target=sanitise(row.target, tokenizer, new_ids))
+        for index, row in enumerate(rows)
+        if index not in left_out
+    ]
+    return [Lesson(row, feature) for row, feature in zip(kept, features, strict=True)]
+
+
+def _answer_loss(row: Mapping[str, Any]) -> dict[str, float]:
+    return {"answer_loss": row["eval_answer_loss"]} if "eval_answer_loss" in row else {}
+
+
+def _adapt(
+    model: Any, section: recipe.Finetune, new_ids: list[int], input_ids: list[int], seed: int
+) -> tuple[Any, TrainableRows | None]:
     """Choose what is trained: all of it, or adapters and the new rows."""
     from transformers import set_seed
 
@@ -228,7 +269,7 @@ def _adapt(model: Any, section: recipe.Finetune, new_ids: list[int], seed: int) 
     except ValueError as error:
         why = str(error).splitlines()[0][:120]
         raise CirfError(f"finetune.lora.targets: {names!r} names no layer of this model ({why}); use all-linear") from None
-    return adapted, TrainableRows(model, new_ids) if new_ids else None
+    return adapted, TrainableRows(model, new_ids, input_ids) if new_ids or input_ids else None
 
 
 def _trainer(
@@ -236,19 +277,16 @@ def _trainer(
     features: list[Feature],
     held_out: list[Feature],
     section: recipe.Finetune,
-    epochs: float,
-    learning_rate: float,
     work: Path,
     seed: int,
     device: str,
     padding: int,
     method: str,
+    curriculum: Curriculum | None,
 ) -> tuple[TargetTrainer, Plan]:
-    from cirf.distributed import world_size
-
-    plan = plan_updates(len(features), section, epochs, world_size())
-    args = arguments(section, plan.total, plan.warmup, learning_rate, work / "checkpoints", seed, device, method)
-    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding), plan
+    plan = plan_updates(len(features), section, section.epochs, world_size())
+    args = arguments(section, plan.total, plan.warmup, section.learning_rate, work / "checkpoints", seed, device, method)
+    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding, curriculum), plan
 
 
 def _run(
@@ -271,8 +309,10 @@ def _run(
         clean(root)
     trainer.remove_callback(PrinterCallback)
     trainer.begin(resume)
+    trainer.args.eval_on_start = validate and resume is None
     with contextlib.ExitStack() as stack:
-        trainer.add_callback(Course(section.save_every, section.evaluate_every or plan.epoch, validate, stack, progress, title))
+        every = section.evaluate_every or plan.epoch
+        trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, trainer.curriculum))
         with disk_errors(root), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()

@@ -49,27 +49,35 @@ def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Ten
             hook.remove()
 
 
-def target_logits(model: Any, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def target_logits(
+    model: Any, input_ids: torch.Tensor, labels: torch.Tensor, position_ids: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row.
 
     ``input_ids`` and ``labels`` are [b x s], padded on the right. There is no attention mask: attention is causal, so
-    padding behind a row reaches none of its positions, and a mask would only slow attention down.
+    padding behind a row reaches none of its positions, and a mask would only slow attention down. ``position_ids`` [b x s]
+    where they are not 0, 1, 2, ...
     """
+    places = {} if position_ids is None else {"position_ids": position_ids}
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
     with only_at(model, rows * input_ids.shape[1] + columns) as kept:
-        logits = kept(model(input_ids=input_ids, use_cache=False).logits)
+        logits = kept(model(input_ids=input_ids, use_cache=False, **places).logits)
     return logits.float(), targets[rows, columns]
 
 
 def target_loss(
-    model: Any, input_ids: torch.Tensor, labels: torch.Tensor, count: torch.Tensor | int | None = None
+    model: Any,
+    input_ids: torch.Tensor,
+    labels: torch.Tensor,
+    count: torch.Tensor | int | None = None,
+    position_ids: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Sum of the targets' negative log-likelihoods over ``count``, or their mean where it is ``None``.
 
     With accumulation or several processes ``count`` is the number of targets of the whole update, so that every target
     token weighs the same however the rows are cut into batches.
     """
-    logits, targets = target_logits(model, input_ids, labels)
+    logits, targets = target_logits(model, input_ids, labels, position_ids)
     total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
     return total / (targets.numel() if count is None else count)

@@ -21,20 +21,25 @@ _NAME = "cirf_rows"
 class TrainableRows:
     """Float32 copies [n x d] of the rows ``ids``, in the model's place of them until ``merge``.
 
+    Rows of ``inputs`` stand behind them in the input matrix alone: tokens that are read and never written.
+
     The parameters are registered on the embedding and head modules (as ``cirf_rows``), so that optimisers,
     data-parallelism and ``requires_grad`` treat them like any other.
     """
 
-    def __init__(self, model: Any, ids: list[int]) -> None:
+    def __init__(self, model: Any, ids: list[int], inputs: list[int] | None = None) -> None:
         """Attach to a model whose matrices are frozen."""
         inner, head = model.get_input_embeddings(), model.get_output_embeddings()
         self._modules = [inner]
         self._hooks = [inner.register_forward_hook(self._embed)]
         tied = is_tied(model)
         slots = torch.full((inner.weight.shape[0],), -1)
-        slots[torch.tensor(ids)] = torch.arange(len(ids))
+        every = [*ids, *(inputs or [])]
+        slots[torch.tensor(every)] = torch.arange(len(every))
+        self._every = every
         inner.register_buffer("cirf_slots", slots.to(inner.weight.device), persistent=False)
-        self._attach(inner, ids)
+        self._attach(inner, every)
+        head = head if ids else None
         if head is not None:
             if not tied:
                 self._modules.append(head)
@@ -58,18 +63,18 @@ class TrainableRows:
         return torch.where((slots >= 0).unsqueeze(-1), rows if scale is None else rows * scale, output)
 
     def _project(self, module: Any, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        rows = (self._modules[0] if self._tied else module).cirf_rows
+        rows = (self._modules[0] if self._tied else module).cirf_rows[: len(module.cirf_ids)]
         bias = None if getattr(module, "bias", None) is None else module.bias[module.cirf_ids].to(args[0].dtype)
         columns = nn.functional.linear(args[0], rows.to(args[0].dtype), bias).to(output.dtype)
         return output.index_copy(-1, module.cirf_ids, columns)
 
     def merge(self) -> None:
         """Write the rows into the matrices and leave the model as it was, hooks and all."""
-        ids = self._head.cirf_ids if self._head is not None else (self._modules[0].cirf_slots >= 0).nonzero()[:, 0]
         for hook in self._hooks:
             hook.remove()
         with torch.no_grad():
             for module in self._modules:
+                ids = torch.tensor(self._every[: len(module.cirf_rows)], device=module.weight.device)
                 module.weight[ids] = module.cirf_rows.to(module.weight.dtype)
                 del module.cirf_rows
         del self._modules[0].cirf_slots

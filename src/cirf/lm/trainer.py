@@ -18,6 +18,7 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.lm.batches import Feature, LengthSampler, collate
 from cirf.lm.checkpoints import complete, disk_errors
+from cirf.lm.curriculum import Curriculum
 from cirf.lm.loss import target_logits, target_loss
 from cirf.progress import Progress
 from cirf.store import write_atomic
@@ -27,17 +28,40 @@ _SECONDS = "seconds"
 
 
 class Features(torch.utils.data.Dataset[Feature]):
-    """Features as the Trainer wants them."""
+    """Features as the Trainer wants them; those of a curriculum are asked for by row and update."""
 
-    def __init__(self, features: Sequence[Feature]) -> None:
+    def __init__(self, features: Sequence[Feature], curriculum: Curriculum | None = None) -> None:
         """Hold on to the list."""
-        self.features = features
+        self.features, self.curriculum = features, curriculum
 
     def __len__(self) -> int:
         return len(self.features)
 
-    def __getitem__(self, index: int) -> Feature:
+    def __getitem__(self, index: int | tuple[int, int]) -> Feature:
+        if isinstance(index, tuple):
+            assert self.curriculum is not None
+            return self.curriculum.feature(*index)
         return self.features[index]
+
+
+class Timed(torch.utils.data.Sampler[tuple[int, int]]):
+    """The rows of another sampler, each with the number of the update that it will be part of."""
+
+    def __init__(self, order: LengthSampler, rows_an_update: int) -> None:
+        """``rows_an_update``: over all processes and accumulated batches."""
+        self.order, self.rows_an_update = order, rows_an_update
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the training loop before each epoch."""
+        self.order.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        before = self.order.epoch * math.ceil(len(self.order) / self.rows_an_update)
+        for place, index in enumerate(self.order):
+            yield index, before + place // self.rows_an_update
 
 
 class TargetTrainer(Trainer):
@@ -51,46 +75,57 @@ class TargetTrainer(Trainer):
         validation: Sequence[Feature],
         group: bool,
         padding: int,
+        curriculum: Curriculum | None = None,
     ) -> None:
-        """``padding`` is the id that fills rows up."""
+        """``padding`` is the id that fills rows up; a ``curriculum`` says what the rows are at each update."""
         self._validation, self._group, self._padding = list(validation), group, padding
+        self.curriculum = curriculum
         self._lengths = [len(feature.ids) for feature in train]
         self._before, self._begun = 0.0, time.perf_counter()
-        super().__init__(model=model, args=args, train_dataset=Features(train), data_collator=self._collate)
+        super().__init__(model=model, args=args, train_dataset=Features(train, curriculum), data_collator=self._collate)
         self.model_accepts_loss_kwargs = True  # so that the targets of the whole update are counted
         self.loss_is_scaled_for_ga = True
 
     def _collate(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
         return collate(features, self._padding)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> LengthSampler:
-        return LengthSampler(self._lengths, self.args.per_device_train_batch_size, self.args.seed, self._group)
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[Any]:
+        batch = self.args.per_device_train_batch_size
+        order = LengthSampler(self._lengths, batch, self.args.seed, self._group)
+        if self.curriculum is None:
+            return order
+        return Timed(order, batch * self.args.gradient_accumulation_steps * self.accelerator.num_processes)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """Mean negative log-likelihood of the update's target tokens."""
-        loss = target_loss(model, inputs["input_ids"], inputs["labels"], num_items_in_batch)
+        loss = target_loss(model, inputs["input_ids"], inputs["labels"], num_items_in_batch, inputs.get("position_ids"))
         return loss * self.accelerator.num_processes  # gradients are averaged over the processes
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Mean negative log-likelihood of the validation rows' target tokens."""
+        """Mean negative log-likelihood of the validation rows' target tokens, and of those from the answer on."""
         size = self.args.per_device_train_batch_size
         order = sorted(range(len(self._validation)), key=lambda i: len(self._validation[i].ids))
         batches = [order[start : start + size] for start in range(0, len(order), size)]
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
-        model, sums = self.model_wrapped, torch.zeros(2, dtype=torch.float64)
+        model, sums = self.model_wrapped, torch.zeros(4, dtype=torch.float64)
         model.eval()
         with torch.no_grad():
             for turn in range(math.ceil(len(batches) / ranks)):
                 mine = turn * ranks + rank
                 # Every process makes as many passes as the others.
-                inputs = self._prepare_inputs(self._collate([self._validation[i] for i in batches[min(mine, len(batches) - 1)]]))
-                logits, targets = target_logits(model, inputs["input_ids"], inputs["labels"])
+                rows = [self._validation[i] for i in batches[min(mine, len(batches) - 1)]]
+                inputs = self._prepare_inputs(self._collate(rows))
+                logits, targets = target_logits(model, inputs["input_ids"], inputs["labels"], inputs.get("position_ids"))
                 if mine < len(batches):
-                    nll = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-                    sums += torch.tensor([nll.item(), targets.numel()], dtype=torch.float64)
+                    nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none").double().cpu()
+                    answers = answer_places(rows)
+                    counted = [nll.sum().item(), nll.numel(), nll[answers].sum().item(), int(answers.sum())]
+                    sums += torch.tensor(counted, dtype=torch.float64)
         model.train()
         sums = self.accelerator.reduce(sums.float().to(self.args.device) if ranks > 1 else sums)
         metrics = {f"{metric_key_prefix}_loss": float(sums[0] / sums[1])}
+        if sums[3] > 0:
+            metrics[f"{metric_key_prefix}_answer_loss"] = float(sums[2] / sums[3])
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -131,6 +166,12 @@ class TargetTrainer(Trainer):
                 parameter.copy_(saved[name])
 
 
+def answer_places(rows: Sequence[Feature]) -> torch.Tensor:
+    """Of the targets of some rows, in order, which belong to the answer [n]."""
+    kept = [place >= row.answer if row.answer is not None else False for row in rows for place in range(row.start, len(row.ids))]
+    return torch.tensor(kept, dtype=torch.bool)
+
+
 def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
@@ -144,12 +185,21 @@ class Trained(Exception):
 
 
 class Course(TrainerCallback):
-    """When to evaluate and to save, a bar, and a stop at the last update or where the loss is no number any more."""
+    """When to evaluate, to save and to forget the optimiser's moments, a bar, and a stop at the last update or where the loss is
+    no number any more."""
 
     def __init__(
-        self, save_every: int, evaluate_every: int, validate: bool, stack: contextlib.ExitStack, progress: Progress, title: str
+        self,
+        save_every: int,
+        evaluate_every: int,
+        validate: bool,
+        stack: contextlib.ExitStack,
+        progress: Progress,
+        title: str,
+        curriculum: Curriculum | None = None,
     ) -> None:
         """``stack`` closes the bar."""
+        self._curriculum = curriculum
         self._save, self._evaluate, self._validate = save_every, evaluate_every, validate
         self._stack, self._progress, self._title = stack, progress, title
         self._advance: Any = None
@@ -158,6 +208,10 @@ class Course(TrainerCallback):
         if state.is_world_process_zero:
             bar = self._progress.task(self._title, state.max_steps, "updates", state.global_step)
             self._advance = self._stack.enter_context(bar)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._curriculum is not None and self._curriculum.fresh(state.global_step):
+            getattr(kwargs["optimizer"], "optimizer", kwargs["optimizer"]).state.clear()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step >= state.max_steps:

@@ -6,6 +6,7 @@ A trace of two steps with its answer reads ``<cirf><cirf_016>48<cirf_023>72</cir
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,25 @@ def extend(
                 if name in fresh:
                     weight[token] = middle.to(weight.dtype)
             weight[torch.tensor(ids[2:], device=weight.device)] = (alpha * directions).to(weight)
+    return ids
+
+
+def add_tokens(model: Any, tokenizer: Any, names: Sequence[str]) -> list[int]:
+    """Add ordinary tokens, each starting at the mean row of both matrices; answers their ids. The matrices [V x d] grow only
+    where they have no spare rows. A name that the tokenizer knows already keeps its row."""
+    from transformers import AddedToken
+
+    known, taken = len(tokenizer), set(tokenizer.get_vocab())
+    tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in names if name not in taken])
+    ids: list[int] = tokenizer.convert_tokens_to_ids(list(names))
+    if max(ids) >= model.get_input_embeddings().weight.shape[0]:
+        model.resize_token_embeddings(max(ids) + 1, mean_resizing=False)
+    with torch.no_grad():
+        for weight in matrices(model):
+            middle = weight[: min(known, weight.shape[0])].float().mean(dim=0).to(weight.dtype)
+            for name, token in zip(names, ids, strict=True):
+                if name not in taken:
+                    weight[token] = middle
     return ids
 
 

@@ -7,9 +7,10 @@ A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cirf.records import Example, Problem
+from cirf.methods.method import Method
+from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.compression.search import Selector
@@ -17,24 +18,20 @@ if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
 
-class CirfFull:
+class CirfFull(Method):
     """Functional tokens with all their results."""
 
     name = "cirf_full"
     summary = "functional tokens with the result of every step, then the answer (CIRF Full)"
     trained = True
     functional = True
-    pruning: Selector | None = None
-    caps: tuple[str, ...] = ("trace_cap",)
+    caps = ("trace_cap",)
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """Take the token names from the recipe."""
+        super().__init__(recipe, settings)
         self._delimiters = recipe.vocabulary.delimiters
         self._size = recipe.codebook.size
-
-    def prompt(self, problem: Problem, task: Task) -> str:
-        """The question alone."""
-        return task.render(problem)
 
     def target(self, example: Example) -> str:
         """The trace between its delimiters, and the answer right after."""

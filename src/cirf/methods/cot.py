@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cirf.methods.method import Method
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
-    from cirf.compression.search import Selector
-    from cirf.recipe import Evaluate, Recipe
+    from cirf.recipe import Evaluate
     from cirf.tasks.task import Task
 
 ANSWER_MARK = "#### "
 """Stands before the answer after prose, on a line of its own."""
 
 
-class Cot:
+class Cot(Method):
     """The untrained backbone's own chain-of-thought: what a user has today."""
 
     name = "cot"
     summary = "the untrained backbone's own chain-of-thought"
-    trained = False
-    functional = False
-    pruning: Selector | None = None
-    caps: tuple[str, ...] = ("text_cap",)
-
-    def __init__(self, recipe: Recipe) -> None:
-        """Nothing is set."""
+    caps = ("text_cap",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question and the request to think in steps."""
         return f"{task.render(problem)}\n{task.cot_instruction(problem)}"
-
-    def target(self, example: Example) -> str:
-        """There is none."""
-        raise TypeError("cot is not trained")
 
     def read(self, output: str) -> tuple[str, str]:
         """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
@@ -45,25 +36,36 @@ class Cot:
         return section.text_cap
 
 
-class SftCot(Cot):
+class SftCot(Method):
     """Fine-tuned to write the rationale and then the answer on a line of its own (the paper's SFT-CoT)."""
 
     name = "sft_cot"
     summary = "fine-tuned to write the rationale, then the answer"
     trained = True
-
-    def prompt(self, problem: Problem, task: Task) -> str:
-        """The question alone."""
-        return task.render(problem)
+    caps = ("text_cap",)
 
     def target(self, example: Example) -> str:
         """One step a line, then the answer line."""
-        return "\n".join((*example.segments, ANSWER_MARK + example.problem.answer))
+        return prose_target(example.segments, example.problem.answer)
 
     def read(self, output: str) -> tuple[str, str]:
-        """The prose before the last answer mark and the text after it; without either the parser reads all of it."""
-        before, mark, after = output.rpartition(ANSWER_MARK.strip())
-        if mark and after.strip():
-            return before.rstrip(), f"{ANSWER_MARK}{after.strip()}"
-        prose = before.rstrip() if mark else output
-        return prose, prose
+        """The prose before the last answer mark and the text after it."""
+        return read_prose(output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.text_cap
+
+
+def prose_target(lines: Sequence[str], answer: str) -> str:
+    """Lines of reasoning, then the answer line."""
+    return "\n".join((*lines, ANSWER_MARK + answer))
+
+
+def read_prose(output: str) -> tuple[str, str]:
+    """The prose before the last answer mark and the text after it; without either the parser reads all of it."""
+    before, mark, after = output.rpartition(ANSWER_MARK.strip())
+    if mark and after.strip():
+        return before.rstrip(), f"{ANSWER_MARK}{after.strip()}"
+    prose = before.rstrip() if mark else output
+    return prose, prose

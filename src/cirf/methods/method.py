@@ -2,47 +2,168 @@
 
 One file a method. A method holds what is its own and nothing else: the prompt builder, the training loop, decoding,
 parsing of answers and timing are shared by all, so that two methods differ in a table only where they differ here.
+
+The smallest one that trains says what to write and how to read it back::
+
+    class Backwards(Method):
+        name, summary, trained = "backwards", "fine-tuned to write the answer's signs in reverse", True
+
+        def target(self, example: Example) -> str:
+            return example.problem.answer[::-1]
+
+        def read(self, output: str) -> tuple[str, str]:
+            return "", output[::-1]
+
+Whatever else a method may do is a function here that does nothing until it is overridden.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from cirf.errors import CirfError
+from cirf.recipe import Override, Section
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
     from cirf.compression.search import Selector
-    from cirf.recipe import Evaluate
+    from cirf.lm.curriculum import Curriculum, Lesson
+    from cirf.methods.material import Material
+    from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
 
 
-class Method(Protocol):
+class NoSettings(Section):
+    """A method that has none."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings of a method as one source has them, and how that source trains it (keys of the recipe's `finetune`)."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Override = field(default_factory=Override)
+
+
+class Method:
     """A way of answering questions with one backbone.
 
-    ``trained`` tells whether it fine-tunes, ``functional`` whether it needs the functional tokens in the vocabulary.
+    ``name`` is the method's, or in a run the variant's; ``summary`` is for lists. ``trained`` tells whether it fine-tunes,
+    ``functional`` whether it needs the functional tokens in the vocabulary, ``results`` whether its examples hold the results
+    of steps without them. ``pruning`` is the search that says which results its traces do without (``None``: none goes).
+    ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
+    are new ones beside the functional tokens; their rows are trained. ``version`` grows when a change would change its rows or
+    readings.
+
+    ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
+    is trained; ``presets`` are sets of them.
     """
 
-    name: str
-    summary: str
-    trained: bool
-    functional: bool
-    pruning: Selector | None
-    """The search that says which results its traces do without; ``None``: they are as they are."""
-    caps: tuple[str, ...]
-    """The keys of the recipe's `evaluate` that its cap reads."""
+    name: str = ""
+    summary: str = ""
+    trained: bool = False
+    functional: bool = False
+    results: bool = False
+    pruning: Selector | None = None
+    caps: tuple[str, ...] = ()
+    ends: bool = True
+    tokens: tuple[str, ...] = ()
+    version: int = 1
+    Settings: ClassVar[type[Section]] = NoSettings
+    answering: ClassVar[frozenset[str]] = frozenset()
+    presets: ClassVar[Mapping[str, Preset]] = {}
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """``settings`` is a ``Settings``; ``None``: the defaults."""
+        self.settings: Any = self.Settings() if settings is None else settings
+        self.training = Override()
+        """How its preset trains it."""
+        self.learner = self.name
+        """The method whose model answers for it: itself, unless a variant takes another's."""
+        self.origin = ""
+        """Hash of the file it comes from, for a method of the user's own."""
 
     def prompt(self, problem: Problem, task: Task) -> str:
-        """The user turn. It may read the question and the options, never the answer or the rationale."""
-        ...
+        """The user turn: the question alone. It may read the question and the options, never the answer or the rationale."""
+        return task.render(problem)
+
+    def training_prompt(self, example: Example, task: Task) -> str:
+        """The user turn of a training row: the same, unless the method teaches several ways of asking."""
+        return self.prompt(example.problem, task)
 
     def target(self, example: Example) -> str:
         """The text that training teaches after the prompt, without the end token. Untrained methods raise ``TypeError``."""
-        ...
+        raise TypeError(f"{self.name} is not trained")
 
     def read(self, output: str) -> tuple[str, str]:
         """An output's two halves: the reasoning, and the text that the task's parser reads the answer from."""
-        ...
+        return "", output
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """Most tokens that may be generated."""
-        ...
+        """Most tokens that may be generated: the task's cap of an answer."""
+        return task.cap
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for settings that cannot go with a recipe; asked before any work."""
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """Change the tokenizer's chat template where the method puts something into every prompt. Called once the new tokens
+        are there, for training and again for the model that is saved."""
+
+    def needs(self) -> tuple[str, ...]:
+        """Methods whose trained models `prepare` reads."""
+        return ()
+
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be called."""
+        return False
+
+    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
+        ``sample``, which comes back as an example's ``prepared``, and what there is to report."""
+        raise NotImplementedError
+
+    def curriculum(
+        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+    ) -> Curriculum | None:
+        """How the rows change while training goes on, which takes ``updates`` updates an epoch; ``None``: they do not."""
+        return None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of the method's own decides its rows and answers; empty for one without settings."""
+        told = self.settings.model_dump()
+        own = {"settings": told} if told else {}
+        return own | ({"origin": self.origin} if self.origin else {}) | ({"version": self.version} if self.version > 1 else {})
+
+    @property
+    def taught_by(self) -> dict[str, Any]:
+        """Of the identity, what its training depends on."""
+        kept = self.settings.model_dump(exclude=set(self.answering))
+        found = {key: value for key, value in self.identity.items() if key != "settings"} | ({"settings": kept} if kept else {})
+        training = self.training.model_dump(exclude_none=True)
+        return found | ({"preset": training} if training else {})
+
+
+def at_end_of_turn(template: str, text: str) -> str:
+    """A chat template that ends every user turn which is to be answered with ``text``."""
+    return (
+        "{%- if add_generation_prompt and messages and messages[-1]['role'] == 'user' %}"
+        "{%- set messages = (messages | list)[:-1] + [{'role': 'user', 'content': messages[-1]['content'] + "
+        f"{_quoted(text)}}}] %}}"
+        "{%- endif -%}\n" + template
+    )
+
+
+def at_head_of_answer(template: str, text: str) -> str:
+    """A chat template that puts ``text`` at the head of the assistant's turn, after its opening."""
+    return template + "{%- if add_generation_prompt %}{{ " + _quoted(text) + " }}{%- endif %}"
+
+
+def _quoted(text: str) -> str:
+    """A string of the template language."""
+    if "'" in text or "\\" in text or "\n" in text:
+        raise CirfError(f"a chat template cannot hold {text!r}; use a text without quotes, backslashes and line ends")
+    return f"'{text}'"

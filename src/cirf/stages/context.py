@@ -88,18 +88,26 @@ class Context:
         return [Trace.from_dict(row) for row in self.rows(stage, "traces.jsonl")]
 
     def examples(self, method: Method) -> tuple[list[Example], list[Example]]:
-        """Training and validation examples of a method in the order of the segments; bare answers for traces if it has none."""
+        """Training and validation examples of a method in the order of the segments; bare answers for traces if it has none,
+        results without codes if it needs no more, and what it prepared itself."""
         training = {problem.id: problem for problem in self.train()}
         held_out = {problem.id: problem for problem in self.validation()}
         traces: dict[tuple[str, int], Trace] = {}
         if method.functional:
             stage = f"compressed/{method.name}" if method.pruning else "traces"
             traces = {(trace.problem, trace.sample): trace for trace in self.traces(stage)}
+        results: dict[tuple[str, int], tuple[str, ...]] = {}
+        if method.results:
+            results = {(row["problem"], row["sample"]): tuple(row["results"]) for row in self.rows("results", "results.jsonl")}
+        prepared: dict[tuple[str, int], dict[str, Any]] = {}
+        if method.prepares():
+            prepared = {(row["problem"], row["sample"]): row for row in self.rows(f"prepared/{method.name}", "rows.jsonl")}
         split: tuple[list[Example], list[Example]] = ([], [])
         for steps in self.steps():
             inside = steps.problem in training
             problem = training[steps.problem] if inside else held_out[steps.problem]
-            bare = Trace(steps.problem, steps.sample, (), (), problem.answer)
-            trace = traces[steps.problem, steps.sample] if method.functional else bare
-            split[0 if inside else 1].append(Example(problem, steps.segments, trace))
+            where = (steps.problem, steps.sample)
+            bare = Trace(*where, (), results.get(where, ()), problem.answer)
+            trace = traces[where] if method.functional else bare
+            split[0 if inside else 1].append(Example(problem, steps.segments, trace, prepared.get(where)))
         return split

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.methods import get
+from cirf.methods import learners
 from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
 from cirf.records import Dropped, Problem, Steps, Taught, Trace
@@ -35,9 +35,7 @@ def problems(context: Context, work: Path) -> dict[str, Any]:
         write_rows(work / "test" / f"{name}.jsonl", rows)
     write_rows(work / "dropped.jsonl", loaded.dropped)
     write_atomic(work / "problems.json", to_json(loaded.report))
-    if not loaded.train and any(
-        get(name, context.recipe).trained for name in context.recipe.methods if name not in context.recipe.models
-    ):
+    if not loaded.train and learners(context.recipe):
         raise CirfError("problems: no training problem is left; see problems.tasks and the test questions that stand in train")
     count = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
     return {"rows": count, "notes": [*_counted(loaded.dropped), *loaded.report["warnings"]]}

@@ -10,7 +10,7 @@ from cirf.fingerprints import file_hash, model_hash
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method
-    from cirf.recipe import Asked, Evaluate, Finetune, Recipe
+    from cirf.recipe import Asked, Evaluate, Finetune, Override, Recipe
 
 
 def drawing(recipe: Recipe) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
     override = section.overrides.get(method.name)
     keys = {
         "finetune": section.model_dump(exclude=apart),
-        "override": override.model_dump() if override else None,
+        "override": None if override is None else _given(override),
         "seed": recipe.seed,
     }
     keys["backbone"] = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}) | {
@@ -64,7 +64,18 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
     }
     if method.functional:
         keys["vocabulary"] = recipe.vocabulary.model_dump()
-    return keys
+    return keys | ({"method": method.taught_by} if method.taught_by else {})
+
+
+def _given(override: Override) -> dict[str, Any]:
+    """The keys that an override sets; the first two always."""
+    return override.model_dump(include={"learning_rate", "epochs"}) | override.model_dump(exclude_none=True)
+
+
+def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
+    """What a method's preparation depends on besides the rationales."""
+    content = model_hash(recipe.backbone.model, recipe.backbone.revision)
+    return {"method": method.taught_by, "seed": recipe.seed, "backbone": {"content": content, "dtype": recipe.backbone.dtype}}
 
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
@@ -80,8 +91,14 @@ def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[st
 def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, Any]:
     """What the rows of an evaluation depend on; how many are decoded at once is part of it, for padded rows round otherwise."""
     many = section.model_dump(include={"batch_size"} | ({"runs"} if section.temperature > 0 else set()))
-    keys = answering(recipe, section, method.caps)
+    keys = answering(recipe, section, method.caps) | asking_as([method])
     return keys | {"evaluate": keys["evaluate"] | many}
+
+
+def asking_as(methods: Sequence[Method]) -> dict[str, Any]:
+    """What methods of settings or files of their own ask and read by; nothing where there are none."""
+    own = {method.name: method.identity for method in methods if method.identity}
+    return {"asking": own} if own else {}
 
 
 def sampled(section: Evaluate) -> Evaluate | None:
@@ -96,11 +113,12 @@ def timing(recipe: Recipe, methods: Sequence[Method], own: set[str]) -> dict[str
     keys = answering(recipe, recipe.evaluate, {cap for method in methods for cap in method.caps})
     keys["evaluate"] |= recipe.evaluate.model_dump(include=own)
     keys["methods"] = [method.name for method in methods]
+    keys |= asking_as(methods)
     return keys | {"machine": recipe.backbone.model_dump(include={"device", "threads"})}
 
 
 def drawn(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What a method's votes depend on besides the model and the question, but for their number."""
-    keys = answering(recipe, recipe.evaluate, method.caps)
+    keys = answering(recipe, recipe.evaluate, method.caps) | asking_as([method])
     apart = {name: value for name, value in keys["evaluate"].items() if name not in ("temperature", "top_p")}
     return keys | {"evaluate": apart, "voting": recipe.evaluate.voting.model_dump(include={"temperature", "top_p"})}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
 from cirf.fingerprints import file_hash
-from cirf.methods import get
+from cirf.methods import get, learners
 from cirf.records import Problem
 from cirf.store import read_rows
 from cirf.tasks.leaks import seen
@@ -50,14 +50,14 @@ def origins(recipe: Recipe) -> list[Origin]:
     """
     asked: dict[str, list[str]] = {}
     for name in recipe.methods:
-        asked.setdefault(recipe.models.get(name, recipe.backbone.model), []).append(name)
+        asked.setdefault(recipe.models.get(get(name, recipe).learner, recipe.backbone.model), []).append(name)
     found = [Origin(tuple(methods), _ancestry(model)) for model, methods in asked.items()]
     return [origin for origin in found if origin.runs] if trains(recipe) else found
 
 
 def trains(recipe: Recipe) -> bool:
     """Whether a run learns anything from its training problems: a model, or codes."""
-    return bool(recipe.codebook.sizes) or any(get(name, recipe).trained for name in recipe.methods if name not in recipe.models)
+    return bool(recipe.codebook.sizes) or bool(learners(recipe))
 
 
 def lineage_files(recipe: Recipe) -> dict[str, str]:

@@ -23,6 +23,7 @@ from cirf.store import RECORDS, to_json, write_atomic, write_rows
 if TYPE_CHECKING:
     import numpy as np
 
+    from cirf.lm.curriculum import Curriculum, Lesson
     from cirf.methods.method import Method
     from cirf.recipe import Recipe
     from cirf.records import Example
@@ -74,6 +75,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
 
     recipe = context.recipe
     method = get(name, recipe)
+    section = section.resolved(name, method.training)
     release(context)
     further = continues(recipe, method)
     source = context.folder.folder("models/cirf_full") if further else resolve(recipe.backbone.model, context.progress)
@@ -87,11 +89,20 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     elif method.functional:
         new_ids = vocabulary.extend(model, tokenizer, _codes(context), recipe.vocabulary, recipe.codebook.size, recipe.seed)
 
+    input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens) if method.tokens else []
+    template = tokenizer.chat_template
+    method.settle(tokenizer, training=True)
+
+    def row(example: Example) -> Row:
+        asked = method.training_prompt(example, context.tasks[example.problem.task])
+        target, answer = method.target(example), example.problem.answer
+        return Row(backbone.prompt_text(tokenizer, asked), target, len(answer) if target.endswith(answer) else None)
+
     def rows(examples: list[Example]) -> list[Row]:
-        return [
-            Row(backbone.prompt_text(tokenizer, method.prompt(e.problem, context.tasks[e.problem.task])), method.target(e))
-            for e in examples
-        ]
+        return [row(example) for example in examples]
+
+    def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
+        return method.curriculum(train, validation, tokenizer, section.epochs, updates)
 
     training, held_out = context.examples(method)
     train_rows, validation_rows = rows(training), rows(held_out)
@@ -109,7 +120,12 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             context.progress,
             attention=recipe.backbone.attention,
             run_name=tracked,
+            input_ids=input_ids,
+            ends=method.ends,
+            teach=teach,
         )
+    tokenizer.chat_template = template
+    method.settle(tokenizer, training=False)
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
         write_atomic(work / "history.json", to_json(history.to_dict()))
@@ -222,10 +238,11 @@ def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
 
 def source_of(context: Context, name: str) -> Path | str:
     """Where the model lies that answers for a method: one saved before, the run's own, or the backbone."""
-    if name in context.recipe.models:
-        return Path(context.recipe.models[name])
-    if get(name, context.recipe).trained:
-        return context.folder.folder(f"models/{name}")
+    method = get(name, context.recipe)
+    if method.learner in context.recipe.models:
+        return Path(context.recipe.models[method.learner])
+    if method.trained:
+        return context.folder.folder(f"models/{method.learner}")
     return resolve(context.recipe.backbone.model, context.progress)
 
 

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from cirf.errors import CirfError
+from cirf.user_code import OWN
 
 if TYPE_CHECKING:
     from cirf.recipe import Problems
@@ -30,9 +31,6 @@ MODULES = {
 
 JSONL = "jsonl"
 """The name that stands in a recipe for a user's own file."""
-
-OWN = ".py"
-"""How the path of a user's own task ends."""
 
 __all__ = ["JSONL", "MODULES", "OWN", "get", "names", "resolve"]
 

@@ -1,22 +1,15 @@
 """A task in a Python file of the user's own, named in a recipe by its path: ``problems.tasks: [{task: mytask.py}]``.
 
-The file is run as code, with all that this process may do: a recipe that names a task file is to be trusted as a program is.
-It ends in ``TASK = Task(...)``; what it imports is found as by any script that is not in the folder it is run from, so
-helpers go into the same file or are installed.
+The file is run as code (see `cirf.user_code`). It ends in ``TASK = Task(...)``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import sys
-import traceback
-from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
 
 from cirf.errors import CirfError
 from cirf.tasks.task import Task
+from cirf.user_code import read_user_code
 
 
 def load_task(path: str) -> Task:
@@ -24,30 +17,8 @@ def load_task(path: str) -> Task:
 
     ``CirfError`` if the file is not there, fails as code (with the line), or has no ``TASK`` that is a ``Task``.
     """
-    try:
-        content = Path(path).expanduser().read_bytes()
-    except FileNotFoundError:
-        raise CirfError(f"{path}: no such file; problems.tasks names it as a task of your own") from None
-    except OSError as error:
-        raise CirfError(f"{path}: cannot be read ({error.strerror}); name a Python file that this user may read") from None
-    return _run(path, content)
-
-
-@lru_cache(maxsize=64)
-def _run(path: str, content: bytes) -> Task:
-    origin = hashlib.sha256(content).hexdigest()
-    module = ModuleType(f"cirf_own_{origin[:16]}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # where dataclasses and the like look for the module of a class
-    try:
-        exec(compile(content, path, "exec"), module.__dict__)
-    except SyntaxError as error:
-        raise CirfError(f"{path}, line {error.lineno}: not valid Python ({error.msg})") from None
-    except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        said = " ".join(str(error).split())[:200]
-        raise CirfError(f"{path}, line {lines[-1] if lines else 1}: {type(error).__name__}: {said}") from None
-    task = module.__dict__.get("TASK")
+    defined, origin = read_user_code(path, "problems.tasks names it as a task of your own")
+    task = defined.get("TASK")
     if task is None:
         raise CirfError(f"{path}: defines no TASK; end the file with TASK = Task(...), from cirf.tasks.task")
     if not isinstance(task, Task):

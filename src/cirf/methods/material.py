@@ -1,0 +1,41 @@
+"""What a method is given to prepare its training rows from, before it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.records import Problem, Steps
+
+if TYPE_CHECKING:
+    from cirf.progress import Progress
+    from cirf.recipe import Recipe
+    from cirf.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Material:
+    """The rationales of training and held-out problems, cut into steps, and the means to work on them.
+
+    ``annotated`` are the same steps with the calculator notes that some data sets hold. ``model`` loads a model and its
+    tokenizer: that of a method named in `Method.needs`, or with ``None`` the untrained backbone; ``tokenizer`` the backbone's
+    tokenizer alone. ``prompt`` renders a user turn in the chat template. What lies in ``scratch`` survives a kill.
+    """
+
+    recipe: Recipe
+    problems: dict[str, Problem]
+    tasks: dict[str, Task]
+    steps: Sequence[Steps]
+    annotated: Sequence[Steps]
+    model: Callable[[str | None], tuple[Any, Any]]
+    tokenizer: Callable[[], Any]
+    prompt: Callable[[Any, str], str]
+    scratch: Path
+    progress: Progress
+
+    @property
+    def seed(self) -> int:
+        """The recipe's seed."""
+        return self.recipe.seed

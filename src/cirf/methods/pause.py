@@ -1,0 +1,95 @@
+"""Pause tokens (Goyal et al. 2024): passes to think in before the answer, in positions that hold nothing.
+
+The sequence is ``question, <pause> x n, answer``; only the answer is learned, and of the new token only the row that is read. The
+pauses are part of the chat template, so the saved model asks for them itself in every engine: one prefill, then the answer.
+They were found to help after a pre-training with pauses; what is compared here, as in the CIRF paper, is fine-tuning alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from cirf.methods import semcot
+from cirf.methods.method import Method, Preset, at_end_of_turn, at_head_of_answer
+from cirf.recipe import Lora, Override, Section, key
+from cirf.records import Example, Problem
+
+if TYPE_CHECKING:
+    from cirf.recipe import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+PAUSE = "<pause>"
+
+
+class PauseSettings(Section):
+    """What stands before the answer."""
+
+    n: int = key(5, "How many pauses; 0: none, which is direct_sft.", unit="tokens", ge=0)
+    answered: int | None = key(
+        None,
+        "How many when answering; null: as in training. Another number is a situation that the model never saw.",
+        unit="tokens",
+        ge=0,
+    )
+    form: Literal["chat", "semcot"] = key(
+        "chat",
+        "chat: pauses at the head of the assistant's turn, the end token trained. semcot: pauses at the end of the user's turn, "
+        "no end token, 30 tokens of answer, as in the SemCoT release.",
+    )
+
+
+class Pause(Method):
+    """Fine-tuned to answer after a few positions that hold a learned token."""
+
+    name = "pause"
+    summary = "fine-tuned to answer after pause tokens in the prompt"
+    trained = True
+    Settings = PauseSettings
+    answering = frozenset({"answered"})
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset({"n": 5}, Override(learning_rate=1e-4, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32))),
+        "official": Preset({"n": 10}),
+        "semcot": Preset({"n": 5, "answered": 1, "form": "semcot"}, semcot.training(5e-5)),
+    }
+    filling = PAUSE
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """The token is new where there is one."""
+        super().__init__(recipe, settings)
+        self._legacy = self.settings.form == "semcot"
+        self.ends = not self._legacy
+        self.tokens = (PAUSE,) if self.settings.n and self.filling == PAUSE else ()
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """Pauses in every prompt."""
+        count = self.settings.n if training or self.settings.answered is None else self.settings.answered
+        text = self.filling * int(count)
+        template = tokenizer.chat_template
+        if self._legacy:
+            template = at_head_of_answer(at_end_of_turn(template, text), semcot.HEAD)
+        elif count:
+            template = at_head_of_answer(template, text)
+        tokenizer.chat_template = template
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The question alone."""
+        asked = super().prompt(problem, task)
+        return semcot.asked(asked) if self._legacy else asked
+
+    def target(self, example: Example) -> str:
+        """The bare answer."""
+        return example.problem.answer
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The task's cap of an answer, or the release's."""
+        return semcot.CAP if self._legacy else task.cap
+
+
+class Filler(Pause):
+    """The control of `Pause`: as many signs that the model knows already, and no new row."""
+
+    name = "filler"
+    summary = "fine-tuned to answer after dots in the prompt, the control of pause"
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    filling = " ."  # a token of its own in most vocabularies, where dots in a row are one

@@ -1,0 +1,36 @@
+"""The form in which the SemCoT release (YinhanHe123/SemCoT) trains and asks its baselines, for presets that explain its figures.
+
+Its defects are its figures' cause and kept: no end token is learned, an answer is whatever its cap lets through, and rows are
+taken one at a time. What is not kept: it sums the losses of four rows where we take the mean over their tokens (Adam scales
+both alike), it picks checkpoints by the test set (the last one is ours), and its evaluator, which finds letters anywhere.
+"""
+
+from __future__ import annotations
+
+from cirf.recipe import Lora, Override
+
+CAP = 30
+"""Tokens it generates, always."""
+
+HEAD = "Answer: "
+"""Stands at the head of the assistant's turn."""
+
+
+def training(learning_rate: float) -> Override:
+    """Four rows an update, one at a time; no schedule, no clipping, adapters at the queries and values alone."""
+    return Override(
+        learning_rate=learning_rate,
+        weight_decay=0.01,
+        epochs=10,
+        batch_size=1,
+        accumulation=4,
+        schedule="constant",
+        warmup_steps=0,
+        clip=1e9,
+        lora=Lora(rank=16, alpha=32, dropout=0.1, targets="q_proj,v_proj"),
+    )
+
+
+def asked(question: str) -> str:
+    """A question as it is put."""
+    return f"Question: {question}"

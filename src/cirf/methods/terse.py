@@ -1,0 +1,77 @@
+"""A terse chain-of-thought: the rationale in its shortest form, without functional tokens. The fair opponent of CIRF's results.
+
+Of ``48/2 = 24 clips in May. | 48+24 = 72 in all.`` it writes the equations alone, or CIRF's own results alone::
+
+    48/2=24          24
+    48+24=72         72
+    #### 72          #### 72
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from cirf.methods.cot import prose_target, read_prose
+from cirf.methods.method import Method
+from cirf.recipe import Section, key
+from cirf.records import Example
+
+if TYPE_CHECKING:
+    from cirf.methods.material import Material
+    from cirf.recipe import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+
+class TerseSettings(Section):
+    """What is left of a step."""
+
+    form: Literal["equations", "results"] = key(
+        "equations",
+        "equations: a step's calculation, or its state where the task has no numbers, found by the task's rule; results: what "
+        "the recipe's `results` says each step produced, the very texts that CIRF writes after its tokens.",
+    )
+
+
+class SftTerse(Method):
+    """Fine-tuned to write one short line a step and then the answer on a line of its own."""
+
+    name = "sft_terse"
+    summary = "fine-tuned to write each step's equation or state alone, then the answer"
+    trained = True
+    caps = ("text_cap",)
+    Settings = TerseSettings
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """Results are read where they are what is written."""
+        super().__init__(recipe, settings)
+        self.results = self.settings.form == "results"
+
+    def prepares(self) -> bool:
+        """Equations are found in a stage of their own."""
+        return not self.results
+
+    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The equation or the state of every step, empty where it has none."""
+        from cirf.rationales.results import statistics, write_results
+
+        section = material.recipe.results.model_copy(update={"by": "rule", "working": "keep", "values": "used", "units": "drop"})
+        problems = list(material.problems.values())
+        written = write_results(material.annotated, problems, material.tasks, section, material.recipe.problems.data)
+        rows = [
+            {"problem": steps.problem, "sample": steps.sample, "lines": list(lines)}
+            for steps, lines in zip(material.annotated, written, strict=True)
+        ]
+        return rows, statistics(written)
+
+    def target(self, example: Example) -> str:
+        """A line a step that has something to say, then the answer line."""
+        lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
+        return prose_target([line for line in lines if line], example.problem.answer)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The lines before the last answer mark and the text after it."""
+        return read_prose(output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.text_cap

@@ -1,0 +1,44 @@
+"""From rationales to what a method itself makes of them, before it is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+from cirf.methods import get
+from cirf.records import Steps
+from cirf.stages.context import Context
+from cirf.store import to_json, write_atomic, write_rows
+
+
+def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
+    """Have a method prepare its training rows: ``rows.jsonl``, one a rationale, and ``report.json``."""
+    from cirf.assets import resolve
+    from cirf.lm.backbone import load_tokenizer, prompt_text
+    from cirf.methods.material import Material
+    from cirf.stages.models import load, release, source_of
+
+    recipe = context.recipe
+    release(context)
+    backbone = resolve(recipe.backbone.model, context.progress)
+    steps = context.steps()
+    material = Material(
+        recipe=recipe,
+        problems={problem.id: problem for problem in [*context.train(), *context.validation()]},
+        tasks=context.tasks,
+        steps=steps,
+        annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
+        model=lambda judge: load(context, backbone if judge is None else source_of(context, judge)),
+        tokenizer=lambda: load_tokenizer(backbone, recipe.backbone),
+        prompt=prompt_text,
+        scratch=work / "scratch",
+        progress=context.progress,
+    )
+    rows, report = get(name, recipe).prepare(material)
+    wanted = {(row.problem, row.sample) for row in steps}
+    if {(row.get("problem"), row.get("sample")) for row in rows} != wanted or len(rows) != len(wanted):
+        raise CirfError(f"{name}: prepared {len(rows)} rows for {len(wanted)} rationales; it must make one of each")
+    write_rows(work / "rows.jsonl", rows)
+    write_atomic(work / "report.json", to_json(report))
+    return {"rows": len(rows), "notes": [str(report["note"])] if "note" in report else []}

@@ -1,0 +1,50 @@
+"""What a Python file of the user's own defines: a task or a method, named in a recipe by its path.
+
+The file is run as code, with all that this process may do: a recipe that names one is to be trusted as a program is. What it
+imports is found as by any script that is not in the folder it is run from, so helpers go into the same file or are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cirf.errors import CirfError
+
+OWN = ".py"
+"""How the path of such a file ends."""
+
+
+def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
+    """The names that a file defines, and the hash of the file; ``where`` is the recipe's key that names it.
+
+    ``CirfError`` if the file is not there or fails as code (with the line).
+    """
+    try:
+        content = Path(path).expanduser().read_bytes()
+    except FileNotFoundError:
+        raise CirfError(f"{path}: no such file; {where}") from None
+    except OSError as error:
+        raise CirfError(f"{path}: cannot be read ({error.strerror}); name a Python file that this user may read") from None
+    return _run(path, content), hashlib.sha256(content).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _run(path: str, content: bytes) -> dict[str, Any]:
+    module = ModuleType(f"cirf_own_{hashlib.sha256(content).hexdigest()[:16]}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where dataclasses and the like look for the module of a class
+    try:
+        exec(compile(content, path, "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise CirfError(f"{path}, line {error.lineno}: not valid Python ({error.msg})") from None
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        said = " ".join(str(error).split())[:200]
+        raise CirfError(f"{path}, line {lines[-1] if lines else 1}: {type(error).__name__}: {said}") from None
+    return module.__dict__
