@@ -13,6 +13,7 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.prompt import encode, stop_ids
+from cirf.lm.rounds import generate_in_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,10 @@ class _Noise:
     def __init__(self, generators: Sequence[torch.Generator]) -> None:
         self.generators = generators
 
+    def select(self, rows: list[int]) -> None:
+        """Only these rows go on."""
+        self.generators = [self.generators[row] for row in rows]
+
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``scores`` [rows x vocabulary] with a standard Gumbel number added to each."""
         rows = [torch.empty_like(scores[0]).exponential_(generator=generator) for generator in self.generators]
@@ -220,6 +225,8 @@ def _generate(
     try:
         with torch.inference_mode():
             # Positions follow from the mask inside `generate`.
+            if len(prompts) > 1:
+                return generate_in_rounds(model, padded, mask, settings, cap, stops, processors, cache)
             made = model.generate(
                 input_ids=padded,
                 attention_mask=mask,
