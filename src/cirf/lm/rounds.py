@@ -1,7 +1,8 @@
 """Batched generation that lets go of rows that are finished.
 
-A batch is as slow as its longest row: of 32 answers of 22 tokens in the mean some one has 60, and the others would be carried along
-until then. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and its cache.
+A batch is as slow as its longest row: of 32 answers of 22 tokens in the mean some one has 60, and the others would be carried
+along until then. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and
+its cache.
 """
 
 from __future__ import annotations
