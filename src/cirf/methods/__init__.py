@@ -15,6 +15,7 @@ from cirf.methods.icot_si import InternalisedCot
 from cirf.methods.method import Method
 from cirf.methods.pause import Filler, Pause
 from cirf.methods.terse import SftTerse
+from cirf.methods.token_skip import TokenSkip
 from cirf.recipe import Variant
 from cirf.user_code import OWN, read_user_code
 
@@ -33,6 +34,7 @@ METHODS: dict[str, type[Method]] = {
     "direct_sft": DirectSft,
     "sft_cot": SftCot,
     "sft_terse": SftTerse,
+    "token_skip": TokenSkip,
     "pause": Pause,
     "filler": Filler,
     "icot_si": InternalisedCot,
@@ -87,9 +89,13 @@ def learners(recipe: Recipe) -> list[Method]:
     answer with, and those whose models others prepare their rows with. ``CirfError`` where one takes a model that is not its
     own kind's."""
     found: dict[str, Method] = {}
+    begun: set[str] = set()
 
     def add(name: str, asked_by: Method | None) -> None:
         method = get(name, recipe)
+        if asked_by is not None and name in asked_by.needs() and (not method.trained or name in begun - set(found)):
+            why = "is not trained" if not method.trained else f"is prepared with {asked_by.name}'s model itself"
+            raise CirfError(f"variants.{asked_by.name}.settings: {name} {why}, so its model cannot help to prepare rows")
         if asked_by is not None and asked_by.learner == name:
             _check_learner(asked_by, method)
         if method.learner in recipe.models or method.learner in found or not method.trained:
@@ -97,6 +103,7 @@ def learners(recipe: Recipe) -> list[Method]:
         if method.learner != name:
             add(method.learner, method)
             return
+        begun.add(name)
         for needed in method.needs():
             add(needed, method)
         found[name] = method

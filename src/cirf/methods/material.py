@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Material:
     """The rationales of training and held-out problems, cut into steps, and the means to work on them.
 
-    ``annotated`` are the same steps with the calculator notes that some data sets hold. ``model`` loads a model and its
-    tokenizer: that of a method named in `Method.needs`, or with ``None`` the untrained backbone; ``tokenizer`` the backbone's
-    tokenizer alone. ``prompt`` renders a user turn in the chat template. What lies in ``scratch`` survives a kill.
+    ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
+    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads the backbone's. ``prompt`` renders a user turn
+    in the chat template. What lies in ``scratch`` survives a kill.
     """
 
     recipe: Recipe
@@ -29,7 +29,7 @@ class Material:
     tasks: dict[str, Task]
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
-    model: Callable[[str | None], tuple[Any, Any]]
+    source: Callable[[str], Path | str]
     tokenizer: Callable[[], Any]
     prompt: Callable[[Any, str], str]
     scratch: Path

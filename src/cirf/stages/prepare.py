@@ -17,7 +17,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     from cirf.assets import resolve
     from cirf.lm.backbone import load_tokenizer, prompt_text
     from cirf.methods.material import Material
-    from cirf.stages.models import load, release, source_of
+    from cirf.stages.models import release, source_of
 
     recipe = context.recipe
     release(context)
@@ -29,7 +29,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         tasks=context.tasks,
         steps=steps,
         annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
-        model=lambda judge: load(context, backbone if judge is None else source_of(context, judge)),
+        source=lambda judge: source_of(context, judge),
         tokenizer=lambda: load_tokenizer(backbone, recipe.backbone),
         prompt=prompt_text,
         scratch=work / "scratch",

@@ -1,0 +1,214 @@
+"""TokenSkip (Xia et al. 2025): rationales without their less important words, as long as the prompt asks for.
+
+Every rationale is taught once, at one of several ratios drawn by the seed; a ratio below 1 stands in the prompt, so that it can
+be chosen when answering::
+
+    How many clips?              48/2 = 24 clips in May.\\n48+24 = 72 in all.\\n#### 72
+    How many clips?\\nRatio: 0.5  48/2 = 24\\n48+24 = 72\\n#### 72
+
+At ratio 1 prompt and target are those of `sft_cot`. Which words matter is said by a scorer; the published one is a classifier
+from the hub (LLMLingua-2), the others need no download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from cirf.errors import CirfError
+from cirf.methods.cot import prose_target, read_prose
+from cirf.methods.method import Method, Preset
+from cirf.recipe import Lora, Override, Section, key
+from cirf.records import Example, Problem
+
+if TYPE_CHECKING:
+    from cirf.methods.material import Material
+    from cirf.rationales.importance import Reasoned, Word
+    from cirf.recipe import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
+_WINDOW = 64  # rationales scored between two writes
+
+
+class SkipSettings(Section):
+    """Which words go, and how many."""
+
+    scorer: Literal["llmlingua2", "surprisal", "answer_grad", "rules", "random"] = key(
+        "answer_grad",
+        "What says which words matter: a classifier trained to shorten texts (llmlingua2, from the hub), how little a language "
+        "model expects a word, how much the answer's loss hangs on it, rules (numbers first, function words last), or chance, "
+        "the control.",
+    )
+    scorer_model: str | None = key(
+        None,
+        "The model that scores: a hub id, a folder or bundled:NAME; null: the large published classifier for llmlingua2, for "
+        "the others the judge or else the backbone.",
+    )
+    judge: str | None = key(
+        None,
+        "A method whose trained model scores, such as sft_cot, for surprisal and answer_grad; null: none.",
+    )
+    ratios: tuple[Ratio, ...] = key((1.0, 0.9, 0.8, 0.7, 0.6, 0.5), "Shares of its tokens at which a rationale is taught.")
+    ratio: Ratio = key(0.5, "The share asked for when answering.")
+    longest: int = key(500, "A longer rationale is taught whole.", unit="tokens", ge=1)
+    keep_numbers: bool = key(False, "Keep every word with a digit, whatever it weighs.")
+    keep: tuple[str, ...] = key((), "Keep every word that holds one of these, such as Step.")
+
+
+class TokenSkip(Method):
+    """Fine-tuned on rationales without their less important words."""
+
+    name = "token_skip"
+    summary = "fine-tuned on rationales without their less important words, at a share of the length that the prompt asks for"
+    trained = True
+    caps = ("text_cap",)
+    Settings = SkipSettings
+    answering = frozenset({"ratio"})
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset(
+            {"scorer": "llmlingua2"}, Override(learning_rate=1e-4, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32))
+        ),
+        "official": Preset(
+            {"scorer": "llmlingua2"},
+            Override(
+                learning_rate=5e-5,
+                epochs=3,
+                batch_size=4,
+                accumulation=2,
+                schedule="cosine",
+                warmup_steps=10**9,
+                lora=Lora(rank=8, alpha=16),
+            ),
+        ),
+    }
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """Ratios are drawn by the recipe's seed."""
+        super().__init__(recipe, settings)
+        self._seed = recipe.seed
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for a ratio that is never taught, and for a judge or model that the scorer does not ask."""
+        settings = self.settings
+        if not settings.ratios or not min(settings.ratios) <= settings.ratio <= max(settings.ratios):
+            raise CirfError(f"{self.name}: ratio {settings.ratio:g} lies outside the ratios that are taught; name it in ratios")
+        if settings.judge is not None and settings.scorer not in ("surprisal", "answer_grad"):
+            raise CirfError(f"{self.name}: {settings.scorer} asks no language model, so judge would do nothing; remove it")
+        if settings.judge is not None and settings.scorer_model is not None:
+            raise CirfError(f"{self.name}: judge and scorer_model are two models; name one")
+        if settings.scorer_model is not None and settings.scorer in ("rules", "random"):
+            raise CirfError(f"{self.name}: {settings.scorer} asks no model, so scorer_model would do nothing; remove it")
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The question, and the ratio where it is below 1."""
+        return _asking(super().prompt(problem, task), self.settings.ratio)
+
+    def training_prompt(self, example: Example, task: Task) -> str:
+        """The same with the ratio at which this rationale is taught."""
+        return _asking(super().prompt(example.problem, task), (example.prepared or {}).get("ratio", 1.0))
+
+    def target(self, example: Example) -> str:
+        """What is left of the rationale, then the answer line."""
+        text = "\n".join(example.segments) if example.prepared is None else example.prepared["text"]
+        return prose_target([text] if text else [], example.problem.answer)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The prose before the last answer mark and the text after it."""
+        return read_prose(output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.text_cap
+
+    def needs(self) -> tuple[str, ...]:
+        """The judge."""
+        return (self.settings.judge,) if self.settings.judge else ()
+
+    def prepares(self) -> bool:
+        """Rationales are shortened in a stage of their own."""
+        return True
+
+    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Every rationale at its ratio, with the share of its tokens that is really left."""
+        from cirf.lm.prompt import encode
+        from cirf.rationales.importance import Force, shorten
+
+        tokenizer = material.tokenizer()
+
+        def count(text: str) -> int:
+            return len(encode(tokenizer, text))
+
+        texts = self._texts(material, tokenizer)
+        force = Force(self.settings.keep_numbers, self.settings.keep)
+        rows: list[dict[str, Any]] = []
+        for steps, text, words in zip(material.steps, texts, self._weigh(material, texts), strict=True):
+            ratio = Random(f"ratio {self._seed} {steps.problem} {steps.sample}").choice(self.settings.ratios)
+            if count(text.rationale) > self.settings.longest:
+                ratio = 1.0
+            left = shorten(text.rationale, words, ratio, count, force)
+            rows.append(
+                {
+                    "problem": steps.problem,
+                    "sample": steps.sample,
+                    "ratio": ratio,
+                    "achieved": round(left.ratio, 4),
+                    "tokens": left.tokens,
+                    "text": left.text,
+                }
+            )
+        return rows, {"scorer": self.settings.scorer, "ratios": achieved(rows)}
+
+    def _texts(self, material: Material, tokenizer: Any) -> list[Reasoned]:
+        from cirf.rationales.importance import Reasoned
+
+        texts = []
+        for steps in material.steps:
+            problem = material.problems[steps.problem]
+            asked = material.tasks[problem.task].render(problem)
+            prompt = material.prompt(tokenizer, asked)
+            texts.append(Reasoned(problem.question, "\n".join(steps.segments), problem.answer, prompt))
+        return texts
+
+    def _weigh(self, material: Material, texts: Sequence[Reasoned]) -> list[list[Word]]:
+        """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
+        from cirf.rationales import importance
+        from cirf.rationales.importance.registry import Setting
+        from cirf.store import RowLog
+
+        kind, settings = importance.get(self.settings.scorer), self.settings
+        source = settings.scorer_model or (material.source(settings.judge) if settings.judge else None)
+        setting = Setting(section=material.recipe.backbone, source=source, seed=self._seed)
+        if kind.asks == "nothing":
+            return kind.make(setting).score(texts, material.progress)
+        log = RowLog(material.scratch / "importance.jsonl")
+        known = [[importance.Word(*word) for word in row["words"]] for row in log.rows()]
+        known = known[: len(known) - len(known) % _WINDOW if len(known) < len(texts) else len(known)]
+        scorer = kind.make(setting) if len(known) < len(texts) else None
+        with material.progress.task(f"weighing words ({settings.scorer})", len(texts), "rationales", len(known)) as advance:
+            while scorer is not None and len(known) < len(texts):
+                found = scorer.score(texts[len(known) : len(known) + _WINDOW])
+                log.append(*({"words": words} for words in found))
+                known += found
+                advance(len(found))
+        return known
+
+
+def achieved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """By the ratio asked for: how many rows, the mean share of tokens left and the mean number of tokens."""
+    told = {}
+    for ratio in sorted({row["ratio"] for row in rows}, reverse=True):
+        found = [row for row in rows if row["ratio"] == ratio]
+        told[str(ratio)] = {
+            "rows": len(found),
+            "achieved": round(sum(row["achieved"] for row in found) / len(found), 4),
+            "tokens": round(sum(row["tokens"] for row in found) / len(found), 1),
+        }
+    return told
+
+
+def _asking(asked: str, ratio: float) -> str:
+    return asked if ratio == 1 else f"{asked}\nRatio: {ratio:g}"
