@@ -68,8 +68,8 @@ def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -
     from transformers import AutoTokenizer
 
     section, source = section or recipe.Backbone(), locate(source)
-    with _explained(source, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(str(source), **_where(source, section))
+    with explained(source, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(str(source), **where(source, section))
     settle_template(tokenizer, section.empty_system)
     return tokenizer
 
@@ -79,8 +79,8 @@ def load_config(source: str | Path, section: recipe.Backbone) -> Any:
     from transformers import AutoConfig
 
     source = locate(source)
-    with _explained(source, "model"):
-        return AutoConfig.from_pretrained(str(source), **_where(source, section))
+    with explained(source, "model"):
+        return AutoConfig.from_pretrained(str(source), **where(source, section))
 
 
 def embedding_width(source: str | Path, section: recipe.Backbone) -> int:
@@ -118,9 +118,9 @@ def load_model(
     check_architecture(config, section.architecture, source)
     attention = {} if section.attention == "auto" else {"attn_implementation": section.attention}
     dtype = torch.float32 if training == "full" else getattr(torch, section.dtype)
-    with _explained(source, "model"), without_bars():
+    with explained(source, "model"), without_bars():
         model: Any = AutoModelForCausalLM.from_pretrained(
-            str(source), config=config, dtype=dtype, use_safetensors=True, **attention, **_where(source, section)
+            str(source), config=config, dtype=dtype, use_safetensors=True, **attention, **where(source, section)
         )
     target = device or pick_device(section.device)
     try:
@@ -154,19 +154,20 @@ def check_architecture(config: Any, wanted: recipe.Architecture, source: str | P
 def check_weights(source: str | Path) -> None:
     """``CirfError`` where a weight file of a model's folder is cut off or damaged: its header and length tell."""
     if Path(source).is_dir():
-        with _explained(source, "model"):
+        with explained(source, "model"):
             for path in sorted(Path(source).glob("*.safetensors")):
                 with safe_open(path, framework="pt"):
                     pass
 
 
-def _where(source: str | Path, section: recipe.Backbone) -> dict[str, Any]:
+def where(source: str | Path, section: recipe.Backbone) -> dict[str, Any]:
+    """What ``from_pretrained`` is told besides the source: the revision of a hub id, and whether its own code may run."""
     revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
     return {"trust_remote_code": section.trust_remote_code, **revision}
 
 
 @contextlib.contextmanager
-def _explained(source: str | Path, what: str) -> Iterator[None]:
+def explained(source: str | Path, what: str) -> Iterator[None]:
     """Turn the library's many-line errors into one sentence."""
     path = Path(source)
     looks_local = path.is_absolute() or str(source).startswith((".", "~"))
