@@ -68,7 +68,8 @@ def test_every_registered_task_renders_its_real_problems_without_the_answer(name
 
 def example(answer: str = "72", segments: tuple[str, ...] = ("48/2 = 24 in May.", "48+24 = 72 in all.")) -> Example:
     problem = Problem("p", "gsm8k", "How many clips?", answer)
-    return Example(problem, segments, Trace("p", 0, (1, 6), ("24", "72"), answer), {"lines": ["48/2=24", "48+24=72"]})
+    prepared = {"lines": ["48/2=24", "48+24=72"], "ratio": 0.5, "text": "48/2 = 24\n48+24 = 72"}
+    return Example(problem, segments, Trace("p", 0, (1, 6), ("24", "72"), answer), prepared)
 
 
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
@@ -81,6 +82,7 @@ def test_targets_are_the_papers_forms() -> None:
         "direct_sft": "72",
         "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
         "sft_terse": "48/2=24\n48+24=72\n#### 72",
+        "token_skip": "48/2 = 24\n48+24 = 72\n#### 72",
         "pause": "72",
         "filler": "72",
     }
@@ -141,7 +143,7 @@ def test_a_method_is_either_trained_or_refuses_to_teach(name: str) -> None:
 def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
-    prose = {"cot": 300, "sft_cot": 300, "sft_terse": 300, "icot_si": task.cap + 8}
+    prose = {"cot": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
     functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
     assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler"), task.cap) | prose
 

@@ -160,7 +160,10 @@ class TokenSkip(Method):
                     "text": left.text,
                 }
             )
-        return rows, {"scorer": self.settings.scorer, "ratios": achieved(rows)}
+        told = achieved(rows)
+        shares = ", ".join(f"{row['achieved']:.2f} for {ratio}" for ratio, row in told.items())
+        note = f"share of the tokens left by {self.settings.scorer}: {shares}"
+        return rows, {"scorer": self.settings.scorer, "ratios": told, "note": note}
 
     def _texts(self, material: Material, tokenizer: Any) -> list[Reasoned]:
         from cirf.rationales.importance import Reasoned

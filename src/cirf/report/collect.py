@@ -292,5 +292,6 @@ def _data(run: Shown) -> Data:
         "reports": {
             "problems": _json(run.at("problems") / "problems.json"),
             **{stage: _json(run.at(stage) / "report.json") for stage in ("rationales", "segments", "results", "traces")},
+            **{stage: _json(run.at(stage) / "report.json") for stage in run.each("prepared/*")},
         },
     }

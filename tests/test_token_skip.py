@@ -1,0 +1,159 @@
+"""TokenSkip: what is taught at which ratio, what the prompt asks for, and that ratio 1 is plain fine-tuning on rationales."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf import methods, tasks
+from cirf.errors import CirfError
+from cirf.recipe import Recipe
+from cirf.records import Example, Problem, Trace
+from cirf.store import read_rows
+
+
+def _recipe(**settings: Any) -> Recipe:
+    variants = {"token_skip": {"settings": settings}}
+    return Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "variants": variants})
+
+
+def _example(prepared: dict[str, Any] | None) -> Example:
+    problem = Problem("p", "gsm8k", "How many clips?", "72")
+    return Example(problem, ("48/2 = 24 in May.", "48+24 = 72 in all."), Trace("p", 0, (), (), "72"), prepared)
+
+
+def test_the_prompt_asks_for_the_ratio_in_training_as_in_answering() -> None:
+    task = tasks.get("gsm8k")
+    taught = _example({"ratio": 0.7, "text": "48/2 = 24\n48+24 = 72"})
+    asked = methods.get("token_skip", _recipe(ratio=0.7)).prompt(taught.problem, task)
+    assert methods.get("token_skip", _recipe()).training_prompt(taught, task) == asked == "How many clips?\nRatio: 0.7"
+
+
+def test_at_ratio_one_it_is_sft_cot() -> None:
+    task, plain = tasks.get("gsm8k"), methods.get("sft_cot", _recipe())
+    whole = _example({"ratio": 1.0, "text": "48/2 = 24 in May.\n48+24 = 72 in all."})
+    method = methods.get("token_skip", _recipe(ratio=1.0))
+    assert method.training_prompt(whole, task) == method.prompt(whole.problem, task) == plain.prompt(whole.problem, task)
+    assert method.target(whole) == plain.target(whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ratio": 0.3}, "ratio 0.3 lies outside the ratios that are taught"),
+        ({"ratios": []}, "lies outside"),
+        ({"scorer": "rules", "judge": "sft_cot"}, "rules asks no language model, so judge would do nothing"),
+        ({"scorer": "random", "scorer_model": "x"}, "random asks no model"),
+        ({"judge": "sft_cot", "scorer_model": "x"}, "two models; name one"),
+        ({"scorer": "magic"}, "variants.token_skip.settings.scorer: "),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(CirfError, match=said):
+        methods.get("token_skip", _recipe(**settings))
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"), [("cot", "cot is not trained"), ("token_skip", "prepared with token_skip's model itself")]
+)
+def test_a_judge_must_be_a_model_that_can_be_there_before(judge: str, said: str) -> None:
+    with pytest.raises(CirfError, match=said):
+        methods.learners(_recipe(judge=judge).model_copy(update={"methods": ("token_skip",)}))
+
+
+@pytest.fixture(scope="module")
+def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with rules, a sweep of the ratio by one model, chance, a judge, and everything at ratio 1."""
+    folder = tmp_path_factory.mktemp("skip")
+    by: dict[str, dict[str, Any]] = {
+        "rules": {"settings": {"scorer": "rules"}},
+        "at_07": {"model": "rules", "settings": {"scorer": "rules", "ratio": 0.7}},
+        "chance": {"settings": {"scorer": "random"}},
+        "judged": {"settings": {"judge": "sft_cot"}},
+        "whole": {"settings": {"scorer": "rules", "ratios": [1.0], "ratio": 1.0}},
+    }
+    variants = {name: {"method": "token_skip", **variant} for name, variant in by.items()}
+    recipe = workshop.recipe(folder / "r.yaml", methods=[*by, "sft_cot"], variants=variants, evaluate__latency_items=0)
+    said = tinyrun.cirf("run", recipe, "--out", folder / "run")
+    assert said.code == 0, said.err
+    assert "prepared/rules: share of the tokens left by rules: 1.00 for 1.0, " in said.err
+    return folder / "run"
+
+
+def _rows(run: Path, name: str) -> list[dict[str, Any]]:
+    return read_rows(run / "prepared" / name / "rows.jsonl")
+
+
+def test_every_rationale_is_taught_once_at_one_of_the_ratios(run: Path) -> None:
+    segments = read_rows(run / "segments" / "segments.jsonl")
+    whole = {row["problem"]: "\n".join(row["segments"]) for row in segments}
+    for name in ("rules", "chance", "judged"):
+        rows = _rows(run, name)
+        assert [row["problem"] for row in rows] == [row["problem"] for row in segments]
+        assert {row["ratio"] for row in rows} == {1.0, 0.9, 0.8, 0.7, 0.6, 0.5}
+        for row in rows:
+            words = iter(whole[row["problem"]].split())
+            assert all(word in words for word in row["text"].split())  # a part of them, in order
+            assert (row["text"] == whole[row["problem"]]) == (row["ratio"] == 1.0)
+    assert [row["ratio"] for row in _rows(run, "rules")] == [row["ratio"] for row in _rows(run, "chance")]
+    assert [row["text"] for row in _rows(run, "rules")] != [row["text"] for row in _rows(run, "chance")]
+
+
+def test_the_achieved_share_is_near_the_one_asked_for(run: Path) -> None:
+    for name in ("rules", "chance", "judged"):
+        told = json.loads((run / "prepared" / name / "report.json").read_text())["ratios"]
+        assert sum(row["rows"] for row in told.values()) == len(_rows(run, name))
+        assert all(abs(row["achieved"] - float(ratio)) < 0.05 for ratio, row in told.items())
+        assert [row["tokens"] for row in told.values()] == sorted((row["tokens"] for row in told.values()), reverse=True)
+
+
+def test_rules_keep_numbers_and_chance_does_not(run: Path) -> None:
+    def digits(name: str) -> int:
+        return sum(sign.isdigit() for row in _rows(run, name) if row["ratio"] == 0.5 for sign in row["text"])
+
+    assert digits("rules") > digits("chance")
+
+
+def test_a_sweep_of_the_ratio_shares_one_model(run: Path) -> None:
+    assert not (run / "models" / "at_07").exists() and not (run / "prepared" / "at_07").exists()
+    rows = {name: read_rows(run / "evaluation" / name / "sums.jsonl") for name in ("rules", "at_07")}
+    assert all(row["prompt"].endswith("\nRatio: 0.5") for row in rows["rules"])
+    assert all(row["prompt"].endswith("\nRatio: 0.7") for row in rows["at_07"])
+
+
+def test_taught_at_ratio_one_alone_it_is_sft_cot_to_the_bit(run: Path) -> None:
+    weights = [(run / "models" / name / "model.safetensors").read_bytes() for name in ("whole", "sft_cot", "rules")]
+    assert weights[0] == weights[1] != weights[2]
+    answers = [[row["output"] for row in read_rows(run / "evaluation" / name / "sums.jsonl")] for name in ("whole", "sft_cot")]
+    assert answers[0] == answers[1]
+
+
+def test_what_was_weighed_before_a_kill_is_not_weighed_again(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cirf.methods import token_skip
+    from cirf.rationales.importance.surprisal import Surprisal
+
+    monkeypatch.setattr(token_skip, "_WINDOW", 8)
+    score, seen = Surprisal.score, []
+
+    def breaking(self: Any, texts: Any, *more: Any) -> Any:
+        seen.extend(texts)
+        if len(seen) == 24:
+            raise KeyboardInterrupt
+        return score(self, texts, *more)
+
+    monkeypatch.setattr(Surprisal, "score", breaking)
+    variants = {"token_skip": {"settings": {"scorer": "surprisal"}}}
+    keys: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code != 0
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code == 0
+    assert len(seen) == 40 + 8  # the window that was broken, again
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "whole", "--until", "prepared/token_skip").code == 0
+    files = [(tmp_path / name / "prepared" / "token_skip" / "rows.jsonl").read_bytes() for name in ("killed", "whole")]
+    assert files[0] == files[1]
