@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 import tinyrun
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cirf.rationales.importance import Force, Shortened, Word, shorten, word_spans
@@ -35,7 +35,7 @@ def drawn(text: str, seed: int = 0, levels: int = 5) -> list[Word]:
 
 
 def words_in(text: str) -> int:
-    return len(text.split())
+    return len(word_spans(text))
 
 
 def test_the_most_important_words_stay_in_their_order() -> None:
@@ -55,6 +55,8 @@ def test_lines_stay_apart_as_long_as_they_have_words() -> None:
     assert shorten(text, words, 0.5, words_in).text == "a\nc\n\nf"
     assert shorten(text, words, 0.3, words_in).text == "a\n\nf"
     assert shorten("中文 字", weighed("中文 字", [1, 0, 1]), 0.7, lambda t: len(re.findall(r"\S", t))).text == "中 字"
+    assert shorten("3个4", weighed("3个4", [1, 0, 1]), 0.7, words_in).text == "3 4"
+    assert shorten("三个四", weighed("三个四", [1, 0, 1]), 0.7, words_in).text == "三四"
     assert shorten("  a b \n", weighed("  a b \n", [1, 0]), 0.5, words_in).text == "a"
 
 
@@ -88,12 +90,19 @@ def test_a_smaller_ratio_keeps_a_part_of_the_words(
 
 
 @given(st.lists(st.text(min_size=1, max_size=4), min_size=40, max_size=90), st.integers(0, 9), st.sampled_from(RATIOS))
+@settings(max_examples=40)
 def test_the_ratio_is_met_within_a_twentieth_on_longer_texts(parts: list[str], seed: int, ratio: float) -> None:
     text = " ".join(parts)
     whole = count(text)
     assume(whole > 150 and max((count(f" {text[a:b]}") for a, b in word_spans(text)), default=0) <= 0.08 * whole)
     found = shorten(text, drawn(text, seed), ratio, count)
     assert abs(found.ratio - ratio) <= 0.05
+
+
+@given(st.text(max_size=80), st.integers(0, 9), st.floats(0.01, 1))
+def test_words_that_count_alike_meet_the_ratio_to_half_a_word(text: str, seed: int, ratio: float) -> None:
+    found = shorten(text, drawn(text, seed), ratio, words_in)
+    assert found.tokens == min(found.whole, 1) or abs(found.tokens - ratio * found.whole) <= 0.5
 
 
 def test_the_ratio_is_met_on_prose() -> None:

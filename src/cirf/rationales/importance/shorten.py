@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from cirf.rationales.importance.words import Word
+from cirf.rationales.importance.words import Word, word_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,12 @@ def _within(text: str, word: str) -> bool:
 
 
 def _joined(rationale: str, words: Sequence[Word], kept: Sequence[int]) -> str:
-    parts = [rationale[words[kept[0]].start : words[kept[0]].end]]
-    for before, after in pairwise(kept):
+    texts = [rationale[words[place].start : words[place].end] for place in kept]
+    parts = texts[:1]
+    for (before, left), (after, right) in pairwise(zip(kept, texts, strict=True)):
         gaps = [rationale[words[place].end : words[place + 1].start] for place in range(before, after)]
-        parts.append(max(gaps, key=lambda gap: (gap.count("\n"), gap != "")))  # the first of the widest
-        parts.append(rationale[words[after].start : words[after].end])
+        gap = max(gaps, key=lambda blanks: (blanks.count("\n"), blanks != ""))  # the first of the widest
+        if gap == "" and len(gaps) > 1 and word_spans(left + right)[0][1] != len(left):  # "3" and "4" of "3个4" would be 34
+            gap = " "
+        parts += gap, right
     return "".join(parts)
