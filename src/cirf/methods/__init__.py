@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cirf.errors import CirfError
+from cirf.methods.chain_of_draft import ChainOfDraft
 from cirf.methods.cirf import CirfBare, CirfFast, CirfFaster, CirfFull, CirfLean, CirfZero
 from cirf.methods.cot import Cot, SftCot
 from cirf.methods.direct import Direct, DirectSft
@@ -24,6 +25,7 @@ METHODS: dict[str, Callable[[Recipe], Method]] = {
     "cirf_bare": CirfBare,
     "direct": Direct,
     "cot": Cot,
+    "chain_of_draft": ChainOfDraft,
     "direct_sft": DirectSft,
     "sft_cot": SftCot,
 }
