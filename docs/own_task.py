@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.records import Problem
+from cirf.tasks.shots import Shot
 from cirf.tasks.task import Task
 
 _TIME = re.compile(r"(?<!\d)(\d{1,2})[:.h](\d{2})(?!\d)\s*(pm\b)?", re.IGNORECASE)
@@ -60,6 +61,10 @@ TASK = Task(
     wording=(
         "Reply with the time only, like 9:05.",
         "Solve this step by step. Then end with one line that holds four hash marks and the time, like `#### 9:05`.",
+    ),
+    shots=(
+        Shot("It is 7:20. What time is it 30 minutes later?", "20 + 30 = 50", "7:50"),
+        Shot("It is 10:45. What time is it 40 minutes later?", "45 + 40 = 85; 85 - 60 = 25; next hour", "11:25"),
     ),
     files={"train": "clock.jsonl"},
     cap=8,

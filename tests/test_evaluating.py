@@ -201,11 +201,11 @@ def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, mon
     decoded: list[int] = []
     generate = decode.generate
 
-    def dying(model: Any, tokenizer: Any, prompts: Sequence[str], *more: Any) -> Any:
+    def dying(model: Any, tokenizer: Any, prompts: Sequence[str], *more: Any, **named: Any) -> Any:
         decoded.append(len(prompts))
         if len(decoded) == 2:
             raise KeyboardInterrupt
-        return generate(model, tokenizer, prompts, *more)
+        return generate(model, tokenizer, prompts, *more, **named)
 
     monkeypatch.setattr(decode, "generate", dying)
     arguments = ("evaluate", finished, "--method", "cot", "--protocol", "own", "--set", "evaluate.latency_items=0")

@@ -143,7 +143,7 @@ def test_a_method_is_either_trained_or_refuses_to_teach(name: str) -> None:
 def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
-    prose = {"cot": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
+    prose = {"cot": 300, "chain_of_draft": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
     functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
     assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler"), task.cap) | prose
 

@@ -29,9 +29,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     found: list[tuple[int, int]] = []
     sample = decode.sample_many
 
-    def counting(*given: Any) -> list[decode.Output]:
+    def counting(*given: Any, **named: Any) -> list[decode.Output]:
         found.append((given[8] if len(given) > 8 else 0, given[4]))
-        return sample(*given)
+        return sample(*given, **named)
 
     monkeypatch.setattr(decode, "sample_many", counting)
     yield found

@@ -33,7 +33,7 @@ from cirf.fingerprints import model_hash, problem_files, rationale_files, result
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
-from cirf.stages import codes, compress, data, keys, lineage, models, prepare, scores, timing, votes
+from cirf.stages import codes, compress, data, keys, lineage, models, openings, prepare, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -133,7 +133,7 @@ def plans(context: Context) -> list[Plan]:
     for method in methods:
         answering = answers_with(method)
         asked = {"problems": tested, "model": answering}
-        judged = rules if method.trained else rules | wordings
+        judged = (rules if method.trained else rules | wordings) | openings.key([method], context.tasks)
         how = keys.evaluation(recipe, method, recipe.evaluate) | judged
         evaluations[method.name] = plan(f"evaluation/{method.name}", how, asked, scores.evaluate, method.name, recipe.evaluate)
         stages.append(evaluations[method.name])
@@ -142,6 +142,7 @@ def plans(context: Context) -> list[Plan]:
             stages.append(plan(f"sampled/{method.name}", how, asked, scores.evaluate, method.name, drawing))
         answered[f"model/{method.name}"] = answering
     worded = rules | wordings if not all(method.trained for method in methods) else rules
+    worded = worded | openings.key(methods, context.tasks)
     if recipe.evaluate.latency_items:
         timed = keys.timing(recipe, methods, {"latency_items", "latency_warmup"})
         stages.append(plan("latency", timed | worded, answered, timing.latency))
@@ -173,7 +174,7 @@ def _voting(
     voter, model, problems = get(name, recipe), answered[f"model/{name}"], answered["problems"]
     assert isinstance(model, (Plan, str))
     drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems}
-    drawn |= rules if voter.trained else rules | wordings
+    drawn |= (rules if voter.trained else rules | wordings) | openings.key([voter], context.tasks)
     inputs: dict[str, Plan | Part | str] = {"problems": problems, "model": model}
     drawing = Plan(f"votes/{name}", drawn, inputs, partial(votes.drawing, context, name, model))
     counts = section.model_dump(include={"votes", "problems", "fallback"} | ({"agreement"} if section.fallback else set()))
@@ -188,6 +189,7 @@ def _voting(
         timed = keys.timing(recipe, methods, {"latency_items", "latency_warmup"})
         timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"})
         timed |= rules if all(method.trained for method in methods) else rules | wordings
+        timed |= openings.key(methods, context.tasks)
         if other is not None:
             inputs = inputs | {"alone": answered[f"model/{other}"]}
         latency = partial(votes.latency, context, name)

@@ -8,6 +8,7 @@ but answer and rationale must be asked in the same words; and a method that trie
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -80,13 +81,22 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
     return found
 
 
+def parts_of(task: Task) -> list[str | None]:
+    """The parts that a task's problems may be of; ``None`` where it has none."""
+    return [part.config for part in task.hub.parts("test") if part.config] or [None] if task.hub else [None]
+
+
+def problem_of(task: Task, name: str, text: str, part: str | None, answer: str, rationale: str | None) -> Problem:
+    bare = Problem(name, task.name, text, answer, None, rationale, part)
+    return dataclasses.replace(bare, choices=("a dog", "a cat", "a bird")) if task.kind(bare) == "option" else bare
+
+
 def every_task(questions: Sequence[str], answer: str, rationale: str | None) -> dict[str, list[Problem]]:
-    """Each registered task with these questions."""
-    options = ("a dog", "a cat", "a bird")
+    """Each registered task with these questions; where a task has parts, they are of other parts."""
     return {
         name: [
-            Problem(f"p{place}", name, text, answer, options if tasks.get(name).answer == "option" else None, rationale)
-            for place, text in enumerate(questions)
+            problem_of(tasks.get(name), f"p{place}", text, part, answer, rationale)
+            for place, (text, part) in enumerate(zip(questions, itertools.cycle(parts_of(tasks.get(name))), strict=False))
         ]
         for name in tasks.names()
     }
@@ -109,6 +119,23 @@ def test_prompts_are_the_same_whatever_the_answer(name: str, questions: list[str
     assert len(with_gold["accuracy"]) == len(questions) * len(tasks.names()) < len(with_gold["latency"])
     assert len(with_gold["lm-eval"]) == len(with_gold["accuracy"]) >= len(with_gold["votes"]) > 0
     assert GOLD not in str(with_gold) and WORKING not in str(with_gold)
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if hasattr(methods.METHODS[name], "openings")])
+def test_examples_are_those_of_the_task_whatever_the_question_and_its_answer(name: str) -> None:
+    """An example may have the question's answer by chance: what is looked at is all that stands beside the examples."""
+    method: Any = methods.get(name, RECIPE)
+    for task in map(tasks.get, tasks.names()):
+        openings = method.openings(task)
+        for part in parts_of(task):
+            shown = set()
+            for answer in (GOLD, "7", "B", "yes", "valid"):
+                prompt = method.prompt(problem_of(task, "p", "Which one is it?", part, answer, answer), task)
+                opening = max((text for text in openings if prompt.startswith(text)), key=len)
+                own = prompt.removeprefix(opening)
+                assert own.split("\n") == [" Which one is it?", *(["A. a dog", "B. a cat", "C. a bird"] if "A. " in own else [])]
+                shown.add(prompt)
+            assert len(shown) == 1
 
 
 def test_a_method_that_reaches_for_the_answer_finds_nothing() -> None:

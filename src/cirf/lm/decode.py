@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
+from cirf.lm.prefix import Begun, Prefixes
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.rounds import generate_in_rounds
 
@@ -50,6 +51,7 @@ def generate(
     seed: int = 0,
     batch_size: int = 32,
     done: Callable[[int], None] = lambda count: None,
+    prefixes: Prefixes | None = None,
 ) -> list[Output]:
     """Outputs of rendered prompts, in their order.
 
@@ -61,6 +63,7 @@ def generate(
         prompts: rendered by ``prompt_text``; nothing is added to them.
         cap: most tokens of an output, the end token included.
         done: told after each batch how many prompts it answered.
+        prefixes: beginnings of prompts to this model that are computed once for all; ``None``: none are.
 
     Raises:
         CirfError: no memory for a batch.
@@ -72,8 +75,10 @@ def generate(
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         with _seeded(model, seed, [prompts[i] for i in batch]):
+            ids = [encoded[i] for i in batch]
             try:
-                written = _generate(model, [encoded[i] for i in batch], cap, temperature, top_p, stops)
+                begun = None if prefixes is None else prefixes.begin(ids)
+                written = _generate(model, ids, cap, temperature, top_p, stops, begun=begun)
             except torch.OutOfMemoryError:
                 raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
         outputs |= {i: _output(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
@@ -90,17 +95,20 @@ def generate_one(
     top_p: float = 1.0,
     seed: int = 0,
     on_text: Callable[[str], None] | None = None,
+    prefixes: Prefixes | None = None,
 ) -> TimedOutput:
     """One answer at batch 1 with its times, tokenising and decoding included.
 
-    ``on_text`` is given the text so far as it grows, for showing an answer while it is written.
+    ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
+    ``prefixes`` have not kept yet (see `Prefixes.prepare`).
     """
     watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
     _synchronise(model)
     started = time.perf_counter()
     ids = encode(tokenizer, prompt)
+    begun = None if prefixes is None else prefixes.begin([ids])
     with _seeded(model, seed, [prompt]):
-        written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch)[0]
+        written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun)[0]
     output = _output(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
@@ -117,20 +125,22 @@ def sample_many(
     top_p: float,
     seed: int,
     first: int = 0,
+    prefixes: Prefixes | None = None,
 ) -> list[Output]:
     """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
     cache shared by all.
 
     Every answer draws from random numbers of its own, seeded by ``seed``, the prompt and the answer's number. So it is the
     same answer however many others are drawn beside it (but for what a batch of another size rounds otherwise), and further
-    ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. ``CirfError``: no memory.
+    ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. Of the prompt ``prefixes`` may hold the
+    beginning. ``CirfError``: no memory.
     """
     ids = encode(tokenizer, prompt)
     stops = stop_ids(model, tokenizer)
     drawing = _drawing(model, temperature, top_p, [f"{seed}\0{prompt}\0{first + place}" for place in range(count)])
     try:
-        cache = _shared(model, ids, count)
-        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, cache=cache, processors=drawing)
+        begun = _shared(model, ids, count, prefixes)
+        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=drawing)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
     return [_output(tokenizer, row, stops) for row in written]
@@ -165,16 +175,20 @@ class _Noise:
         return scores - torch.stack(rows).clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
-def _shared(model: Any, ids: list[int], count: int) -> Any:
-    """The cache of all but the prompt's last token, once for each of ``count`` rows; ``None`` where the model keeps another."""
+def _shared(model: Any, ids: list[int], count: int, prefixes: Prefixes | None) -> Begun | None:
+    """All but the prompt's last token, once for each of ``count`` rows; ``None`` where the model keeps another kind of cache."""
+    begun = None if prefixes is None else prefixes.begin([ids])
     if len(ids) < 2 or count < 2:
-        return None
-    with torch.inference_mode():
-        cache = model(input_ids=torch.tensor([ids[:-1]], device=model.device), use_cache=True, logits_to_keep=1).past_key_values
-    if not hasattr(cache, "batch_repeat_interleave"):
+        return begun
+    start, cache = (begun.heads[0], begun.cache) if begun else (0, None)
+    if start < len(ids) - 1:
+        left = torch.tensor([ids[start:-1]], device=model.device)
+        with torch.inference_mode():
+            cache = model(input_ids=left, past_key_values=cache, use_cache=True, logits_to_keep=1).past_key_values
+    if cache is None or not hasattr(cache, "batch_repeat_interleave"):
         return None
     cache.batch_repeat_interleave(count)
-    return cache
+    return Begun([len(ids) - 1] * count, cache)
 
 
 class _Watch:
@@ -208,14 +222,15 @@ def _generate(
     top_p: float,
     stops: list[int],
     watch: _Watch | None = None,
-    cache: Any = None,
+    begun: Begun | None = None,
     processors: Sequence[Any] = (),
 ) -> list[list[int]]:
     from transformers import GenerationConfig, LogitsProcessorList
 
-    longest = max(len(ids) for ids in prompts)
-    padded = torch.tensor([[stops[0]] * (longest - len(ids)) + ids for ids in prompts], device=model.device)
-    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts], device=model.device)
+    heads = [0] * len(prompts) if begun is None else begun.heads
+    rows = _padded(prompts, heads)
+    padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in rows], device=model.device)
+    mask = torch.tensor([[int(token is not None) for token in row] for row in rows], device=model.device)
     how = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature > 0 else {}
     settings = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=temperature > 0, num_beams=1, max_new_tokens=cap, eos_token_id=stops, pad_token_id=stops[0], **how
@@ -233,12 +248,22 @@ def _generate(
                 generation_config=settings,
                 streamer=watch,
                 logits_processor=LogitsProcessorList(processors),
-                **({} if cache is None else {"past_key_values": cache}),
+                **({} if begun is None else {"past_key_values": begun.cache}),
             )
     finally:
         model.generation_config = saved
-    rows: list[list[int]] = made[:, longest:].tolist()
-    return rows
+    written: list[list[int]] = made[:, padded.shape[1] :].tolist()
+    return written
+
+
+def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int | None]]:
+    """Rows of one length: a prompt's first ``heads`` tokens and the others, each part filled up on its left with ``None``."""
+    first = max(heads)
+    rest = max(len(ids) - head for ids, head in zip(prompts, heads, strict=True))
+    return [
+        [None] * (first - head) + [*ids[:head]] + [None] * (rest - len(ids) + head) + [*ids[head:]]
+        for ids, head in zip(prompts, heads, strict=True)
+    ]
 
 
 def _output(tokenizer: Any, ids: list[int], stops: list[int]) -> Output:

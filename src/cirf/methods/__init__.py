@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from cirf.errors import CirfError
+from cirf.methods.chain_of_draft import ChainOfDraft
 from cirf.methods.cirf import CirfBare, CirfFast, CirfFaster, CirfFull, CirfLean, CirfZero
 from cirf.methods.cot import Cot, SftCot
 from cirf.methods.direct import Direct, DirectSft
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method]] = {
     "cirf_bare": CirfBare,
     "direct": Direct,
     "cot": Cot,
+    "chain_of_draft": ChainOfDraft,
     "direct_sft": DirectSft,
     "sft_cot": SftCot,
     "sft_terse": SftTerse,

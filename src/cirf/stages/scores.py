@@ -9,6 +9,7 @@ from typing import Any
 
 from cirf.methods import get
 from cirf.recipe import Evaluate
+from cirf.stages import openings
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
 
@@ -19,13 +20,17 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
     from cirf.lm import backbone, decode
 
     model, tokenizer = load_for(context, name)
+    method = get(name, context.recipe)
+    prefixes = openings.prefixes(method, context.tasks, model, tokenizer)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
         seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)
-        return decode.generate(model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size)
+        return decode.generate(
+            model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size, prefixes=prefixes
+        )
 
     scores = evaluate(
-        get(name, context.recipe),
+        method,
         context.tasks,
         context.test(),
         generate,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.methods import get
+from cirf.stages import openings
 from cirf.stages.context import Context
 from cirf.stages.models import load, release, source_of
 from cirf.store import to_json, write_atomic
@@ -69,7 +70,8 @@ class Bench:
 
     ``turns`` calls each turn by a name and says which method takes it; without it each of the recipe's methods takes one.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
-    first, they take at most half of the memory that was free before; else one at a time.
+    first, they take at most half of the memory that was free before; else one at a time. What the prompts of a method open with
+    is computed before the clock is started, as on a server that keeps it.
     """
 
     def __init__(self, context: Context, turns: Mapping[str, str] | None = None) -> None:
@@ -77,6 +79,8 @@ class Bench:
         release(context)
         self.context = context
         turns = turns or {name: name for name in context.recipe.methods}
+        self.methods = {turn: get(name, context.recipe) for turn, name in turns.items()}
+        self.prefixes: dict[str, Any] = {}
         self.sources = {turn: str(source_of(context, name)) for turn, name in turns.items()}
         self.held: dict[str, tuple[Any, Any]] = {}
         self.growth: int | None = None
@@ -122,6 +126,7 @@ class Bench:
         if not self.together:
             for source in self.held.keys() - wanted:
                 del self.held[source]
+            self.prefixes = {turn: kept for turn, kept in self.prefixes.items() if self.sources[turn] in wanted}
             self._clean()
         for source in dict.fromkeys(self.sources[name] for name in methods):
             self._hold(source)
@@ -138,8 +143,11 @@ class Bench:
 
         section = self.context.recipe.evaluate
         model, tokenizer = self.held[self.sources[method]]
+        prefixes = self._prefixes(method, [prompt])
         before = _allocated(model)
-        timed = decode.generate_one(model, tokenizer, prompt, cap, section.temperature, section.top_p, self.context.recipe.seed)
+        timed = decode.generate_one(
+            model, tokenizer, prompt, cap, section.temperature, section.top_p, self.context.recipe.seed, prefixes=prefixes
+        )
         self.growth = None if before is None else _peak(model) - before
         return timed
 
@@ -149,9 +157,10 @@ class Bench:
 
         section = self.context.recipe.evaluate
         model, tokenizer = self.held[self.sources[method]]
+        prefixes, seed = self._prefixes(method, prompts), self.context.recipe.seed
         started = time.perf_counter()
         made = decode.generate(
-            model, tokenizer, prompts, cap, section.temperature, section.top_p, self.context.recipe.seed, len(prompts)
+            model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, len(prompts), prefixes=prefixes
         )
         return sum(output.tokens for output in made), time.perf_counter() - started
 
@@ -159,11 +168,10 @@ class Bench:
         """Votes: sampled answers to one prompt in one batch."""
         from cirf.lm import decode
 
-        voting = self.context.recipe.evaluate.voting
+        voting, seed = self.context.recipe.evaluate.voting, self.context.recipe.seed
         model, tokenizer = self.held[self.sources[method]]
-        return decode.sample_many(
-            model, tokenizer, prompt, cap, count, voting.temperature, voting.top_p, self.context.recipe.seed
-        )
+        prefixes = self._prefixes(method)
+        return decode.sample_many(model, tokenizer, prompt, cap, count, voting.temperature, voting.top_p, seed, prefixes=prefixes)
 
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.
@@ -176,7 +184,17 @@ class Bench:
     def release(self) -> None:
         """Forget the models."""
         self.held.clear()
+        self.prefixes.clear()
         self._clean()
+
+    def _prefixes(self, turn: str, prompts: Sequence[str] = ()) -> Any:
+        """What keeps the openings of a method's prompts, those of ``prompts`` computed; ``None`` where they have none."""
+        if turn not in self.prefixes:
+            model, tokenizer = self.held[self.sources[turn]]
+            self.prefixes[turn] = openings.prefixes(self.methods[turn], self.context.tasks, model, tokenizer)
+        if self.prefixes[turn] is not None:
+            self.prefixes[turn].prepare(prompts)
+        return self.prefixes[turn]
 
     def _hold(self, source: str) -> None:
         if source not in self.held:

@@ -11,7 +11,7 @@ from cirf.evaluation.voting import Item, answered_alone, curve
 from cirf.methods import get
 from cirf.recipe import Recipe
 from cirf.records import Problem
-from cirf.stages import keys
+from cirf.stages import keys, openings
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
 from cirf.stages.timing import Bench, written
@@ -39,9 +39,12 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     recipe, section = context.recipe, context.recipe.evaluate.voting
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
+    prefixes = openings.prefixes(method, context.tasks, model, tokenizer)
 
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
-        return decode.sample_many(model, tokenizer, prompt, cap, count, section.temperature, section.top_p, recipe.seed, first)
+        return decode.sample_many(
+            model, tokenizer, prompt, cap, count, section.temperature, section.top_p, recipe.seed, first, prefixes
+        )
 
     asked = Asked(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
     how = keys.drawn(recipe, method) | {

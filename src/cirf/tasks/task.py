@@ -12,6 +12,7 @@ from typing import Any
 from cirf.records import AnswerKind, Problem
 from cirf.tasks import answers
 from cirf.tasks.answers import equal_answers, parse_answer
+from cirf.tasks.shots import Shot
 
 ResultRule = Callable[[str, Problem, tuple[str, ...]], str]
 """``rule(segment, problem, previous)``: the short text a step produced, given the results before it; may be empty."""
@@ -29,17 +30,22 @@ DIRECT: Mapping[AnswerKind, str] = {
 }
 """Asks an untrained model for nothing but the answer."""
 
-_STEPS = "Solve this problem step by step. Then end with one line that holds four hash marks and "
+ANSWERS: Mapping[AnswerKind, tuple[str, str]] = {
+    "number": ("the final number", "7"),
+    "option": ("the letter of the right option", "B"),
+    "yesno": ("yes or no", "yes"),
+    "truth": ("True or False", "True"),
+    "validity": ("valid or invalid", "valid"),
+    "list": ("the words in their order", "ant bee cat"),
+    "brackets": ("the missing brackets", "] )"),
+    "latex": ("the final answer in LaTeX", "\\frac{1}{2}"),
+    "text": ("the answer", "red"),
+}
+"""What an untrained model is to answer with, in words and by an example."""
+
 COT: Mapping[AnswerKind, str] = {
-    "number": _STEPS + "the final number, like `#### 7`.",
-    "option": _STEPS + "the letter of the right option, like `#### B`.",
-    "yesno": _STEPS + "yes or no, like `#### yes`.",
-    "truth": _STEPS + "True or False, like `#### True`.",
-    "validity": _STEPS + "valid or invalid, like `#### valid`.",
-    "list": _STEPS + "the words in their order, like `#### ant bee cat`.",
-    "brackets": _STEPS + "the missing brackets, like `#### ] )`.",
-    "latex": _STEPS + "the final answer in LaTeX, like `#### \\frac{1}{2}`.",
-    "text": _STEPS + "the answer, like `#### red`.",
+    kind: f"Solve this problem step by step. Then end with one line that holds four hash marks and {what}, like `#### {example}`."
+    for kind, (what, example) in ANSWERS.items()
 }
 """Asks an untrained model for its chain-of-thought and an anchored answer."""
 
@@ -107,8 +113,9 @@ class Task:
     verdict.
 
     A task in a file of the user's own may besides read and compare answers itself, by ``parser(text, problem)`` and
-    ``equality(parsed, gold)``, ask in its own ``wording`` (for the bare answer, for steps and answer), and name JSONL
-    ``files`` by split, relative to its own file. ``origin`` is the hash of that file.
+    ``equality(parsed, gold)``, ask in its own ``wording`` (for the bare answer, for steps and answer), bring ``shots`` for the
+    methods that ask with worked examples, and name JSONL ``files`` by split, relative to its own file. ``origin`` is the hash
+    of that file.
     """
 
     name: str
@@ -126,6 +133,7 @@ class Task:
     parser: Callable[[str, Problem], str | None] | None = None
     equality: Callable[[str, str], bool] | None = None
     wording: tuple[str, str] | None = None
+    shots: tuple[Shot, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
 

@@ -1,0 +1,82 @@
+"""Chain-of-Draft: the untrained model, shown worked examples whose steps are drafts of a few words (Xu et al., 2025, arXiv
+2502.18600).
+
+What a model is asked, in one user's turn::
+
+    Think in steps, but write only a short draft of each: ... Then write #### and the final number. Some examples:
+
+    Q: Each basket holds 6 melons and 8 baskets are full. How many melons are there?
+    A: 8 * 6 = 48 #### 48
+
+    Answer this question in the same way, draft first:
+
+    Q: (the question)
+
+All that stands before the question is the same for all questions of a task, or of a part of it, so an engine computes it once.
+The instruction and the examples are our own; the paper has examples for GSM8K and Coin Flip, and for no other of these tasks.
+The line before the question is there because small models answer the examples else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cirf.methods.shots import shots_of
+from cirf.records import Example, Problem
+from cirf.tasks.task import ANSWERS
+
+if TYPE_CHECKING:
+    from cirf.compression.search import Selector
+    from cirf.recipe import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
+"""What is asked for beside the answer."""
+
+NOW = "Answer this question in the same way, draft first:"
+"""Stands between the examples and the question."""
+
+
+class ChainOfDraft:
+    """The untrained backbone, asked for drafts of steps by worked examples."""
+
+    name = "chain_of_draft"
+    summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
+    trained = False
+    functional = False
+    pruning: Selector | None = None
+    caps: tuple[str, ...] = ("text_cap",)
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Nothing is set."""
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The instruction, the worked examples of the problem's part of the task, and the question."""
+        return f"{_opening(task, problem.subset)} {task.render(problem)}"
+
+    def openings(self, task: Task) -> tuple[str, ...]:
+        """All that its prompts to a task open with: each of them is one of these, and the question behind it."""
+        subsets = (None, *task.kinds, *(shot.subset for shot in shots_of(task)))
+        return tuple(dict.fromkeys(_opening(task, subset) for subset in subsets))
+
+    def target(self, example: Example) -> str:
+        """There is none."""
+        raise TypeError("chain_of_draft is not trained")
+
+    def read(self, output: str) -> tuple[str, str]:
+        """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
+        return output, output
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.text_cap
+
+
+def _opening(task: Task, subset: str | None) -> str:
+    """The instruction, the worked examples for a part of a task, and the mark of the question."""
+    what, _ = ANSWERS[task.kinds.get(subset or "", task.answer)]
+    asked = f"{task.wording[1]} {DRAFT}" if task.wording else f"{DRAFT} Then write #### and {what}."
+    shots = [shot for shot in shots_of(task) if shot.subset in (None, subset)]
+    worked = [f"Q: {task.render(shot.problem)}\nA: {shot.worked}" for shot in shots]
+    parts = (f"{asked} Some examples:", *worked, NOW) if worked else (asked,)
+    return "\n\n".join((*parts, "Q:"))

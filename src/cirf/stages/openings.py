@@ -1,0 +1,41 @@
+"""What a method's prompts open with, where they all open alike: part of the key of what was asked so, and computed once a model.
+
+A method says so by ``openings(task)``, as `cirf.methods.chain_of_draft` has it; those without are asked as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cirf.store import hash_json
+
+if TYPE_CHECKING:
+    from cirf.lm.prefix import Prefixes
+    from cirf.methods.method import Method
+    from cirf.tasks.task import Task
+
+
+def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+    """The openings of a method's prompts to each task; empty for a method whose prompts have none."""
+    told = getattr(method, "openings", None)
+    return {} if told is None else {name: tuple(told(task)) for name, task in tasks.items()}
+
+
+def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """What stands for the openings of some methods in the key of a stage; empty where none has any."""
+    found = {method.name: openings_of(method, tasks) for method in methods}
+    told = {name: hash_json(openings) for name, openings in found.items() if openings}
+    return {"openings": told} if told else {}
+
+
+def prefixes(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any) -> Prefixes | None:
+    """What computes a method's openings once and keeps them; ``None`` for a method whose prompts have none."""
+    found = openings_of(method, tasks)
+    if not found:
+        return None
+    from cirf.lm.prefix import Prefixes
+    from cirf.lm.prompt import prompt_text
+
+    texts = dict.fromkeys(text for openings in found.values() for text in openings)
+    return Prefixes(model, tokenizer, [prompt_text(tokenizer, text) for text in texts])
