@@ -11,7 +11,7 @@ from typing import Any
 
 from cirf.methods import get
 from cirf.stages.context import Context
-from cirf.stages.models import load, release, source_of
+from cirf.stages.models import load, release, source_of, template_of
 from cirf.store import to_json, write_atomic
 
 
@@ -76,9 +76,10 @@ class Bench:
         """Nothing is loaded yet."""
         release(context)
         self.context = context
-        turns = turns or {name: name for name in context.recipe.methods}
-        self.sources = {turn: str(source_of(context, name)) for turn, name in turns.items()}
+        self.turns = turns or {name: name for name in context.recipe.methods}
+        self.sources = {turn: str(source_of(context, name)) for turn, name in self.turns.items()}
         self.held: dict[str, tuple[Any, Any]] = {}
+        self.templates: dict[str, str] = {}
         self.growth: int | None = None
 
     @cached_property
@@ -130,7 +131,10 @@ class Bench:
         """The chat template around a user's turn."""
         from cirf.lm.backbone import prompt_text
 
-        return prompt_text(self.held[self.sources[method]][1], prompt)
+        source = self.sources[method]
+        tokenizer = self.held[source][1]
+        tokenizer.chat_template = template_of(self.context, self.turns[method], source, tokenizer, self.templates[source])
+        return prompt_text(tokenizer, prompt)
 
     def one(self, method: str, prompt: str, cap: int) -> Any:
         """One answer at batch 1."""
@@ -181,6 +185,7 @@ class Bench:
     def _hold(self, source: str) -> None:
         if source not in self.held:
             self.held[source] = load(self.context, source)
+            self.templates[source] = self.held[source][1].chat_template
 
     def _weights(self, method: str) -> int:
         model = self.held[self.sources[method]][0]
