@@ -254,11 +254,16 @@ def tasks(as_json: Json = False) -> None:
 
 
 @app.command()
-def methods(as_json: Json = False) -> None:
-    """List the methods."""
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this method's settings and presets. A path ending in .py is a method of your own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, or show one's settings and presets."""
     from cirf.commands.listing import methods as show
 
-    show(as_json)
+    show(name, as_json)
 
 
 @app.command()

@@ -223,7 +223,7 @@ class Finetune(Section):
     accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
     optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
-    trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept. Empty: learning_rate alone. A method whose learning rate stands in overrides is trained with that alone.")
+    trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept. Empty: learning_rate alone. A method whose learning rate stands in overrides, or comes with its preset, is trained with that alone.")
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     beta1: Decay = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
     beta2: Decay = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
@@ -241,10 +241,10 @@ class Finetune(Section):
     report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
     overrides: dict[str, Override] = key({}, "Keys of single methods, such as direct_sft: {learning_rate: 3.0e-4}.")
 
-    def tried(self, method: str) -> tuple[float, ...]:
-        """The learning rates that a method's model is chosen among; none where it is trained with one that is given."""
-        given = self.overrides.get(method, Override()).learning_rate is not None
-        return () if given else tuple(dict.fromkeys(self.trials))
+    def tried(self, method: str, preset: Override) -> tuple[float, ...]:
+        """The learning rates that a method's model is chosen among; none where it, or its preset, is given one."""
+        given = (self.overrides.get(method, Override()).learning_rate, preset.learning_rate)
+        return tuple(dict.fromkeys(self.trials)) if given == (None, None) else ()
 
     def alone(self, method: str, rate: float) -> Finetune:
         """The section for one training of a method: that learning rate and no other."""
@@ -357,12 +357,13 @@ class Recipe(Section):
 
 
 def with_own_methods(given: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's data in which Python files among the methods have become variants, called as the files are."""
+    """A recipe's data in which Python files among the methods have become variants, called as the files are. Settings for them
+    may stand among the variants by that name."""
     named = given.get("methods")
     files = [name for name in named if isinstance(name, str) and name.endswith(".py")] if isinstance(named, list) else []
     variants = given.get("variants") or {}
     if not isinstance(named, list) or not files or not isinstance(variants, dict):
         return given
     stems = {path: re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9._-]", "_", PurePath(path).stem) for path in files}
-    own = {stem: {"method": path} for path, stem in stems.items()}
-    return {**given, "methods": [stems.get(name, name) for name in named], "variants": own | variants}
+    own = {stem: {"method": path} | (variants.get(stem) or {}) for path, stem in stems.items()}
+    return {**given, "methods": [stems.get(name, name) for name in named], "variants": variants | own}

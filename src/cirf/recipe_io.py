@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from pydantic_core import ErrorDetails
 from cirf import recipe_keys, yaml_text
 from cirf.errors import CirfError
 from cirf.recipe import Recipe, Section, with_own_methods
-from cirf.recipe_keys import KeyRow, dotted
+from cirf.recipe_keys import KeyRow, dotted, found
 from cirf.recipe_text import commented, dump
-from cirf.yaml_text import Document, YamlError, scalar
+from cirf.yaml_text import Document, YamlError
 
 __all__ = ["KeyRow", "commented", "dump", "load", "parse", "schema_rows", "shipped"]
 
@@ -64,7 +63,7 @@ def parse(text: str, source: str = "recipe", sets: Sequence[str] = ()) -> Recipe
     if document.value is None:
         raise CirfError(f"{source}: the recipe is empty; it needs at least name and problems.tasks")
     if not isinstance(document.value, dict):
-        raise CirfError(f"{source}: expected a recipe, keys such as name: and problems:, found {_found(document.value)}")
+        raise CirfError(f"{source}: expected a recipe, keys such as name: and problems:, found {found(document.value)}")
     overridden = [_override(document.value, item) for item in sets]
     _drop_empty_sections(document.value, Recipe)
     try:
@@ -126,7 +125,7 @@ def _override(root: dict[str, Any], item: str) -> yaml_text.Path:
                 here[part] = {}
             here = here[part]
         else:
-            raise CirfError(f"{source}: {dotted(path)} holds {_found(here)}, which has no keys to set")
+            raise CirfError(f"{source}: {dotted(path)} holds {found(here)}, which has no keys to set")
     return path
 
 
@@ -179,7 +178,7 @@ def _mistake(path: yaml_text.Path, error: ErrorDetails) -> str:
         expected = f"an item of {row.type}"
     if error["type"] == "missing":
         return f"{dotted(path)}: missing; expected {expected}: {row.meaning if row else ''}".rstrip(": ")
-    return f"{dotted(path)}: expected {expected}, found {_found(error['input'])}"
+    return f"{dotted(path)}: expected {expected}, found {found(error['input'])}"
 
 
 def _known(error: ErrorDetails) -> yaml_text.Path:
@@ -210,16 +209,6 @@ def _line(path: yaml_text.Path, document: Document) -> int | None:
 
 def _at(source: str, line: int | None) -> str:
     return source if line is None else f"{source}, line {line}"
-
-
-def _found(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a group of keys"
-    if isinstance(value, list):
-        return "a list" if value else "an empty list"
-    if isinstance(value, str):
-        return json.dumps(textwrap.shorten(value, 60, placeholder="...") if len(value) > 60 else value, ensure_ascii=False)
-    return scalar(value)
 
 
 def _one_line(text: str) -> str:

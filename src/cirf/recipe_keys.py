@@ -6,6 +6,8 @@ Everything is read off the schema in ``recipe.py``; nothing about a single key s
 
 from __future__ import annotations
 
+import json
+import textwrap
 import types
 import typing
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic.fields import FieldInfo
 
 from cirf.recipe import Recipe, Section
-from cirf.yaml_text import Path, inline
+from cirf.yaml_text import Path, inline, scalar
 
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
 _CLOSE_ENOUGH = 0.6  # difflib's own cutoff for a match worth showing
@@ -46,7 +48,7 @@ class KeyRow(NamedTuple):
 @cache
 def rows() -> tuple[KeyRow, ...]:
     """Every key of the schema, sections and the keys within, in the schema's order."""
-    return tuple(_rows(Recipe, ""))
+    return tuple(rows_of(Recipe))
 
 
 @cache
@@ -55,7 +57,8 @@ def by_key() -> dict[str, KeyRow]:
     return {row.key: row for row in rows()}
 
 
-def _rows(section: type[Section], prefix: str) -> Iterator[KeyRow]:
+def rows_of(section: type[Section], prefix: str = "") -> Iterator[KeyRow]:
+    """Every key of a section and of those within, in order."""
     for name, info in section.model_fields.items():
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         yield KeyRow(
@@ -68,7 +71,7 @@ def _rows(section: type[Section], prefix: str) -> Iterator[KeyRow]:
         )
         inner, many = inner_section(info)
         if inner is not None:
-            yield from _rows(inner, f"{prefix}{name}.*." if many else f"{prefix}{name}.")
+            yield from rows_of(inner, f"{prefix}{name}.*." if many else f"{prefix}{name}.")
 
 
 def inner_section(info: FieldInfo) -> tuple[type[Section] | None, bool]:
@@ -107,6 +110,8 @@ def _words(annotation: Any, limits: list[Any]) -> str:
         return f'"{args[0]}"' if len(args) == 1 else "one of " + ", ".join(map(inline, args))
     if origin is tuple:
         return f"a list of {_plural(_words(args[0], []))}" + (", at least one" if _limit(limits, "min_length") else "")
+    if annotation is Any:
+        return "any value"
     if origin is dict:
         return f"a group of NAME: {_words(args[1], [])}"
     return _WORDS.get(annotation, str(annotation)) + _range(limits)
@@ -140,7 +145,7 @@ def _range(limits: list[Any]) -> str:
     if low is not None and below is not None:
         return f" from {_number(low)} to below {_number(below)}"
     if above is not None:
-        return f" above {above:g}"
+        return f" above {above:g}" + (f" and at most {_number(high)}" if high is not None else "")
     return f" of at least {low:g}" if low is not None else ""
 
 
@@ -209,3 +214,14 @@ def _likeness(typed: str, key: str) -> float:
 def dotted(path: Path) -> str:
     """A path as it is written: ``problems.tasks.0.train``."""
     return ".".join(map(str, path))
+
+
+def found(value: Any) -> str:
+    """A value as a message tells what it found: a text in quotes, cut where it is long."""
+    if isinstance(value, dict):
+        return "a group of keys"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return json.dumps(textwrap.shorten(value, 60, placeholder="...") if len(value) > 60 else value, ensure_ascii=False)
+    return scalar(value)

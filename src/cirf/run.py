@@ -200,7 +200,7 @@ def _voting(
 def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs: Mapping[str, Plan | Part | str]) -> list[Plan]:
     """The stages that end in a method's model: its training, or one a learning rate and the choice among them."""
     recipe, name = context.recipe, method.name
-    rates = recipe.finetune.tried(name)
+    rates = recipe.finetune.tried(name, method.training)
 
     def training(stage: str, section: Finetune, make: Stage) -> Plan:
         return Plan(stage, keys.training(recipe, section, method) | asked_by, inputs, make, version=2, together=True)
@@ -231,7 +231,7 @@ def _compression(context: Context, method: Method, judge: Plan, traces: Plan | P
     searches = [searching(selector) for selector in compress.rests_on(section, method)]
     chosen = Plan(
         f"compressed/{method.name}",
-        {"by": compress.rule(section, method.name)},
+        {"by": compress.rule(section, method)},
         {"traces": traces} | {search.name: search for search in searches},
         partial(compress.leaving_out, context, method.name),
     )

@@ -21,7 +21,7 @@ OWN = ".py"
 
 
 def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
-    """The names that a file defines, and the hash of the file; ``where`` is the recipe's key that names it.
+    """The names that a file defines, and the hash of the file; ``where`` is said of a file that is not there.
 
     ``CirfError`` if the file is not there or fails as code (with the line).
     """

@@ -83,7 +83,8 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
     changes: dict[str, Any] = {
         "name": f"evaluate-{plain(recipe.name)}-{plain(folder.resolve().name)}",
         "methods": chosen,
-        "models": _saved(str(folder), chosen),
+        "models": _saved(str(folder), chosen, recipe),
+        "variants": {name: variant for name, variant in recipe.variants.items() if name in _called(chosen, recipe)},
         "backbone": recipe.backbone.model_copy(update=backbone),
     }
     recipe = _untrained(recipe, run_of(str(folder))).model_copy(update=changes)
@@ -100,7 +101,7 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
     made: dict[str, Any] = {
         "name": f"evaluate-{plain(folder.resolve().name if folder.is_dir() else model)}",
         "methods": chosen,
-        "models": _saved(model, chosen),
+        "models": {},
         "backbone": Backbone(model=model),
         "problems": Problems(tasks=(TaskEntry(task="gsm8k"),), validation=0),
         "evaluate": Evaluate(),
@@ -109,21 +110,30 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
         made["codebook"] = Codebook(size=functions["size"])
         made["vocabulary"] = Vocabulary(delimiters=functions["delimiters"])
     recipe = Recipe(**made)
+    recipe = recipe.model_copy(update={"models": _saved(model, chosen, recipe)})
     return Answering(recipe, None, False, f"no recipe lies with the model; asked by the default settings: {_settings(recipe)}")
 
 
-def _saved(model: str, methods: Sequence[str]) -> dict[str, str]:
-    """The model's folder for each of the methods that is trained. ``CirfError`` for a method or a folder that is not there."""
-    from cirf.methods import METHODS
+def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]:
+    """The model's folder for each of the methods that is trained, or for the one whose model it answers with. ``CirfError`` for a
+    method or a folder that is not there."""
+    from cirf.methods import METHODS, get
 
     folder = Path(model).expanduser()
     for name in methods:
-        if name not in METHODS:
+        if name not in METHODS and name not in recipe.variants:
             raise CirfError(f"--method {name}: there is no such method (see `cirf methods`)")
-    saved = {name: str(folder.resolve()) for name in methods if METHODS[name].trained}
+    made = {name: get(name, recipe) for name in methods}
+    saved = {method.learner: str(folder.resolve()) for method in made.values() if method.trained}
     if saved and not folder.is_dir():
-        raise CirfError(f"--method {next(iter(saved))}: {model} was not trained by it; a trained method's model is a folder")
+        first = next(name for name, method in made.items() if method.trained)
+        raise CirfError(f"--method {first}: {model} was not trained by it; a trained method's model is a folder")
     return saved
+
+
+def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
+    """Those names and the names of the variants whose models they answer with."""
+    return {*methods, *(recipe.variants[name].model or name for name in methods if name in recipe.variants)}
 
 
 def _untrained(recipe: Recipe, run: Path | None) -> Recipe:

@@ -9,7 +9,7 @@ from cirf.errors import CirfError
 from cirf.methods import learners
 
 if TYPE_CHECKING:
-    from cirf.recipe import Recipe
+    from cirf.recipe import Finetune, Recipe
     from cirf.stages.context import Context
 
 GIB = 2**30
@@ -65,6 +65,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     sizes = parameter_count(source, recipe)
     names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
     tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
+    template = tokenizer.chat_template
     segments = sum(len(row.segments) for row in steps)
     if recipe.codebook.size > segments and any(method.functional for method in trained):
         raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
@@ -75,6 +76,10 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
         if method.prepares():
             made["prepared"] = [*made.get("prepared", []), name]
             continue  # its rows are not there before they are made
+        tokenizer.chat_template = template
+        if method.tokens:
+            tokenizer.add_tokens(list(method.tokens))
+        method.settle(tokenizer, training=True)
         rows = tokens = target_tokens = longest = longest_target = 0
         for row, found in zip(steps, results, strict=True):
             problem = by_id[row.problem]
@@ -82,20 +87,20 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             example = Example(problem, row.segments, Trace(row.problem, row.sample, codes, found, problem.answer))
             prompt = backbone.prompt_text(tokenizer, method.training_prompt(example, context.tasks[problem.task]))
             asked = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
-            written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + 1
+            written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + method.ends
             if asked + written > recipe.finetune.max_length:
                 continue  # training drops it too
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
-        trainings = len(recipe.finetune.tried(name)) or 1
+        trainings = len(recipe.finetune.tried(name, method.training)) or 1
         made["methods"][name] = {
             "rows": rows,
             "updates": plan_updates(rows, section, section.epochs).total if rows else 0,
             "tokens_trained": int(tokens * section.epochs),
             "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, rows), 1),
-            "memory_gib": round(_memory(recipe, sizes, longest, longest_target) / GIB, 1),
-            "disk_gib": round(_disk(recipe, sizes, trainings) / GIB, 1),
+            "memory_gib": round(_memory(section, sizes, longest, longest_target) / GIB, 1),
+            "disk_gib": round(_disk(recipe, section, sizes, trainings) / GIB, 1),
         }
     return made
 
@@ -122,20 +127,20 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     return {"parameters": count, "lora_per_rank": linear} | shape
 
 
-def _memory(recipe: Recipe, sizes: dict[str, int], longest: int, longest_target: int) -> float:
-    tokens = recipe.finetune.batch_size * longest
+def _memory(section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
+    tokens = section.batch_size * longest
     activations = 34.0 * tokens * sizes["layers"] * sizes["width"]
-    if recipe.finetune.gradient_checkpointing:
+    if section.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5
-    activations += 3 * 4.0 * recipe.finetune.batch_size * longest_target * sizes["vocabulary"]
-    if recipe.finetune.adaptation == "full":
-        return 16.0 * sizes["parameters"] + 2.0 * sizes["parameters"] * recipe.finetune.bf16 + activations
-    return 2.0 * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * recipe.finetune.lora.rank + activations
+    activations += 3 * 4.0 * section.batch_size * longest_target * sizes["vocabulary"]
+    if section.adaptation == "full":
+        return 16.0 * sizes["parameters"] + 2.0 * sizes["parameters"] * section.bf16 + activations
+    return 2.0 * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 
 
-def _disk(recipe: Recipe, sizes: dict[str, int], trainings: int) -> float:
+def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:
     saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
-    trained = sizes["parameters"] if recipe.finetune.adaptation == "full" else sizes["lora_per_rank"] * recipe.finetune.lora.rank
+    trained = sizes["parameters"] if section.adaptation == "full" else sizes["lora_per_rank"] * section.lora.rank
     return trainings * saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
 
 
@@ -159,3 +164,5 @@ def print_estimate(made: dict[str, Any]) -> None:
         print(f"{asks['questions']:,} questions go to {models}; what follows depends on their answers")
     elif "methods" not in made:
         print("nothing is trained")
+    for name in made.get("prepared", ()):
+        print(f"{name}: what it is trained on is made in a stage of its own, prepared/{name}; how much that is, is not known yet")

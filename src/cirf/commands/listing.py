@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
+from cirf.yaml_text import inline
+
+if TYPE_CHECKING:
+    from cirf.methods.method import Method
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -> None:
@@ -74,12 +79,61 @@ def _briefly(kinds: Sequence[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds"
 
 
-def methods(as_json: bool) -> None:
-    """The methods."""
-    from cirf.methods import METHODS
+def methods(name: str | None, as_json: bool) -> None:
+    """The methods, or one of them with its settings and presets."""
+    from cirf.methods import METHODS, named
 
+    if name is not None:
+        _method(named(name), as_json)
+        return
     rows = [{"name": name, "trained": method.trained, "summary": method.summary} for name, method in METHODS.items()]
     _show(rows, as_json, ("name", "summary"))
+
+
+def _method(method: type[Method], as_json: bool) -> None:
+    from cirf.recipe_keys import rows_of
+
+    settings = [
+        {
+            "name": row.key,
+            "type": row.type,
+            "default": row.default,
+            "unit": row.unit,
+            "meaning": row.meaning,
+            "answering": row.key in method.answering,
+        }
+        for row in rows_of(method.Settings)
+    ]
+    presets = {
+        preset: {"settings": dict(found.settings), "training": found.training.model_dump(mode="json", exclude_none=True)}
+        for preset, found in method.presets.items()
+    }
+    if as_json:
+        told = {"name": method.name, "summary": method.summary, "trained": method.trained, "functional": method.functional}
+        print(json.dumps(told | {"settings": settings, "presets": presets}, indent=2, ensure_ascii=False))
+        return
+    print(f"{method.name}: {method.summary}")
+    if not settings:
+        print("\nIt has no settings.")
+    for row in settings:
+        default = f"Default: {row['default']}." if row["default"] else "Must be given."
+        unit, when = (
+            (f" Unit: {row['unit']}." if row["unit"] else ""),
+            (" Matters only when answering." if row["answering"] else ""),
+        )
+        print(f"\n{row['name']}: {row['type']}. {default}{unit}{when}")
+        print(_filled(str(row["meaning"])))
+    for preset, parts in presets.items():
+        print(f"\npreset {preset}")
+        for part, keys in parts.items():
+            if keys:
+                print(_filled(f"{part}: " + ", ".join(f"{key}: {inline(value)}" for key, value in keys.items())))
+    if not presets:
+        print("\nIt has no presets: it is trained as the recipe's finetune says." if method.trained else "\nIt is not trained.")
+
+
+def _filled(text: str) -> str:
+    return textwrap.indent(textwrap.fill(text, 100, break_on_hyphens=False), "    ")
 
 
 def env(as_json: bool) -> None:

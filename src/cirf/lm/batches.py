@@ -64,13 +64,13 @@ def tokenise(
 
 
 def tokens_before(tokenizer: Any, text: str, place: int) -> int:
-    """How many of the text's tokens begin before the character at ``place``."""
+    """How many of the text's tokens end before the character at ``place``; one that holds it, too, is none of them."""
     if place <= 0:
         return 0
     if not tokenizer.is_fast:
         return len(encode(tokenizer, text[:place]))
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
-    return sum(start < place for start, _ in offsets)
+    return sum(end <= place for _, end in offsets)
 
 
 def collate(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:

@@ -241,7 +241,9 @@ def _generate(
         with torch.inference_mode():
             # Positions follow from the mask inside `generate`.
             if len(prompts) > 1:
-                return generate_in_rounds(model, padded, mask, settings, cap, stops, processors, cache)
+                return generate_in_rounds(
+                    model, padded, mask, settings, cap, stops, processors, None if begun is None else begun.cache
+                )
             made = model.generate(
                 input_ids=padded,
                 attention_mask=mask,

@@ -13,6 +13,7 @@ from cirf.lm.batches import Feature, tokens_before
 from cirf.lm.curriculum import Lesson
 
 _FARTHEST = 100  # tokens of an offset
+_ALL = 10**9  # tokens: more than any rationale has
 
 
 class Schedule(Protocol):
@@ -58,14 +59,23 @@ class Removal:
         self.lengths = [_length(lesson, tokenizer, mark) for lesson in train]
         self.longest = sorted(self.lengths)[math.ceil(0.95 * len(self.lengths)) - 1]
         self.jump = settings.jump or max(1, math.ceil(self.longest / 10))
-        left = settings.done_by * epochs - settings.pretrain
-        if settings.rate is None and left <= 0:
-            raise CirfError("icot_si: pretrain takes the time in which the rationales should go; lower it or raise done_by")
-        self.rate = settings.rate or max(1, math.ceil(self.longest / left))
         self.last = max(0, math.ceil(epochs * updates - 1e-9) - 1)
+        self.rate = settings.rate or self._in_time(epochs)
         self.final_share = self.share(self.last)
         held_out = [(lesson.feature, _length(lesson, tokenizer, mark)) for lesson in validation]
         self._validation = [self._without(row, min(length, self.gone(self.last)), length) for row, length in held_out]
+
+    def _in_time(self, epochs: float) -> int:
+        """The tokens an epoch, whole ones, by which all is gone when it is to be, and at the latest for the last update."""
+        settings = self.settings
+        left = min(settings.done_by * epochs * self.updates, self.last) - settings.pretrain * self.updates
+        if left <= 0:
+            raise CirfError(
+                f"icot_si: of {self.last + 1} updates none is left in which the rationales could go; lower pretrain, or raise "
+                "done_by or the epochs"
+            )
+        whole = self.jump * math.ceil(self.longest / self.jump)
+        return max(1, math.ceil(whole * self.updates / left - 1e-9))
 
     @property
     def validation(self) -> list[Feature]:
@@ -78,7 +88,7 @@ class Removal:
         if since < 0:
             return 0
         s = self.jump * math.floor(since * self.rate / (self.updates * self.jump) + 1e-9)
-        return s if s < self.longest else max(self.lengths, default=0) + len(self.rows[0].ids)
+        return s if s < self.longest else _ALL
 
     def feature(self, index: int, update: int) -> Feature:
         """A training row without the tokens that are gone by then."""

@@ -21,7 +21,8 @@ _NAME = "cirf_rows"
 class TrainableRows:
     """Float32 copies [n x d] of the rows ``ids``, in the model's place of them until ``merge``.
 
-    Rows of ``inputs`` stand behind them in the input matrix alone: tokens that are read and never written.
+    Rows of ``inputs`` stand behind them in the input matrix alone: tokens that are read and never written. Where the matrices
+    are tied they are in both all the same, since the saved model will have them in both.
 
     The parameters are registered on the embedding and head modules (as ``cirf_rows``), so that optimisers,
     data-parallelism and ``requires_grad`` treat them like any other.
@@ -39,14 +40,13 @@ class TrainableRows:
         self._every = every
         inner.register_buffer("cirf_slots", slots.to(inner.weight.device), persistent=False)
         self._attach(inner, every)
-        head = head if ids else None
+        written = every if tied else ids
+        head = head if written else None
         if head is not None:
             if not tied:
                 self._modules.append(head)
                 self._attach(head, ids)
-            else:
-                self._shared = inner
-            head.register_buffer("cirf_ids", torch.tensor(ids, device=head.weight.device), persistent=False)
+            head.register_buffer("cirf_ids", torch.tensor(written, device=head.weight.device), persistent=False)
             self._hooks.append(head.register_forward_hook(self._project))
         self._head, self._tied = head, tied
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -45,22 +46,27 @@ class Features(torch.utils.data.Dataset[Feature]):
 
 
 class Timed(torch.utils.data.Sampler[tuple[int, int]]):
-    """The rows of another sampler, each with the number of the update that it will be part of."""
+    """The rows of another sampler, each with the number of the update that it will be part of.
 
-    def __init__(self, order: LengthSampler, rows_an_update: int) -> None:
-        """``rows_an_update``: over all processes and accumulated batches."""
-        self.order, self.rows_an_update = order, rows_an_update
+    Several processes fill an epoch's last batches up with rows from its beginning. Here they stand at its end already, so that
+    they, too, are as they are by then.
+    """
+
+    def __init__(self, order: LengthSampler, batch: int, accumulation: int, processes: int) -> None:
+        """``batch``: rows that a process passes at once; ``accumulation``: passes an update."""
+        self.order, self.rows_an_update = order, batch * accumulation * processes
+        self._multiple = batch * processes if processes > 1 else 1
 
     def set_epoch(self, epoch: int) -> None:
         """Called by the training loop before each epoch."""
         self.order.set_epoch(epoch)
 
     def __len__(self) -> int:
-        return len(self.order)
+        return math.ceil(len(self.order) / self._multiple) * self._multiple
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         before = self.order.epoch * math.ceil(len(self.order) / self.rows_an_update)
-        for place, index in enumerate(self.order):
+        for place, index in enumerate(itertools.islice(itertools.cycle(self.order), len(self))):
             yield index, before + place // self.rows_an_update
 
 
@@ -94,7 +100,7 @@ class TargetTrainer(Trainer):
         order = LengthSampler(self._lengths, batch, self.args.seed, self._group)
         if self.curriculum is None:
             return order
-        return Timed(order, batch * self.args.gradient_accumulation_steps * self.accelerator.num_processes)
+        return Timed(order, batch, self.args.gradient_accumulation_steps, self.accelerator.num_processes)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """Mean negative log-likelihood of the update's target tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -17,7 +18,8 @@ from cirf.methods.method import Method
 from cirf.methods.pause import Filler, Pause
 from cirf.methods.terse import SftTerse
 from cirf.methods.token_skip import TokenSkip
-from cirf.recipe import Variant
+from cirf.recipe import Section, Variant
+from cirf.recipe_keys import expected, found
 from cirf.user_code import OWN, read_user_code
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ METHODS: dict[str, type[Method]] = {
     "icot_si": InternalisedCot,
 }
 
-__all__ = ["METHODS", "Method", "get", "kind", "learners", "names"]
+__all__ = ["METHODS", "Method", "get", "kind", "learners", "named", "names"]
 
 
 def names() -> tuple[str, ...]:
@@ -55,13 +57,25 @@ def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
 
     ``CirfError`` if there is none.
     """
-    base = recipe.variants.get(name, Variant()).method or name
+    given = recipe.variants.get(name, Variant()).method
+    base = given or name
     if base.endswith(OWN):
-        return _own(base)
+        return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
     if base not in METHODS:
-        near = difflib.get_close_matches(base, (*METHODS, *recipe.variants), 1, 0.0)[0]
-        raise CirfError(f"methods: there is no method {base!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
+        where = "methods" if given is None else f"variants.{name}.method"
+        near = difflib.get_close_matches(base, METHODS if given else (*METHODS, *recipe.variants), 1, 0.0)[0]
+        raise CirfError(f"{where}: there is no method {base!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
     return METHODS[base], ""
+
+
+def named(name: str) -> type[Method]:
+    """The class of a method, by its name or by the path of a user's own file. ``CirfError`` if there is none."""
+    if name.endswith(OWN):
+        return _own(name, "name one that ends in METHOD = YourMethod")[0]
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, 1, 0.0)[0]
+        raise CirfError(f"methods: there is no method {name!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
+    return METHODS[name]
 
 
 def get(name: str, recipe: Recipe) -> Method:
@@ -90,62 +104,85 @@ def learners(recipe: Recipe) -> list[Method]:
     """The methods that a recipe trains: those it names that are trained and have no saved model, those whose models others
     answer with, and those whose models others prepare their rows with. ``CirfError`` where one takes a model that is not its
     own kind's."""
-    found: dict[str, Method] = {}
+    made: dict[str, Method] = {}
     begun: set[str] = set()
 
-    def add(name: str, asked_by: Method | None) -> None:
+    def add(name: str) -> None:
         method = get(name, recipe)
-        if asked_by is not None and name in asked_by.needs() and (not method.trained or name in begun - set(found)):
-            why = "is not trained" if not method.trained else f"is prepared with {asked_by.name}'s model itself"
-            raise CirfError(f"variants.{asked_by.name}.settings: {name} {why}, so its model cannot help to prepare rows")
-        if asked_by is not None and asked_by.learner == name:
-            _check_learner(asked_by, method)
-        if method.learner in recipe.models or method.learner in found or not method.trained:
+        if not method.trained or method.learner in recipe.models or method.learner in made:
             return
         if method.learner != name:
-            add(method.learner, method)
+            add(method.learner)
             return
         begun.add(name)
         for needed in method.needs():
-            add(needed, method)
-        found[name] = method
+            trained = get(needed, recipe).trained
+            if not trained or needed in begun - set(made):
+                why = "is not trained" if not trained else f"is prepared with {name}'s model itself"
+                raise CirfError(f"variants.{name}.settings: {needed} {why}, so its model cannot help to prepare rows")
+            add(needed)
+        made[name] = method
 
+    for name in (*recipe.methods, *recipe.variants):
+        _check_learner(get(name, recipe), recipe)
     for name in recipe.methods:
-        add(name, None)
-    return list(found.values())
+        add(name)
+    return list(made.values())
 
 
-def _check_learner(method: Method, learner: Method) -> None:
+def _check_learner(method: Method, recipe: Recipe) -> None:
+    """``CirfError`` where a method is to answer with a model that it could not have been trained to."""
+    if method.learner == method.name:
+        return
     where = f"variants.{method.name}.model"
+    if not method.trained:
+        raise CirfError(f"{where}: {method.base} is not trained: the backbone answers for it; remove the key")
+    try:
+        learner = get(method.learner, recipe)
+    except CirfError as error:
+        raise CirfError(f"{where}: {str(error).removeprefix('methods: ')}") from None
     if not learner.trained or learner.learner != learner.name:
         raise CirfError(f"{where}: {learner.name} has no trained model of its own; name one that has")
-    if type(method) is not type(learner) or method.taught_by != learner.taught_by:
+    if type(method) is not type(learner) or _taught(method) != _taught(learner):
         raise CirfError(f"{where}: {learner.name} is trained otherwise than {method.name} would be; remove the key")
 
 
+def _taught(method: Method) -> dict[str, Any]:
+    """What its training depends on, whatever a variant is called."""
+    return {key: value for key, value in method.taught_by.items() if key != "method"}
+
+
 def _settings(made_by: type[Method], given: dict[str, Any], where: str) -> Any:
+    """The settings, as strictly read as a recipe's own keys are."""
     try:
-        return made_by.Settings.model_validate(given)
+        return made_by.Settings.model_validate_json(json.dumps(given), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = str(first["loc"][0]) if first["loc"] else ""
+        place = f"{where}.settings.{key}".rstrip(".")
+        fields = made_by.Settings.model_fields
         if first["type"] == "extra_forbidden":
-            there = tuple(made_by.Settings.model_fields)
-            near = difflib.get_close_matches(key, there, 1, 0.0)
-            hint = f"did you mean {near[0]!r}? It has {', '.join(there)}" if near else "it has none"
-            raise CirfError(f"{where}.settings.{key}: {made_by.name} has no such setting; {hint}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        raise CirfError(f"{where}.settings.{key}: {said}, found {first['input']!r}") from None
+            near = difflib.get_close_matches(key, fields, 1, 0.0)
+            hint = f"did you mean {near[0]!r}? It has {', '.join(fields)}" if near else "it has none"
+            raise CirfError(f"{place}: {made_by.name} has no such setting; {hint}") from None
+        if not key or first["type"] in ("value_error", "assertion_error"):
+            raise CirfError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from None
+        wanted = expected(fields[key])
+        if first["type"] == "missing":
+            raise CirfError(f"{place}: missing; expected {wanted}: {fields[key].description}") from None
+        raise CirfError(f"{place}: expected {wanted}, found {found(first['input'])}") from None
 
 
-def _own(path: str) -> tuple[type[Method], str]:
-    """The ``METHOD`` of a user's file, and the hash of the file."""
-    defined, origin = read_user_code(path, "methods names it as a method of your own")
-    found = defined.get("METHOD")
-    if found is None:
+def _own(path: str, advice: str) -> tuple[type[Method], str]:
+    """The ``METHOD`` of a user's file, and the hash of the file; ``advice`` is said where there is no such file."""
+    defined, origin = read_user_code(path, advice)
+    made = defined.get("METHOD")
+    if made is None:
         raise CirfError(f"{path}: defines no METHOD; end the file with METHOD = YourMethod, a class on cirf.methods.Method")
-    if not (isinstance(found, type) and issubclass(found, Method)):
+    if not (isinstance(made, type) and issubclass(made, Method)):
         raise CirfError(f"{path}: METHOD is no class on cirf.methods.Method; write METHOD = YourMethod")
-    if not found.name or not found.summary:
+    if not made.name or not made.summary:
         raise CirfError(f"{path}: METHOD has no name or no summary; set both in the class")
-    return found, origin
+    if not (isinstance(made.Settings, type) and issubclass(made.Settings, Section)):
+        raise CirfError(f"{path}: Settings is no class on cirf.recipe.Section; write class Settings(Section)")
+    return made, origin

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cirf.methods.method import Method
 from cirf.methods.shots import shots_of
-from cirf.records import Example, Problem
+from cirf.records import Problem
 from cirf.tasks.task import ANSWERS
 
 if TYPE_CHECKING:
-    from cirf.compression.search import Selector
-    from cirf.recipe import Evaluate, Recipe
+    from cirf.recipe import Evaluate
     from cirf.tasks.task import Task
 
 DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
@@ -37,18 +37,12 @@ NOW = "Answer this question in the same way, draft first:"
 """Stands between the examples and the question."""
 
 
-class ChainOfDraft:
+class ChainOfDraft(Method):
     """The untrained backbone, asked for drafts of steps by worked examples."""
 
     name = "chain_of_draft"
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
-    trained = False
-    functional = False
-    pruning: Selector | None = None
-    caps: tuple[str, ...] = ("text_cap",)
-
-    def __init__(self, recipe: Recipe) -> None:
-        """Nothing is set."""
+    caps = ("text_cap",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The instruction, the worked examples of the problem's part of the task, and the question."""
@@ -58,10 +52,6 @@ class ChainOfDraft:
         """All that its prompts to a task open with: each of them is one of these, and the question behind it."""
         subsets = (None, *task.kinds, *(shot.subset for shot in shots_of(task)))
         return tuple(dict.fromkeys(_opening(task, subset) for subset in subsets))
-
-    def target(self, example: Example) -> str:
-        """There is none."""
-        raise TypeError("chain_of_draft is not trained")
 
     def read(self, output: str) -> tuple[str, str]:
         """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""

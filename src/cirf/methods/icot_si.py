@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cirf.errors import CirfError
 from cirf.methods import semcot
 from cirf.methods.cot import ANSWER_MARK, prose_target, read_prose
-from cirf.methods.method import Method, Preset, at_head_of_answer
+from cirf.methods.method import Method, Preset
 from cirf.recipe import Lora, Override, Section, key
-from cirf.records import Example, Problem
+from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.curriculum import Curriculum, Lesson
@@ -69,11 +69,21 @@ class InternalisedCot(Method):
     Settings = InternalisationSettings
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
-            {"rate": 8.0, "jump": 1, "partial": True}, Override(learning_rate=5e-5, epochs=10, lora=Lora(rank=128, alpha=32))
+            {"rate": 8.0, "jump": 1, "partial": True},
+            Override(learning_rate=5e-5, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32)),
         ),
         "official": Preset(
             {"rate": 8.0, "jump": 1},
-            Override(learning_rate=5e-5, epochs=80, batch_size=16, accumulation=2, schedule="constant", warmup_steps=0, clip=1.0),
+            Override(
+                learning_rate=5e-5,
+                weight_decay=0.01,
+                epochs=80,
+                batch_size=16,
+                accumulation=2,
+                schedule="constant",
+                warmup_steps=0,
+                clip=1.0,
+            ),
         ),
         "semcot": Preset(
             {"rate": 8.0, "jump": 8, "partial": True, "targets": "answer", "keep_position": True, "form": "semcot"},
@@ -89,14 +99,9 @@ class InternalisedCot(Method):
         self.ends = not self._legacy
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The release's answer prompt, where its form is asked for."""
+        """The release's prompt, where its form is asked for."""
         if self._legacy:
-            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, semcot.HEAD)
-
-    def prompt(self, problem: Problem, task: Task) -> str:
-        """The question alone."""
-        asked = super().prompt(problem, task)
-        return semcot.asked(asked) if self._legacy else asked
+            tokenizer.chat_template = semcot.settled(tokenizer.chat_template)
 
     def target(self, example: Example) -> str:
         """The whole rationale, one step a line, and the answer line: what `sft_cot` learns."""

@@ -105,6 +105,10 @@ class Method:
         """Most tokens that may be generated: the task's cap of an answer."""
         return task.cap
 
+    def openings(self, task: Task) -> tuple[str, ...]:
+        """What its prompts to a task open with, where they all open alike: it is computed once for all questions."""
+        return ()
+
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for settings that cannot go with a recipe; asked before any work."""
 
@@ -120,6 +124,10 @@ class Method:
         """Whether `prepare` is to be called."""
         return False
 
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """What `prepare` reads of the recipe besides the backbone, the seed and the method's own settings."""
+        return {}
+
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
         ``sample``, which comes back as an example's ``prepared``, and what there is to report."""
@@ -132,27 +140,39 @@ class Method:
         return None
 
     @property
+    def base(self) -> str:
+        """The method's own name, whatever a variant calls it."""
+        return type(self).name
+
+    @property
     def identity(self) -> dict[str, Any]:
-        """What of the method's own decides its rows and answers; empty for one without settings."""
-        told = self.settings.model_dump()
+        """What of the method's own decides its rows and answers; empty for one without settings that goes by its own name."""
+        told = self.settings.model_dump(mode="json")
         own = {"settings": told} if told else {}
+        own |= {"method": self.base} if self.base != self.name else {}
         return own | ({"origin": self.origin} if self.origin else {}) | ({"version": self.version} if self.version > 1 else {})
+
+    @property
+    def asked_by(self) -> dict[str, Any]:
+        """Of the settings, those that matter only when answering."""
+        told: dict[str, Any] = self.settings.model_dump(mode="json", include=set(self.answering))
+        return told
 
     @property
     def taught_by(self) -> dict[str, Any]:
         """Of the identity, what its training depends on."""
-        kept = self.settings.model_dump(exclude=set(self.answering))
+        kept = self.settings.model_dump(mode="json", exclude=set(self.answering))
         found = {key: value for key, value in self.identity.items() if key != "settings"} | ({"settings": kept} if kept else {})
         training = self.training.model_dump(exclude_none=True)
         return found | ({"preset": training} if training else {})
 
 
-def at_end_of_turn(template: str, text: str) -> str:
-    """A chat template that ends every user turn which is to be answered with ``text``."""
+def around_turn(template: str, before: str, after: str) -> str:
+    """A chat template that puts ``before`` and ``after`` around the text of the user's turn which is to be answered."""
     return (
         "{%- if add_generation_prompt and messages and messages[-1]['role'] == 'user' %}"
-        "{%- set messages = (messages | list)[:-1] + [{'role': 'user', 'content': messages[-1]['content'] + "
-        f"{_quoted(text)}}}] %}}"
+        "{%- set messages = (messages | list)[:-1] + [{'role': 'user', 'content': "
+        f"{_quoted(before)} + messages[-1]['content'] + {_quoted(after)}}}] %}}"
         "{%- endif -%}\n" + template
     )
 

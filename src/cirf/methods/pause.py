@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import model_validator
+
 from cirf.methods import semcot
-from cirf.methods.method import Method, Preset, at_end_of_turn, at_head_of_answer
+from cirf.methods.method import Method, Preset, at_head_of_answer
 from cirf.recipe import Lora, Override, Section, key
-from cirf.records import Example, Problem
+from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.recipe import Evaluate, Recipe
@@ -37,6 +39,12 @@ class PauseSettings(Section):
         "chat: pauses at the head of the assistant's turn, the end token trained. semcot: pauses at the end of the user's turn, "
         "no end token, 30 tokens of answer, as in the SemCoT release.",
     )
+
+    @model_validator(mode="after")
+    def _taught(self) -> PauseSettings:
+        if self.answered and not self.n:
+            raise ValueError(f"answered is {self.answered}, but with n: 0 no pause is ever learned; set n, or leave answered out")
+        return self
 
 
 class Pause(Method):
@@ -65,17 +73,10 @@ class Pause(Method):
         """Pauses in every prompt."""
         count = self.settings.n if training or self.settings.answered is None else self.settings.answered
         text = self.filling * int(count)
-        template = tokenizer.chat_template
         if self._legacy:
-            template = at_head_of_answer(at_end_of_turn(template, text), semcot.HEAD)
+            tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)
         elif count:
-            template = at_head_of_answer(template, text)
-        tokenizer.chat_template = template
-
-    def prompt(self, problem: Problem, task: Task) -> str:
-        """The question alone."""
-        asked = super().prompt(problem, task)
-        return semcot.asked(asked) if self._legacy else asked
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, text)
 
     def target(self, example: Example) -> str:
         """The bare answer."""

@@ -7,13 +7,11 @@ both alike), it picks checkpoints by the test set (the last one is ours), and it
 
 from __future__ import annotations
 
+from cirf.methods.method import around_turn, at_head_of_answer
 from cirf.recipe import Lora, Override
 
 CAP = 30
 """Tokens it generates, always."""
-
-HEAD = "Answer: "
-"""Stands at the head of the assistant's turn."""
 
 
 def training(learning_rate: float) -> Override:
@@ -31,6 +29,6 @@ def training(learning_rate: float) -> Override:
     )
 
 
-def asked(question: str) -> str:
-    """A question as it is put."""
-    return f"Question: {question}"
+def settled(template: str, latents: str = "") -> str:
+    """A chat template that asks as it does: the question under its mark, then ``latents``, all in the user's turn."""
+    return at_head_of_answer(around_turn(template, "Question: ", latents), "Answer: ")

@@ -28,7 +28,8 @@ class TerseSettings(Section):
     form: Literal["equations", "results"] = key(
         "equations",
         "equations: a step's calculation, or its state where the task has no numbers, found by the task's rule; results: what "
-        "the recipe's `results` says each step produced, the very texts that CIRF writes after its tokens.",
+        "the recipe's `results` says each step produced, the very texts that CIRF writes after its tokens. No line is "
+        "longer than results.max_characters.",
     )
 
 
@@ -49,6 +50,10 @@ class SftTerse(Method):
     def prepares(self) -> bool:
         """Equations are found in a stage of their own."""
         return not self.results
+
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """How long an equation may be."""
+        return {"max_characters": recipe.results.max_characters}
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The equation or the state of every step, empty where it has none."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirf.report.page import number, percent, tokens
@@ -28,6 +29,8 @@ def model_card(
     metrics: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
+    own: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
     """A model card in Markdown with YAML front matter.
 
@@ -39,6 +42,8 @@ def model_card(
         metrics: this method's part of ``report.json``'s ``methods``, once it is evaluated.
         training: the numbers of its ``history.json``.
         data: ``report.json``'s ``data``.
+        own: what the method's training depended on of its own: ``method``, ``settings`` and ``preset`` of its ``stage.json``.
+        notes: what its training would have a person know.
 
     The text depends on the arguments alone. Latency is left out: a card has no clock.
     """
@@ -70,7 +75,7 @@ def model_card(
         metrics=metrics,
         rows={**metrics["tasks"], "**all**": metrics} if metrics else {},
         codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
-        facts=_facts(method, recipe, training, data, functional=functions is not None),
+        facts=_facts(method, recipe, training, data, functions is not None, own, notes),
     )
 
 
@@ -78,8 +83,16 @@ def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[
     """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}
     recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
-    metrics = report["methods"].get(method)
-    return model_card(method, recipe, functions=functions, metrics=metrics, training=trained.get("numbers"), data=report["data"])
+    return model_card(
+        method,
+        recipe,
+        functions=functions,
+        metrics=report["methods"].get(method),
+        training=trained.get("numbers"),
+        data=report["data"],
+        own=(trained.get("settings") or {}).get("method"),
+        notes=trained.get("notes", ()),
+    )
 
 
 def _answer_cap(recipe: Mapping[str, Any]) -> int:
@@ -128,11 +141,17 @@ def _qualified(row: Mapping[str, Any]) -> str:
 
 
 def _facts(
-    method: str, recipe: Mapping[str, Any], training: Mapping[str, Any] | None, data: Mapping[str, Any] | None, functional: bool
+    method: str,
+    recipe: Mapping[str, Any],
+    training: Mapping[str, Any] | None,
+    data: Mapping[str, Any] | None,
+    functional: bool,
+    own: Mapping[str, Any] | None,
+    notes: Sequence[str],
 ) -> dict[str, str]:
     tune = recipe["finetune"]
     override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}
-    tune = {**tune, **override}
+    tune = {**tune, **(own or {}).get("preset", {}), **override}
     facts = {
         "Adaptation": f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight",
         "Epochs": number(tune["epochs"]),
@@ -147,6 +166,12 @@ def _facts(
     for key, name in (("rows", "Training rows"), ("updates", "Updates"), ("target_tokens", "Target tokens an epoch")):
         if training and key in training:
             facts[name] = number(training[key])
+    if own and "method" in own:
+        facts = {"Method": str(own["method"])} | facts
+    if own and own.get("settings"):
+        facts["Settings of the method"] = cell(json.dumps(own["settings"], ensure_ascii=False).strip("{}"), 1000)
+    if notes:
+        facts["To be known"] = "; ".join(notes)
     if data and data["train"]:
         facts["Training questions"] = ", ".join(f"{task} {number(count)}" for task, count in data["train"].items())
     return facts

@@ -15,8 +15,8 @@ def read_training(folder: Path) -> dict[str, Any] | None:
 
     ``train`` and ``validation`` are ``[[update, loss], ...]`` with the mean loss of a target token, ``numbers`` the
     other numbers of the history (rows, updates, tokens, rates), ``functional_rows`` how far the functional tokens' rows
-    moved, ``trials`` the learning rates the model was chosen among (empty where there was one), and ``timings`` the numbers
-    of ``timings.json`` (seconds, tokens a second).
+    moved, ``trials`` the learning rates the model was chosen among (empty where there was one), ``timings`` the numbers
+    of ``timings.json`` (seconds, tokens a second), and ``notes`` what a person is to know of it.
     """
     history = load_object(folder / "history.json")
     if history is None:
@@ -29,6 +29,7 @@ def read_training(folder: Path) -> dict[str, Any] | None:
             "functional_rows": history.get("functional_rows", []),
             "trials": (load_object(folder / "trials.json") or {}).get("trials", []),
             "timings": _scalars(load_object(folder / "timings.json") or {}),
+            "notes": [str(history["curriculum"]["note"])] if "note" in history.get("curriculum", {}) else [],
         }
     except (KeyError, TypeError):
         raise CirfError(f"{folder / 'history.json'}: not a training's history; remove {folder} and run again") from None

@@ -121,11 +121,11 @@ def rests_on(section: Compression, method: Method) -> tuple[Selector, ...]:
     return ("greedy", "joint") if method.pruning == "joint" and isinstance(section.lean, str) else (method.pruning,)
 
 
-def rule(section: Compression, name: str) -> dict[str, Any]:
+def rule(section: Compression, method: Method) -> dict[str, Any]:
     """What decides which results of a method's traces go: a threshold, a price, or a length to reach."""
     gammas = _gammas(section)
-    if name in gammas:
-        return {"gamma": gammas[name]}
+    if method.base in gammas:
+        return {"gamma": gammas[method.base]}
     return {"as_short_as": gammas[f"cirf_{section.lean}"]} if isinstance(section.lean, str) else {"price": section.lean}
 
 
@@ -135,7 +135,7 @@ def _gammas(section: Compression) -> dict[str, float]:
 
 def _chosen(context: Context, name: str) -> tuple[list[tuple[Path, frozenset[int]]], dict[str, float]]:
     """Every path with the steps whose results go, and the threshold or price that decided it."""
-    by = rule(context.recipe.compression, name)
+    by = rule(context.recipe.compression, get(name, context.recipe))
     if "gamma" in by:
         return [(path, path.below(by["gamma"])) for path in _paths(context, "greedy")], by
     paths = _paths(context, "joint")

@@ -48,7 +48,7 @@ def width(recipe: Recipe) -> str:
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
     """What a method's weights depend on besides its rows."""
     read = {
-        "trials": bool(section.tried(method.name)),
+        "trials": bool(section.tried(method.name, method.training)),
         "lora": section.adaptation == "lora",
         "min_lr_ratio": section.schedule == "cosine",
     }
@@ -75,7 +75,8 @@ def _given(override: Override) -> dict[str, Any]:
 def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What a method's preparation depends on besides the rationales."""
     content = model_hash(recipe.backbone.model, recipe.backbone.revision)
-    return {"method": method.taught_by, "seed": recipe.seed, "backbone": {"content": content, "dtype": recipe.backbone.dtype}}
+    backbone = {"content": content, "dtype": recipe.backbone.dtype}
+    return {"method": method.taught_by, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
 
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:

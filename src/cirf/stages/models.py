@@ -8,7 +8,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from cirf.methods.method import Method
     from cirf.recipe import Recipe
     from cirf.records import Example
+
+
+_ASKED_BY = "asked_by.json"
+"""Beside a model whose method has settings that matter only when answering: those of its saved chat template, and the template
+without what the method puts into it."""
 
 
 def check_backbone(context: Context) -> None:
@@ -126,6 +131,8 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
         )
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
+    if method.answering and is_main():
+        write_atomic(work / _ASKED_BY, to_json({"settings": method.asked_by, "template": template}))
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
         write_atomic(work / "history.json", to_json(history.to_dict()))
@@ -135,7 +142,12 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             write_atomic(work / "functions.json", to_json(functions_of(context, training)))
     del model, trained
     gc.collect()
-    return {"rows": len(train_rows)}
+    return {"rows": len(train_rows), "notes": _notes(history.curriculum)}
+
+
+def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
+    """What a curriculum would have a person know."""
+    return [str(curriculum["note"])] if curriculum and "note" in curriculum else []
 
 
 def continues(recipe: Recipe, method: Method) -> bool:
@@ -195,8 +207,8 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     write_atomic(work / "timings.json", to_json(timings))
     tried = [{"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen} for rate, loss in losses.items()]
     write_atomic(work / "trials.json", to_json({"trials": tried}))
-    rows: int = json.loads((work / "history.json").read_text())["rows"]
-    return {"rows": rows}
+    history = json.loads((work / "history.json").read_text())
+    return {"rows": history["rows"], "notes": _notes(history.get("curriculum"))}
 
 
 def _last_loss(folder: Path) -> float | None:
@@ -262,8 +274,25 @@ def load_for(context: Context, name: str) -> tuple[Any, Any]:
     if context.loaded.get("source") != str(source):
         release(context)
         model, tokenizer = load(context, source)
-        context.loaded.update(source=str(source), model=model, tokenizer=tokenizer)
-    return context.loaded["model"], context.loaded["tokenizer"]
+        context.loaded.update(source=str(source), model=model, tokenizer=tokenizer, template=tokenizer.chat_template)
+    tokenizer = context.loaded["tokenizer"]
+    tokenizer.chat_template = template_of(context, name, source, tokenizer, context.loaded["template"])
+    return context.loaded["model"], tokenizer
+
+
+def template_of(context: Context, name: str, source: Path | str, tokenizer: Any, saved: str) -> str:
+    """The chat template by which a method asks its model: the ``saved`` one, unless the method's settings for answering are
+    others than those the model was saved with."""
+    method = get(name, context.recipe)
+    path = Path(source) / _ASKED_BY
+    if not method.answering or not path.is_file():
+        return saved
+    told = json.loads(path.read_text(encoding="utf-8"))
+    if told["settings"] == method.asked_by:
+        return saved
+    tokenizer.chat_template = told["template"]
+    method.settle(tokenizer, training=False)
+    return str(tokenizer.chat_template)
 
 
 def release(context: Context) -> None:

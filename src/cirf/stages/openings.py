@@ -1,6 +1,6 @@
 """What a method's prompts open with, where they all open alike: part of the key of what was asked so, and computed once a model.
 
-A method says so by ``openings(task)``, as `cirf.methods.chain_of_draft` has it; those without are asked as ever.
+A method says so by `Method.openings`; those without are asked as ever.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     """The openings of a method's prompts to each task; empty for a method whose prompts have none."""
-    told = getattr(method, "openings", None)
-    return {} if told is None else {name: tuple(told(task)) for name, task in tasks.items()}
+    told = {name: method.openings(task) for name, task in tasks.items()}
+    return told if any(told.values()) else {}
 
 
 def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from cirf.methods import get
 from cirf.stages import openings
 from cirf.stages.context import Context
-from cirf.stages.models import load, release, source_of
+from cirf.stages.models import load, release, source_of, template_of
 from cirf.store import to_json, write_atomic
 
 
@@ -78,11 +78,12 @@ class Bench:
         """Nothing is loaded yet."""
         release(context)
         self.context = context
-        turns = turns or {name: name for name in context.recipe.methods}
-        self.methods = {turn: get(name, context.recipe) for turn, name in turns.items()}
+        self.turns = turns or {name: name for name in context.recipe.methods}
+        self.methods = {turn: get(name, context.recipe) for turn, name in self.turns.items()}
         self.prefixes: dict[str, Any] = {}
-        self.sources = {turn: str(source_of(context, name)) for turn, name in turns.items()}
+        self.sources = {turn: str(source_of(context, name)) for turn, name in self.turns.items()}
         self.held: dict[str, tuple[Any, Any]] = {}
+        self.templates: dict[str, str] = {}
         self.growth: int | None = None
 
     @cached_property
@@ -135,7 +136,10 @@ class Bench:
         """The chat template around a user's turn."""
         from cirf.lm.backbone import prompt_text
 
-        return prompt_text(self.held[self.sources[method]][1], prompt)
+        source = self.sources[method]
+        tokenizer = self.held[source][1]
+        tokenizer.chat_template = template_of(self.context, self.turns[method], source, tokenizer, self.templates[source])
+        return prompt_text(tokenizer, prompt)
 
     def one(self, method: str, prompt: str, cap: int) -> Any:
         """One answer at batch 1."""
@@ -199,6 +203,7 @@ class Bench:
     def _hold(self, source: str) -> None:
         if source not in self.held:
             self.held[source] = load(self.context, source)
+            self.templates[source] = self.held[source][1].chat_template
 
     def _weights(self, method: str) -> int:
         model = self.held[self.sources[method]][0]
