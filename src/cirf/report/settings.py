@@ -53,7 +53,8 @@ def as_trained(
     if settings and found:
         overrides = {name: keys for name, keys in found["finetune"]["overrides"].items() if name != method}
         if settings.get("override"):
-            overrides[method] = settings["override"]
+            unset = dict.fromkeys(found["finetune"]["overrides"].get(method, {}))  # keys that it names and that say nothing
+            overrides[method] = unset | settings["override"]
         if not overrides.get(method, {}).get("learning_rate"):
             found["finetune"] = {**found["finetune"], "trials": []}  # unless the model's own settings name them
         found["finetune"] = {**found["finetune"], **settings.get("finetune", {}), "overrides": overrides}
