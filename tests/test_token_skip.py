@@ -48,7 +48,7 @@ def test_at_ratio_one_it_is_sft_cot() -> None:
         ({"ratios": []}, "lies outside"),
         ({"scorer": "rules", "judge": "sft_cot"}, "rules asks no language model, so judge would do nothing"),
         ({"scorer": "random", "scorer_model": "x"}, "random asks no model"),
-        ({"judge": "sft_cot", "scorer_model": "x"}, "two models; name one"),
+        ({"scorer": "answer_grad", "judge": "sft_cot", "scorer_model": "x"}, "two models; name one"),
         ({"scorer": "magic"}, "variants.token_skip.settings.scorer: "),
     ],
 )
@@ -62,18 +62,20 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], sai
 )
 def test_a_judge_must_be_a_model_that_can_be_there_before(judge: str, said: str) -> None:
     with pytest.raises(CirfError, match=said):
-        methods.learners(_recipe(judge=judge).model_copy(update={"methods": ("token_skip",)}))
+        methods.learners(_recipe(scorer="answer_grad", judge=judge).model_copy(update={"methods": ("token_skip",)}))
 
 
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with rules, a sweep of the ratio by one model, chance, a judge, and everything at ratio 1."""
     folder = tmp_path_factory.mktemp("skip")
+    other = str(tinyrun.write_backbone(folder / "other", kind="gpt2", seed=5))
     by: dict[str, dict[str, Any]] = {
+        "other": {"settings": {"scorer": "surprisal", "scorer_model": other, "keep_numbers": True}},
         "rules": {"settings": {"scorer": "rules"}},
         "at_07": {"model": "rules", "settings": {"scorer": "rules", "ratio": 0.7}},
         "chance": {"settings": {"scorer": "random"}},
-        "judged": {"settings": {"judge": "sft_cot"}},
+        "judged": {"settings": {"scorer": "answer_grad", "judge": "sft_cot"}},
         "whole": {"settings": {"scorer": "rules", "ratios": [1.0], "ratio": 1.0}},
     }
     variants = {name: {"method": "token_skip", **variant} for name, variant in by.items()}
@@ -104,7 +106,7 @@ def test_every_rationale_is_taught_once_at_one_of_the_ratios(run: Path) -> None:
 
 
 def test_the_achieved_share_is_near_the_one_asked_for(run: Path) -> None:
-    for name in ("rules", "chance", "judged"):
+    for name in ("rules", "chance", "judged"):  # not where numbers stay whatever they weigh
         told = json.loads((run / "prepared" / name / "report.json").read_text())["ratios"]
         assert sum(row["rows"] for row in told.values()) == len(_rows(run, name))
         assert all(abs(row["achieved"] - float(ratio)) < 0.05 for ratio, row in told.items())
@@ -116,6 +118,13 @@ def test_rules_keep_numbers_and_chance_does_not(run: Path) -> None:
         return sum(sign.isdigit() for row in _rows(run, name) if row["ratio"] == 0.5 for sign in row["text"])
 
     assert digits("rules") > digits("chance")
+
+
+def test_another_model_may_weigh_and_numbers_may_be_kept_whatever_they_weigh(run: Path) -> None:
+    segments = {row["problem"]: "\n".join(row["segments"]) for row in read_rows(run / "segments" / "segments.jsonl")}
+    for row in _rows(run, "other"):
+        kept = [word for word in row["text"].split() if any(sign.isdigit() for sign in word)]
+        assert kept == [word for word in segments[row["problem"]].split() if any(sign.isdigit() for sign in word)]
 
 
 def test_a_sweep_of_the_ratio_shares_one_model(run: Path) -> None:

@@ -20,7 +20,8 @@ class Material:
     """The rationales of training and held-out problems, cut into steps, and the means to work on them.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
-    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads the backbone's. ``prompt`` renders a user turn
+    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the
+    backbone for ``None``. ``prompt`` renders a user turn
     in the chat template. What lies in ``scratch`` survives a kill.
     """
 
@@ -30,7 +31,7 @@ class Material:
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
     source: Callable[[str], Path | str]
-    tokenizer: Callable[[], Any]
+    tokenizer: Callable[[str | None], Any]
     prompt: Callable[[Any, str], str]
     scratch: Path
     progress: Progress

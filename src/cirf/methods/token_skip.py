@@ -38,10 +38,10 @@ class SkipSettings(Section):
     """Which words go, and how many."""
 
     scorer: Literal["llmlingua2", "surprisal", "answer_grad", "rules", "random"] = key(
-        "answer_grad",
+        "rules",
         "What says which words matter: a classifier trained to shorten texts (llmlingua2, from the hub), how little a language "
-        "model expects a word, how much the answer's loss hangs on it, rules (numbers first, function words last), or chance, "
-        "the control.",
+        "model expects a word (surprisal; drops numbers that follow from others: use keep_numbers), how much the answer's loss "
+        "hangs on it, rules (numbers first, function words last), or chance, the control.",
     )
     scorer_model: str | None = key(
         None,
@@ -137,12 +137,12 @@ class TokenSkip(Method):
         from cirf.lm.prompt import encode
         from cirf.rationales.importance import Force, shorten
 
-        tokenizer = material.tokenizer()
+        tokenizer = material.tokenizer(None)
 
         def count(text: str) -> int:
             return len(encode(tokenizer, text))
 
-        texts = self._texts(material, tokenizer)
+        texts = self._texts(material)
         force = Force(self.settings.keep_numbers, self.settings.keep)
         rows: list[dict[str, Any]] = []
         for steps, text, words in zip(material.steps, texts, self._weigh(material, texts), strict=True):
@@ -165,14 +165,17 @@ class TokenSkip(Method):
         note = f"share of the tokens left by {self.settings.scorer}: {shares}"
         return rows, {"scorer": self.settings.scorer, "ratios": told, "note": note}
 
-    def _texts(self, material: Material, tokenizer: Any) -> list[Reasoned]:
-        from cirf.rationales.importance import Reasoned
+    def _texts(self, material: Material) -> list[Reasoned]:
+        """The rationales as the scorer is to read them, asked in the chat template of the model that scores."""
+        from cirf.rationales.importance import Reasoned, get
 
+        asks = get(self.settings.scorer).asks == "language model"
+        tokenizer = material.tokenizer(self.settings.scorer_model) if asks else None
         texts = []
         for steps in material.steps:
             problem = material.problems[steps.problem]
             asked = material.tasks[problem.task].render(problem)
-            prompt = material.prompt(tokenizer, asked)
+            prompt = material.prompt(tokenizer, asked) if tokenizer is not None else ""
             texts.append(Reasoned(problem.question, "\n".join(steps.segments), problem.answer, prompt))
         return texts
 

@@ -23,6 +23,12 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     release(context)
     backbone = resolve(recipe.backbone.model, context.progress)
     steps = context.steps()
+
+    def tokenizer(model: str | None) -> Any:
+        if model is None:
+            return load_tokenizer(backbone, recipe.backbone)
+        return load_tokenizer(resolve(model, context.progress), recipe.backbone.model_copy(update={"revision": None}))
+
     material = Material(
         recipe=recipe,
         problems={problem.id: problem for problem in [*context.train(), *context.validation()]},
@@ -30,7 +36,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         steps=steps,
         annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
         source=lambda judge: source_of(context, judge),
-        tokenizer=lambda: load_tokenizer(backbone, recipe.backbone),
+        tokenizer=tokenizer,
         prompt=prompt_text,
         scratch=work / "scratch",
         progress=context.progress,
