@@ -22,12 +22,16 @@ from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
 from cirf.lm.curriculum import Curriculum, Lesson
 from cirf.lm.memory import keep_freed_memory
+from cirf.lm.objective import Objective
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.rows import TrainableRows
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.trainer import Course, TargetTrainer, Trained, arguments
 from cirf.lm.vocabulary import matrices
 from cirf.progress import SILENT, Progress
+
+_BESIDE = "cirf_beside"
+"""Where a training holds the objective's module, so that all that goes through a model's parameters finds it."""
 
 __all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "tokenise"]
 
@@ -119,6 +123,7 @@ def finetune(
     input_ids: Sequence[int] = (),
     ends: bool = True,
     teach: Callable[[list[Lesson], list[Lesson], int], Curriculum | None] | None = None,
+    objective: Objective | None = None,
 ) -> tuple[Any, History, dict[str, float]]:
     """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
 
@@ -136,6 +141,7 @@ def finetune(
         input_ids: ids of new rows that are read and never written; LoRA trains them in the input matrix alone.
         ends: whether the end token is a target.
         teach: makes a curriculum of the training rows, the validation rows and the updates of an epoch.
+        objective: what is minimised; ``None``: the cross-entropy of the targets. Its module is left as training leaves it.
 
     Returns:
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
@@ -165,12 +171,15 @@ def finetune(
     before = _rows(model, new_ids)
     base = model
     model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed)
+    if objective is not None and objective.module is not None:
+        model.add_module(_BESIDE, objective.module.to(device).requires_grad_(True).train())
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     try:
         padding = end_token(tokenizer)
-        trainer, plan = _trainer(model, features, held_out, section, work, seed, device, padding, run_name or method, curriculum)
+        called = run_name or method
+        trainer, plan = _trainer(model, features, held_out, section, work, seed, device, padding, called, curriculum, objective)
         if trainer.is_fsdp_enabled or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
             raise CirfError(
                 "fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training, with "
@@ -283,10 +292,11 @@ def _trainer(
     padding: int,
     method: str,
     curriculum: Curriculum | None,
+    objective: Objective | None,
 ) -> tuple[TargetTrainer, Plan]:
     plan = plan_updates(len(features), section, section.epochs, world_size())
     args = arguments(section, plan.total, plan.warmup, section.learning_rate, work / "checkpoints", seed, device, method)
-    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding, curriculum), plan
+    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding, curriculum, objective), plan
 
 
 def _run(
@@ -321,8 +331,10 @@ def _run(
 
 
 def _plain(trainer: TargetTrainer, rows: TrainableRows | None) -> Any:
-    """The model without wrappers, adapters and rows merged in."""
+    """The model without wrappers and what was trained beside it, adapters and rows merged in."""
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    if hasattr(model, _BESIDE):
+        delattr(model, _BESIDE)
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     if rows is not None:

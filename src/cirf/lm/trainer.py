@@ -17,10 +17,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.batches import Feature, LengthSampler, collate
+from cirf.lm.batches import Feature, LengthSampler
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.curriculum import Curriculum
-from cirf.lm.loss import target_logits, target_loss
+from cirf.lm.objective import Objective
 from cirf.progress import Progress
 from cirf.store import write_atomic
 
@@ -82,8 +82,11 @@ class TargetTrainer(Trainer):
         group: bool,
         padding: int,
         curriculum: Curriculum | None = None,
+        objective: Objective | None = None,
     ) -> None:
-        """``padding`` is the id that fills rows up; a ``curriculum`` says what the rows are at each update."""
+        """``padding`` is the id that fills rows up; a ``curriculum`` says what the rows are at each update; ``objective``:
+        ``None`` is the cross-entropy of the targets."""
+        self.objective: Objective = Objective() if objective is None else objective
         self._validation, self._group, self._padding = list(validation), group, padding
         self.curriculum = curriculum
         self._lengths = [len(feature.ids) for feature in train]
@@ -93,7 +96,7 @@ class TargetTrainer(Trainer):
         self.loss_is_scaled_for_ga = True
 
     def _collate(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
-        return collate(features, self._padding)
+        return self.objective.collate(features, self._padding)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[Any]:
         batch = self.args.per_device_train_batch_size
@@ -103,8 +106,9 @@ class TargetTrainer(Trainer):
         return Timed(order, batch, self.args.gradient_accumulation_steps, self.accelerator.num_processes)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """Mean negative log-likelihood of the update's target tokens."""
-        loss = target_loss(model, inputs["input_ids"], inputs["labels"], num_items_in_batch, inputs.get("position_ids"))
+        """What the objective says of a batch."""
+        with self.accelerator.autocast():  # of what a loss does beside the model; in several passes weights are cast once
+            loss = self.objective.loss(model, inputs, num_items_in_batch)
         return loss * self.accelerator.num_processes  # gradients are averaged over the processes
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -121,7 +125,8 @@ class TargetTrainer(Trainer):
                 # Every process makes as many passes as the others.
                 rows = [self._validation[i] for i in batches[min(mine, len(batches) - 1)]]
                 inputs = self._prepare_inputs(self._collate(rows))
-                logits, targets = target_logits(model, inputs["input_ids"], inputs["labels"], inputs.get("position_ids"))
+                with self.accelerator.autocast():
+                    logits, targets = self.objective.logits(model, inputs)
                 if mine < len(batches):
                     nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none").double().cpu()
                     answers = answer_places(rows)

@@ -1,0 +1,45 @@
+"""What a training minimises: how rows make a batch, and what its loss is. A method may have one of its own.
+
+The one here is every method's that writes words. Another overrides what differs: `LatentObjective` other logits; a distillation
+would override ``loss`` and add ids of its own to a batch; an auxiliary decoder is a ``module``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from cirf.lm.batches import Feature, collate
+from cirf.lm.loss import target_logits
+
+Batch = Mapping[str, torch.Tensor]
+"""Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, and of its entries as many as there are
+targets are not `IGNORED`."""
+
+
+class Objective:
+    """Next-token cross-entropy on the targets of rows.
+
+    ``module`` is what is trained besides the model, if there is anything: it goes into checkpoints with it, learns by the same
+    optimiser, and is no part of the model that comes out. It should be as the seed makes it, whatever was drawn before.
+    """
+
+    module: torch.nn.Module | None = None
+
+    def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
+        """Rows as a `Batch`, filled up with the id ``padding``."""
+        return collate(features, padding)
+
+    def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row. Of these the loss in validation
+        is made."""
+        return target_logits(model, batch["input_ids"], batch["labels"], batch.get("position_ids"))
+
+    def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
+        """What is minimised: the sum of the targets' negative log-likelihoods over ``count``, the targets of the whole update,
+        so that each of them weighs the same however the rows are cut into batches; their mean where it is ``None``."""
+        logits, targets = self.logits(model, batch)
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return total / (targets.numel() if count is None else count)
