@@ -17,22 +17,27 @@ from cirf.lm.prompt import encode, end_token, sanitise
 @dataclass(frozen=True, slots=True)
 class Row:
     """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token. The last
-    ``answer`` characters of the target are the answer (``None``: nobody says which are)."""
+    ``answer`` characters of the target are the answer (``None``: nobody says which are). ``steps`` are those of its rationale,
+    for a curriculum that takes them away."""
 
     prompt: str
     target: str
     answer: int | None = None
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
     """A row as ids; the first ``start`` of them are the prompt and are not learned. The answer begins at ``answer``
-    (``None``: nobody says where). ``skipped``: a place in the row, and how many positions further on its ids from there are."""
+    (``None``: nobody says where). ``skipped``: a place in the row, and how many positions further on its ids from there are.
+    ``thoughts``: a place in the row before its targets, and how many vectors the model thinks in between what stands before it
+    and the rest (see `cirf.lm.latent`)."""
 
     ids: tuple[int, ...]
     start: int
     answer: int | None = None
     skipped: tuple[int, int] | None = None
+    thoughts: tuple[int, int] | None = None
 
 
 def tokenise(

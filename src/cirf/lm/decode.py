@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.prefix import Begun, Prefixes
+from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.rounds import generate_in_rounds
 
@@ -51,7 +51,7 @@ def generate(
     seed: int = 0,
     batch_size: int = 32,
     done: Callable[[int], None] = lambda count: None,
-    prefixes: Prefixes | None = None,
+    prefixes: Beginnings | None = None,
 ) -> list[Output]:
     """Outputs of rendered prompts, in their order.
 
@@ -63,7 +63,8 @@ def generate(
         prompts: rendered by ``prompt_text``; nothing is added to them.
         cap: most tokens of an output, the end token included.
         done: told after each batch how many prompts it answered.
-        prefixes: beginnings of prompts to this model that are computed once for all; ``None``: none are.
+        prefixes: how prompts to this model begin where not token by token: what they share is computed once for all, or the
+            model thinks first; ``None``: as they stand.
 
     Raises:
         CirfError: no memory for a batch.
@@ -95,12 +96,12 @@ def generate_one(
     top_p: float = 1.0,
     seed: int = 0,
     on_text: Callable[[str], None] | None = None,
-    prefixes: Prefixes | None = None,
+    prefixes: Beginnings | None = None,
 ) -> TimedOutput:
     """One answer at batch 1 with its times, tokenising and decoding included.
 
     ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
-    ``prefixes`` have not kept yet (see `Prefixes.prepare`).
+    ``prefixes`` have not kept yet (see `Beginnings.prepare`).
     """
     watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
     _synchronise(model)
@@ -125,7 +126,7 @@ def sample_many(
     top_p: float,
     seed: int,
     first: int = 0,
-    prefixes: Prefixes | None = None,
+    prefixes: Beginnings | None = None,
 ) -> list[Output]:
     """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
     cache shared by all.
@@ -175,9 +176,10 @@ class _Noise:
         return scores - torch.stack(rows).clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
-def _shared(model: Any, ids: list[int], count: int, prefixes: Prefixes | None) -> Begun | None:
+def _shared(model: Any, ids: list[int], count: int, prefixes: Beginnings | None) -> Begun | None:
     """All but the prompt's last token, once for each of ``count`` rows; ``None`` where the model keeps another kind of cache."""
     begun = None if prefixes is None else prefixes.begin([ids])
+    ids = begun.prompts[0] if begun else ids
     if len(ids) < 2 or count < 2:
         return begun
     start, cache = (begun.heads[0], begun.cache) if begun else (0, None)
@@ -188,7 +190,7 @@ def _shared(model: Any, ids: list[int], count: int, prefixes: Prefixes | None) -
     if cache is None or not hasattr(cache, "batch_repeat_interleave"):
         return None
     cache.batch_repeat_interleave(count)
-    return Begun([len(ids) - 1] * count, cache)
+    return Begun([ids] * count, [len(ids) - 1] * count, cache)
 
 
 class _Watch:
@@ -227,7 +229,7 @@ def _generate(
 ) -> list[list[int]]:
     from transformers import GenerationConfig, LogitsProcessorList
 
-    heads = [0] * len(prompts) if begun is None else begun.heads
+    prompts, heads = (prompts, [0] * len(prompts)) if begun is None else (begun.prompts, begun.heads)
     rows = _padded(prompts, heads)
     padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in rows], device=model.device)
     mask = torch.tensor([[int(token is not None) for token in row] for row in rows], device=model.device)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -33,10 +33,24 @@ Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """``cache`` holds the first ``heads[row]`` tokens of every row, padded on the left to the longest of them."""
+    """What a generation goes on from: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``, padded on
+    the left to the longest of them. At least one token of a row is left to compute."""
 
+    prompts: list[list[int]]
     heads: list[int]
     cache: Any
+
+
+class Beginnings(Protocol):
+    """What computes the beginning of prompts to one model otherwise than token by token."""
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """Compute now what rendered prompts need and what is kept for others, if anything is."""
+        ...
+
+    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+        """A cache for a batch of these prompts, a row each, and the prompts as they are then; ``None``: there is nothing."""
+        ...
 
 
 class Prefixes:
@@ -85,7 +99,7 @@ class Prefixes:
                 _side_by_side([row[layer][side] if row else None for row in rows], like[side], longest) for side in (0, 1)
             )
             cache.update(keys, values, layer)
-        return Begun(heads, cache)
+        return Begun(list(prompts), heads, cache)
 
     def _layers(self, ids: list[int]) -> Layers:
         """Keys and values of these tokens, kept or computed; nothing of nothing, and of a model that keeps others."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cirf.errors import CirfError
+from cirf.lm.prompt import encode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,11 +128,15 @@ def extend(
     return ids
 
 
-def add_tokens(model: Any, tokenizer: Any, names: Sequence[str]) -> list[int]:
-    """Add ordinary tokens, each starting at the mean row of both matrices; answers their ids. The matrices [V x d] grow only
-    where they have no spare rows. A name that the tokenizer knows already keeps its row."""
+def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | None = None) -> list[int]:
+    """Add ordinary tokens, each starting at the mean row of both matrices, or at the rows of the token ``like``; answers their
+    ids. The matrices [V x d] grow only where they have no spare rows. A name that the tokenizer knows already keeps its row.
+    ``CirfError`` where ``like`` is no single token."""
     from transformers import AddedToken
 
+    likeness = None if like is None else encode(tokenizer, like)
+    if likeness is not None and len(likeness) != 1:
+        raise CirfError(f"{like!r} is {len(likeness)} tokens here, so no new token can begin as it; name a single one")
     known, taken = len(tokenizer), set(tokenizer.get_vocab())
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in names if name not in taken])
     ids: list[int] = tokenizer.convert_tokens_to_ids(list(names))
@@ -140,9 +145,10 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str]) -> list[int]:
     with torch.no_grad():
         for weight in matrices(model):
             middle = weight[: min(known, weight.shape[0])].float().mean(dim=0).to(weight.dtype)
+            first = middle if likeness is None else weight[likeness[0]].clone()
             for name, token in zip(names, ids, strict=True):
                 if name not in taken:
-                    weight[token] = middle
+                    weight[token] = first
     return ids
 
 

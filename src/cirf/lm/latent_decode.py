@@ -1,0 +1,83 @@
+"""Answers of a model that thinks in vectors first: the thoughts go into the cache that decoding goes on from.
+
+What the decoder is shown of a prompt with two thoughts, and what of it the cache holds already::
+
+    How many clips?<latent> <latent> <latent> </latent>
+    [--------------- cache ----------------]
+
+The ids in the thoughts' places only hold them: they are never embedded. What is left to compute is the end mark, whose logits are
+those of the answer's first token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cirf.errors import CirfError
+from cirf.lm.latent import padded_left, think
+from cirf.lm.prefix import Begun
+from cirf.store import to_json, write_atomic
+
+_FILE = "latent.json"
+"""Beside a saved model: how it is to think."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """How a model thinks: ``count`` vectors between the tokens ``begin``, which ends its prompt, and ``end``."""
+
+    begin: str
+    end: str
+    count: int
+
+    def save(self, folder: Path) -> None:
+        """Write it beside a model."""
+        write_atomic(folder / _FILE, to_json(asdict(self)))
+
+
+def read_latent(folder: Path) -> Latent | None:
+    """How the model in a folder thinks; ``None`` where it does not. ``CirfError`` for a damaged file."""
+    path = folder / _FILE
+    if not path.is_file():
+        return None
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return Latent(str(told["begin"]), str(told["end"]), int(told["count"]))
+    except (ValueError, KeyError, TypeError):
+        raise CirfError(f"{path}: damaged, so it is not known how the model thinks; train it again") from None
+
+
+class Thinking:
+    """Begins prompts to one model by thinking (see `cirf.lm.prefix.Beginnings`)."""
+
+    def __init__(self, model: Any, tokenizer: Any, latent: Latent) -> None:
+        """``CirfError`` where the tokenizer does not have the marks."""
+        self._model, self._latent = model, latent
+        known = tokenizer.get_vocab()
+        if latent.begin not in known or latent.end not in known:
+            raise CirfError(f"the model does not know {latent.begin} and {latent.end}, so it was not trained to think; train it")
+        self._begin, self._end = known[latent.begin], known[latent.end]
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """Nothing is kept for other prompts: what a model thinks is part of its answer, and of its time."""
+
+    @torch.inference_mode()
+    def begin(self, prompts: Sequence[list[int]]) -> Begun:
+        """The prompts with their thoughts and the end mark behind them; all but the mark is in the cache.
+
+        ``CirfError`` for a prompt that was not rendered in the model's own chat template.
+        """
+        if any(ids[-1:] != [self._begin] for ids in prompts):
+            raise CirfError(f"a prompt to this model must end in {self._latent.begin}; render it in its own chat template")
+        ids, mask = (part.to(self._model.device) for part in padded_left(prompts, self._end))
+        counts = torch.full((len(prompts),), self._latent.count, device=ids.device)
+        thoughts = think(self._model, ids, mask, counts)
+        held = [self._begin] * self._latent.count
+        shown = [[*prompt, *held, self._end] for prompt in prompts]
+        return Begun(shown, [len(row) - 1 for row in shown], thoughts.cache)
