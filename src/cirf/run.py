@@ -117,6 +117,8 @@ def plans(context: Context) -> list[Plan]:
             before = _compression(context, method, scoring[-1], functional["traces"])
             stages.extend(stage for stage in (*scoring, *before) if stage not in stages)
             inputs |= {"traces": before[-1]} | ({"start": scoring[-1]} if models.continues(recipe, method) else {})
+        if method.start:
+            inputs["start"] = answers_with(get(method.start, recipe))
         training = scoring if method.name == compress.SCORED_BY else _training(context, method, asked_by, inputs)
         stages.extend(stage for stage in training if stage not in stages)
         trained[method.name] = training[-1]

@@ -42,6 +42,10 @@ def lm_eval(
     recipe = recipe.model_copy(update={"methods": (method,), "problems": asked})
     recipe = absolute(with_data(parse(dump(recipe), "the command line", sets), data))
     asker = get(method, recipe)
+    if asker.latents and not choice:
+        raise CirfError(
+            f"--method {method}: it thinks in vectors before it answers, which the harness cannot; use `cirf evaluate`"
+        )
     tasks, test = resolve(recipe.problems), load_problems(recipe.problems, recipe.seed).test
     out.mkdir(parents=True, exist_ok=True)
     form: Form = "choice" if choice else "generate"

@@ -174,6 +174,7 @@ def write_report(folder: Path, as_json: bool) -> None:
     """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
     from cirf.commands.asking import functions_of
     from cirf.commands.standing import up_to_date
+    from cirf.lm.latent_decode import read_latent
     from cirf.report.card import card_from_report
     from cirf.report.collect import collect
     from cirf.report.leaks import seen_before
@@ -193,7 +194,9 @@ def write_report(folder: Path, as_json: bool) -> None:
     for method in data["training"]:
         model = folder / "models" / method
         if (model / "config.json").is_file():
-            write_atomic(model / "README.md", card_from_report(method, data, functions_of(model) or None))
+            latent = read_latent(model)
+            count = latent.count if latent else 0
+            write_atomic(model / "README.md", card_from_report(method, data, functions_of(model) or None, count))
     if as_json:
         sys.stdout.write(to_json(data))
         return

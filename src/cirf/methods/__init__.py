@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from cirf.errors import CirfError
 from cirf.methods.chain_of_draft import ChainOfDraft
 from cirf.methods.cirf import CirfBare, CirfFast, CirfFaster, CirfFull, CirfLean, CirfZero
+from cirf.methods.coconut import Coconut
 from cirf.methods.cot import Cot, SftCot
 from cirf.methods.direct import Direct, DirectSft
 from cirf.methods.icot_si import InternalisedCot
@@ -42,6 +43,7 @@ METHODS: dict[str, type[Method]] = {
     "pause": Pause,
     "filler": Filler,
     "icot_si": InternalisedCot,
+    "coconut": Coconut,
 }
 
 __all__ = ["METHODS", "Method", "get", "kind", "learners", "named", "names"]
@@ -101,9 +103,8 @@ def get(name: str, recipe: Recipe) -> Method:
 
 
 def learners(recipe: Recipe) -> list[Method]:
-    """The methods that a recipe trains: those it names that are trained and have no saved model, those whose models others
-    answer with, and those whose models others prepare their rows with. ``CirfError`` where one takes a model that is not its
-    own kind's."""
+    """The methods that a recipe trains: those it names that are trained and have no saved model, and those whose models others
+    answer with, prepare their rows with or go on from. ``CirfError`` where one takes a model that is not its own kind's."""
     made: dict[str, Method] = {}
     begun: set[str] = set()
 
@@ -121,6 +122,9 @@ def learners(recipe: Recipe) -> list[Method]:
                 why = "is not trained" if not trained else f"is prepared with {name}'s model itself"
                 raise CirfError(f"variants.{name}.settings: {needed} {why}, so its model cannot help to prepare rows")
             add(needed)
+        if method.start is not None:
+            _check_start(method, recipe)
+            add(method.start)
         made[name] = method
 
     for name in (*recipe.methods, *recipe.variants):
@@ -128,6 +132,16 @@ def learners(recipe: Recipe) -> list[Method]:
     for name in recipe.methods:
         add(name)
     return list(made.values())
+
+
+def _check_start(method: Method, recipe: Recipe) -> None:
+    """``CirfError`` where a method is to go on from a model that is not the run's own kind of that name."""
+    assert method.start is not None
+    start = get(method.start, recipe)
+    if not start.trained or start.base != method.start:
+        raise CirfError(
+            f"variants.{method.start}: {method.name} goes on from {method.start} itself; give the variant another name"
+        )
 
 
 def _check_learner(method: Method, recipe: Recipe) -> None:

@@ -28,8 +28,12 @@ from cirf.recipe import Override, Section
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cirf.compression.search import Selector
     from cirf.lm.curriculum import Curriculum, Lesson
+    from cirf.lm.objective import Objective
+    from cirf.lm.prefix import Beginnings
     from cirf.methods.material import Material
     from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
@@ -54,8 +58,10 @@ class Method:
     ``functional`` whether it needs the functional tokens in the vocabulary, ``results`` whether its examples hold the results
     of steps without them. ``pruning`` is the search that says which results its traces do without (``None``: none goes).
     ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
-    are new ones beside the functional tokens; their rows are trained. ``version`` grows when a change would change its rows or
-    readings.
+    are new ones beside the functional tokens; their rows are trained, and begin as those of the token ``tokens_like`` (``None``:
+    at the mean row). ``start`` names the method whose trained model it is fine-tuned from (``None``: the backbone). ``latents``:
+    how many vectors its model thinks in before it answers, which an engine that knows tokens alone cannot do. ``version`` grows
+    when a change would change its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
     is trained; ``presets`` are sets of them.
@@ -70,6 +76,9 @@ class Method:
     caps: tuple[str, ...] = ()
     ends: bool = True
     tokens: tuple[str, ...] = ()
+    tokens_like: str | None = None
+    start: str | None = None
+    latents: int = 0
     version: int = 1
     Settings: ClassVar[type[Section]] = NoSettings
     answering: ClassVar[frozenset[str]] = frozenset()
@@ -137,6 +146,17 @@ class Method:
         self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
         """How the rows change while training goes on, which takes ``updates`` updates an epoch; ``None``: they do not."""
+        return None
+
+    def objective(self, model: Any) -> Objective | None:
+        """What the training of ``model``, its new tokens added, minimises; ``None``: the cross-entropy of the targets."""
+        return None
+
+    def keep(self, folder: Path, objective: Objective | None) -> None:
+        """Write beside a trained model what it needs besides its weights to answer; ``objective`` is as training left it."""
+
+    def beginnings(self, model: Any, tokenizer: Any) -> Beginnings | None:
+        """What its model does with a prompt before it answers; ``None``: it reads it."""
         return None
 
     @property

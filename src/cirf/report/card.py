@@ -31,6 +31,7 @@ def model_card(
     data: Mapping[str, Any] | None = None,
     own: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    latents: int = 0,
 ) -> str:
     """A model card in Markdown with YAML front matter.
 
@@ -44,6 +45,7 @@ def model_card(
         data: ``report.json``'s ``data``.
         own: what the method's training depended on of its own: ``method``, ``settings`` and ``preset`` of its ``stage.json``.
         notes: what its training would have a person know.
+        latents: vectors that the model thinks in before it answers; plain engines cannot.
 
     The text depends on the arguments alone. Latency is left out: a card has no clock.
     """
@@ -69,6 +71,7 @@ def model_card(
         recipe=recipe,
         tasks=tasks,
         functions=functions,
+        latents=latents,
         start=f"<{delimiters}>",
         end=f"</{delimiters}>",
         cap=evaluate["trace_cap"] + _answer_cap(recipe) if functions else evaluate["text_cap"],
@@ -79,7 +82,7 @@ def model_card(
     )
 
 
-def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None) -> str:
+def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0) -> str:
     """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}
     recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
@@ -92,6 +95,7 @@ def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[
         data=report["data"],
         own=(trained.get("settings") or {}).get("method"),
         notes=trained.get("notes", ()),
+        latents=latents,
     )
 
 

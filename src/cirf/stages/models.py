@@ -48,12 +48,19 @@ def check_backbone(context: Context) -> None:
 
 
 def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
-    """``CirfError`` where a folder can hold no saved model of a method, or its functional tokens are not the recipe's."""
+    """``CirfError`` where a folder can hold no saved model of a method, or its functional tokens or thoughts are not the
+    recipe's."""
+    from cirf.lm.latent_decode import read_latent
+
     method = get(name, recipe)
     if not method.trained:
         raise CirfError(f"models.{name}: {name} is not trained: the backbone answers for it; remove the key")
     if not (folder / "config.json").is_file():
         raise CirfError(f"models.{name}: {folder} is no model's folder (it holds no config.json)")
+    latent = read_latent(folder)
+    if (0 if latent is None else latent.count) != method.latents:
+        thinks = "does not think" if latent is None else f"thinks in {latent.count} vectors"
+        raise CirfError(f"models.{name}: {folder} {thinks} before it answers, and {name} as set here in {method.latents}")
     if not method.functional:
         return
     try:
@@ -69,7 +76,7 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
 
 
 def finetune(context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None) -> dict[str, Any]:
-    """Train one method from the backbone and save a plain, merged checkpoint.
+    """Train one method from the backbone, or from another's model, and save a plain, merged checkpoint.
 
     ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for; ``tracked`` is what
     trackers call the training (the method's name if not given).
@@ -83,7 +90,11 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     section = section.resolved(name, method.training)
     release(context)
     further = continues(recipe, method)
-    source = context.folder.folder("models/cirf_full") if further else resolve(recipe.backbone.model, context.progress)
+    source: Path | str
+    if further:
+        source = context.folder.folder("models/cirf_full")
+    else:
+        source = source_of(context, method.start) if method.start else resolve(recipe.backbone.model, context.progress)
     tokenizer = backbone.load_tokenizer(source, recipe.backbone)
     model = backbone.load_model(source, recipe.backbone, training=section.adaptation)
     new_ids: list[int] = []
@@ -94,14 +105,15 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     elif method.functional:
         new_ids = vocabulary.extend(model, tokenizer, _codes(context), recipe.vocabulary, recipe.codebook.size, recipe.seed)
 
-    input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens) if method.tokens else []
+    input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens, method.tokens_like) if method.tokens else []
     template = tokenizer.chat_template
     method.settle(tokenizer, training=True)
 
     def row(example: Example) -> Row:
         asked = method.training_prompt(example, context.tasks[example.problem.task])
         target, answer = method.target(example), example.problem.answer
-        return Row(backbone.prompt_text(tokenizer, asked), target, len(answer) if target.endswith(answer) else None)
+        length = len(answer) if target.endswith(answer) else None
+        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments)
 
     def rows(examples: list[Example]) -> list[Row]:
         return [row(example) for example in examples]
@@ -109,6 +121,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
         return method.curriculum(train, validation, tokenizer, section.epochs, updates)
 
+    objective = method.objective(model)
     training, held_out = context.examples(method)
     train_rows, validation_rows = rows(training), rows(held_out)
     with _trackers(context.folder.root / "trackers" / (tracked or name)):
@@ -128,6 +141,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             input_ids=input_ids,
             ends=method.ends,
             teach=teach,
+            objective=objective,
         )
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
@@ -137,6 +151,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     if is_main():
         write_atomic(work / "history.json", to_json(history.to_dict()))
         write_atomic(work / "timings.json", to_json(timings))
+        method.keep(work, objective)
         write_rows(work / "sft.jsonl", [{"prompt": row.prompt, "completion": row.target} for row in train_rows])
         if method.functional:
             write_atomic(work / "functions.json", to_json(functions_of(context, training)))

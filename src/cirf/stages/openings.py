@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.store import hash_json
 
 if TYPE_CHECKING:
-    from cirf.lm.prefix import Prefixes
+    from cirf.lm.prefix import Beginnings
     from cirf.methods.method import Method
     from cirf.tasks.task import Task
 
@@ -29,8 +29,11 @@ def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
     return {"openings": told} if told else {}
 
 
-def prefixes(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any) -> Prefixes | None:
-    """What computes a method's openings once and keeps them; ``None`` for a method whose prompts have none."""
+def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any) -> Beginnings | None:
+    """How a method's prompts begin, if not token by token: its thoughts, or what computes its openings once and keeps them."""
+    thinking = method.beginnings(model, tokenizer)
+    if thinking is not None:
+        return thinking
     found = openings_of(method, tasks)
     if not found:
         return None

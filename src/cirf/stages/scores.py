@@ -21,7 +21,7 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
 
     model, tokenizer = load_for(context, name)
     method = get(name, context.recipe)
-    prefixes = openings.prefixes(method, context.tasks, model, tokenizer)
+    prefixes = openings.beginnings(method, context.tasks, model, tokenizer)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
         seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)

@@ -195,7 +195,7 @@ class Bench:
         """What keeps the openings of a method's prompts, those of ``prompts`` computed; ``None`` where they have none."""
         if turn not in self.prefixes:
             model, tokenizer = self.held[self.sources[turn]]
-            self.prefixes[turn] = openings.prefixes(self.methods[turn], self.context.tasks, model, tokenizer)
+            self.prefixes[turn] = openings.beginnings(self.methods[turn], self.context.tasks, model, tokenizer)
         if self.prefixes[turn] is not None:
             self.prefixes[turn].prepare(prompts)
         return self.prefixes[turn]

@@ -39,7 +39,7 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     recipe, section = context.recipe, context.recipe.evaluate.voting
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
-    prefixes = openings.prefixes(method, context.tasks, model, tokenizer)
+    prefixes = openings.beginnings(method, context.tasks, model, tokenizer)
 
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
         return decode.sample_many(
