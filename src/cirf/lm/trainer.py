@@ -277,6 +277,7 @@ def arguments(
         remove_unused_columns=False,
         dataloader_pin_memory=kind == "cuda",
         ddp_find_unused_parameters=False,
+        ddp_broadcast_buffers=False,  # they never change; and processes may make unlike numbers of passes
         label_names=["labels"],
     )
     if args.parallel_mode.value == "not_distributed":
