@@ -24,8 +24,9 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)
         return decode.generate(model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size)
 
+    method = get(name, context.recipe)
     scores = evaluate(
-        get(name, context.recipe),
+        method,
         context.tasks,
         context.test(),
         generate,
@@ -34,4 +35,4 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         work,
         context.progress,
     )
-    return {"rows": scores.overall.n}
+    return {"rows": scores.overall.n, "notes": list(method.caveats())}
