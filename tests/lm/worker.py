@@ -1,8 +1,9 @@
 """Trains a tiny model in a process of its own, and dies where it is told to.
 
-``worker.py FOLDER ADAPTATION SCENARIO...`` (``removal``: every weight, on rationales that are taken away): each scenario runs in a fork, several times until it is done. ``-`` runs
-unbroken, ``step:N`` is killed after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N``
-when it is written but not yet marked complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed.
+``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. The adaptation
+``removal`` trains every weight on rationales that are taken away. The scenario ``-`` runs unbroken, ``step:N`` is killed
+after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N`` when it is written but not yet marked
+complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed.
 """
 
 from __future__ import annotations
