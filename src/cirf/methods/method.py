@@ -112,6 +112,10 @@ class Method:
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for settings that cannot go with a recipe; asked before any work."""
 
+    def caveats(self) -> tuple[str, ...]:
+        """What is to be known of its figures, by its settings; said by the run and the report."""
+        return ()
+
     def settle(self, tokenizer: Any, training: bool) -> None:
         """Change the tokenizer's chat template where the method puts something into every prompt. Called once the new tokens
         are there, for training and again for the model that is saved."""

@@ -29,6 +29,7 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
             model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size, prefixes=prefixes
         )
 
+    method = get(name, context.recipe)
     scores = evaluate(
         method,
         context.tasks,
@@ -39,4 +40,4 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         work,
         context.progress,
     )
-    return {"rows": scores.overall.n}
+    return {"rows": scores.overall.n, "notes": list(method.caveats())}
