@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
-    """The openings of a method's prompts to each task; empty for a method whose prompts have none."""
+    """The openings of a method's prompts to each task that has any; empty for a method whose prompts have none."""
     told = getattr(method, "openings", None)
-    return {} if told is None else {name: tuple(told(task)) for name, task in tasks.items()}
+    found = {} if told is None else {name: tuple(told(task)) for name, task in tasks.items()}
+    return {name: openings for name, openings in found.items() if openings}
 
 
 def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
