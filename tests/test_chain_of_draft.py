@@ -168,6 +168,13 @@ def test_a_users_file_of_the_same_name_gets_no_examples_of_ours() -> None:
     assert shots_of(rows) == shots_of(own) == () != shots_of(tasks.get("gsm8k"))
 
 
+def test_the_label_of_the_examples_is_no_option() -> None:
+    task = tasks.get("scienceqa")
+    problem = Problem("p", "scienceqa", "Which is a liquid?", "B", ("ice", "water", "steam"))
+    read = {"A: water": "B", "A: steam: a gas #### B": "B", "\nA: #### A": "A", "A. ice": "A", "A": "A", "A:": "A", "B": "B"}
+    assert {said: task.parse(method().read(said)[1], problem) for said in read} == read
+
+
 # The loader
 
 

@@ -36,6 +36,9 @@ DRAFT = "Think in steps, but write only a short draft of each: at most five word
 NOW = "Answer this question in the same way, draft first:"
 """Stands between the examples and the question."""
 
+LABEL = "A:"
+"""Stands before the draft of an example."""
+
 
 class ChainOfDraft(Method):
     """The untrained backbone, asked for drafts of steps by worked examples."""
@@ -54,8 +57,10 @@ class ChainOfDraft(Method):
         return tuple(dict.fromkeys(_opening(task, subset) for subset in subsets))
 
     def read(self, output: str) -> tuple[str, str]:
-        """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
-        return output, output
+        """All of it twice, for the parser to find the answer in, but for a label that the model copies from the examples:
+        ``A: service`` would be read as the first option."""
+        said = output.strip().removeprefix(LABEL).lstrip() or output
+        return said, said
 
     def cap(self, task: Task, section: Evaluate) -> int:
         """The recipe's cap of prose."""
@@ -67,6 +72,6 @@ def _opening(task: Task, subset: str | None) -> str:
     what, _ = ANSWERS[task.kinds.get(subset or "", task.answer)]
     asked = f"{task.wording[1]} {DRAFT}" if task.wording else f"{DRAFT} Then write #### and {what}."
     shots = [shot for shot in shots_of(task) if shot.subset in (None, subset)]
-    worked = [f"Q: {task.render(shot.problem)}\nA: {shot.worked}" for shot in shots]
+    worked = [f"Q: {task.render(shot.problem)}\n{LABEL} {shot.worked}" for shot in shots]
     parts = (f"{asked} Some examples:", *worked, NOW) if worked else (asked,)
     return "\n\n".join((*parts, "Q:"))
