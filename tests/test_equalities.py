@@ -1,4 +1,4 @@
-"""Methods that are the same where they should be: no pauses are none, no removal is prose, what is served is what is evaluated."""
+"""Methods that are the same where they should be: no pauses are none, no removal is prose, what is served is what was asked."""
 
 from __future__ import annotations
 
