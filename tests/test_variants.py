@@ -20,6 +20,7 @@ from cirf.methods.pause import PAUSE
 from cirf.recipe import Override, Recipe, Variant
 from cirf.recipe_io import dump, parse
 from cirf.report.page import render
+from cirf.stages import compress
 from cirf.store import read_rows
 
 HEAD = "name: r\nproblems: {tasks: [{task: gsm8k}]}\n"
@@ -156,6 +157,14 @@ def test_what_a_variant_depends_on_knows_its_method() -> None:
     assert told[-1] == {}  # so that a run from before there were variants stands
     asked = methods.get("z", recipe("variants: {z: {method: pause, settings: {answered: 1}}}"))
     assert asked.taught_by == told[2] and asked.identity != methods.get("z", made).identity
+
+
+def test_a_variant_of_a_pruned_method_is_pruned_as_that_is() -> None:
+    made = recipe("variants: {x: {method: cirf_fast}, y: {method: cirf_lean}}")
+    for variant, name in (("x", "cirf_fast"), ("y", "cirf_lean")):
+        rules = [compress.rule(made.compression, methods.get(each, made)) for each in (variant, name)]
+        assert rules[0] == rules[1]
+    assert rules[0] != compress.rule(made.compression, methods.get("x", made)) == {"gamma": 0.1}
 
 
 @pytest.mark.parametrize("name", methods.names())
