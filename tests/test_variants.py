@@ -342,3 +342,17 @@ def test_a_dry_run_counts_what_a_preset_trains(workshop: tinyrun.Workshop, tmp_p
     assert longer["one"] - longer["plain"] > 5 - 1  # five pauses more and the marks of its prompt, one end token less
     people = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run").out
     assert re.search(r"sft_terse: .* prepared/sft_terse", people)
+
+
+def test_what_an_override_makes_the_training_read_is_part_of_its_key() -> None:
+    from cirf.recipe import Recipe
+    from cirf.stages import keys
+
+    def key(schedule: str, least: float) -> Any:
+        finetune = {"schedule": "linear", "min_lr_ratio": least, "overrides": {"direct_sft": {"schedule": schedule}}}
+        made = {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "finetune": finetune}
+        recipe = Recipe.model_validate(made)
+        return keys.training(recipe, recipe.finetune, methods.get("direct_sft", recipe))
+
+    assert key("cosine", 0.1) != key("cosine", 0.5)
+    assert key("linear", 0.1) == key("linear", 0.5)  # it is read of a cosine alone

@@ -92,7 +92,7 @@ class TokenSkip(Method):
         self._seed = recipe.seed
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for a ratio that is never taught, and for a judge or model that the scorer does not ask."""
+        """``CirfError`` for a ratio beyond those that are taught, and for a judge or model that the scorer does not ask."""
         settings = self.settings
         if not settings.ratios or not min(settings.ratios) <= settings.ratio <= max(settings.ratios):
             raise CirfError(f"{self.name}: ratio {settings.ratio:g} lies outside the ratios that are taught; name it in ratios")
@@ -102,6 +102,11 @@ class TokenSkip(Method):
             raise CirfError(f"{self.name}: judge and scorer_model are two models; name one")
         if settings.scorer_model is not None and settings.scorer in ("rules", "random"):
             raise CirfError(f"{self.name}: {settings.scorer} asks no model, so scorer_model would do nothing; remove it")
+
+    def caveats(self) -> tuple[str, ...]:
+        """That it is asked for a ratio that it never saw."""
+        ratio, taught = self.settings.ratio, self.settings.ratios
+        return () if ratio in taught else (f"asked for ratio {ratio:g}, which was never taught",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question, and the ratio where it is below 1."""
@@ -191,13 +196,12 @@ class TokenSkip(Method):
         if kind.asks == "nothing":
             return kind.make(setting).score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
-        known = [[importance.Word(*word) for word in row["words"]] for row in log.rows()]
-        known = known[: len(known) - len(known) % _WINDOW if len(known) < len(texts) else len(known)]
+        known = [[importance.Word(*word) for word in words] for window in log.rows() for words in window["words"]]
         scorer = kind.make(setting) if len(known) < len(texts) else None
         with material.progress.task(f"weighing words ({settings.scorer})", len(texts), "rationales", len(known)) as advance:
             while scorer is not None and len(known) < len(texts):
                 found = scorer.score(texts[len(known) : len(known) + _WINDOW])
-                log.append(*({"words": words} for words in found))
+                log.append({"words": found})  # a window a line, so that a kill leaves whole ones
                 known += found
                 advance(len(found))
         return known
