@@ -345,7 +345,6 @@ def test_a_dry_run_counts_what_a_preset_trains(workshop: tinyrun.Workshop, tmp_p
 
 
 def test_what_an_override_makes_the_training_read_is_part_of_its_key() -> None:
-    from cirf.recipe import Recipe
     from cirf.stages import keys
 
     def key(schedule: str, least: float) -> Any:
@@ -356,3 +355,18 @@ def test_what_an_override_makes_the_training_read_is_part_of_its_key() -> None:
 
     assert key("cosine", 0.1) != key("cosine", 0.5)
     assert key("linear", 0.1) == key("linear", 0.5)  # it is read of a cosine alone
+
+
+@pytest.mark.parametrize("base", ["direct_sft", "mine.py"])
+def test_a_variant_may_not_go_by_the_name_of_another_method(base: str) -> None:
+    made = {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "variants": {"sft_cot": {"method": base}}}
+    with pytest.raises(CirfError, match=r"variants.sft_cot.method: sft_cot is a method itself"):
+        methods.get("sft_cot", Recipe.model_validate(made))
+
+
+def test_an_override_of_a_variant_that_is_not_trained_itself_is_refused(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    variants = {"five": {"method": "pause", "model": "pause", "settings": {"answered": 3}}}
+    keys: dict[str, Any] = {"methods": ["pause", "five"], "variants": variants, "finetune__overrides": {"five": {"epochs": 9}}}
+    recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run").error()
+    assert "finetune.overrides.five: it answers with the model of pause; override that one" in said
