@@ -135,7 +135,7 @@ class Method:
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
         ``sample``, which comes back as an example's ``prepared``, and what there is to report."""
-        raise NotImplementedError
+        raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(
         self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int

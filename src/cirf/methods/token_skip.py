@@ -172,6 +172,7 @@ class TokenSkip(Method):
 
     def _texts(self, material: Material) -> list[Reasoned]:
         """The rationales as the scorer is to read them, asked in the chat template of the model that scores."""
+        from cirf.lm.prompt import prompt_text
         from cirf.rationales.importance import Reasoned, get
 
         asks = get(self.settings.scorer).asks == "language model"
@@ -180,7 +181,7 @@ class TokenSkip(Method):
         for steps in material.steps:
             problem = material.problems[steps.problem]
             asked = material.tasks[problem.task].render(problem)
-            prompt = material.prompt(tokenizer, asked) if tokenizer is not None else ""
+            prompt = prompt_text(tokenizer, asked) if tokenizer is not None else ""
             texts.append(Reasoned(problem.question, "\n".join(steps.segments), problem.answer, prompt))
         return texts
 

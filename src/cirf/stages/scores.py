@@ -29,7 +29,6 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
             model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size, prefixes=prefixes
         )
 
-    method = get(name, context.recipe)
     scores = evaluate(
         method,
         context.tasks,
