@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cirf.methods.method import Method
+from cirf.methods.cot import Prose
 from cirf.methods.shots import shots_of
 from cirf.records import Problem
 from cirf.tasks.task import ANSWERS
 
 if TYPE_CHECKING:
-    from cirf.recipe import Evaluate
     from cirf.tasks.task import Task
 
 DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
@@ -40,12 +39,11 @@ LABEL = "A:"
 """Stands before the draft of an example."""
 
 
-class ChainOfDraft(Method):
+class ChainOfDraft(Prose):
     """The untrained backbone, asked for drafts of steps by worked examples."""
 
     name = "chain_of_draft"
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
-    caps = ("text_cap",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The instruction, the worked examples of the problem's part of the task, and the question."""
@@ -61,10 +59,6 @@ class ChainOfDraft(Method):
         ``A: service`` would be read as the first option."""
         said = output.strip().removeprefix(LABEL).lstrip() or output
         return said, said
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap
 
 
 def _opening(task: Task, subset: str | None) -> str:

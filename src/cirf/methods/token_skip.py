@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from cirf.errors import CirfError
-from cirf.methods.cot import prose_target, read_prose
-from cirf.methods.method import Method, Preset
+from cirf.methods.cot import Prose, prose_target
+from cirf.methods.method import Preset
 from cirf.recipe import Lora, Override, Section, key
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
     from cirf.methods.material import Material
     from cirf.rationales.importance import Reasoned, Word
-    from cirf.recipe import Evaluate, Recipe
+    from cirf.recipe import Recipe
     from cirf.tasks.task import Task
 
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -59,13 +59,12 @@ class SkipSettings(Section):
     keep: tuple[str, ...] = key((), "Keep every word that holds one of these, such as Step.")
 
 
-class TokenSkip(Method):
+class TokenSkip(Prose):
     """Fine-tuned on rationales without their less important words."""
 
     name = "token_skip"
     summary = "fine-tuned on rationales without their less important words, at a share of the length that the prompt asks for"
     trained = True
-    caps = ("text_cap",)
     Settings = SkipSettings
     answering = frozenset({"ratio"})
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -120,14 +119,6 @@ class TokenSkip(Method):
         """What is left of the rationale, then the answer line."""
         text = "\n".join(example.segments) if example.prepared is None else example.prepared["text"]
         return prose_target([text] if text else [], example.problem.answer)
-
-    def read(self, output: str) -> tuple[str, str]:
-        """The prose before the last answer mark and the text after it."""
-        return read_prose(output)
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap
 
     def needs(self) -> tuple[str, ...]:
         """The judge."""
