@@ -61,6 +61,8 @@ wheel: $(STAMP)
 	cd build && PYTHONPATH=installed ../$(BIN)/python -c 'import cirf, cirf.recipe_io as io; \
 	    assert "build/installed" in cirf.__file__, cirf.__file__; \
 	    names = [name for name in io.shipped() if io.load(name)]; assert names; \
+	    from cirf import tasks; from cirf.methods.shots import shots_of; \
+	    assert all(shots_of(tasks.get(name)) for name in ("gsm8k", "bbh")); \
 	    print("cirf", cirf.__version__, "installs, with the recipes", *names)'
 
 clean:

@@ -172,7 +172,7 @@ def test_tasks_and_methods_of_shipped_recipes_exist(recipe_file: Path) -> None:
     from cirf import methods, tasks
 
     recipe = load(str(recipe_file))
-    assert set(recipe.methods) <= set(methods.names())
+    assert [methods.get(name, recipe).name for name in recipe.methods] == list(recipe.methods)
     assert {entry.task for entry in recipe.problems.tasks} <= set(tasks.names()) | {"jsonl"}
 
 

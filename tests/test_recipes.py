@@ -91,7 +91,7 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
         "embeddings.model": str(workshop.embedder),
         "embeddings.dtype": "float32",
         "codebook.dimension": "backbone",
-        "codebook.size": 4,
+        "codebook.size": 4 if recipe.codebook.sizes else 2,  # where numbers are masked few steps differ
         "codebook.sizes": [2, 4] if recipe.codebook.sizes else [],
         "codebook.autoencoder_epochs": 1,
         "codebook.vq_epochs": 1,
@@ -137,7 +137,9 @@ def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_p
     asked = TEST * len(recipe.problems.tasks)
     for method, row in report["methods"].items():
         assert row["n"] == asked and row["latency_mean_s"] > 0
-        assert ("updates" in report["training"].get(method, {}).get("numbers", {})) == methods.get(method, recipe).trained
+        made = methods.get(method, recipe)
+        own = made.trained and made.learner == method  # a variant may answer with another's model
+        assert ("updates" in report["training"].get(method, {}).get("numbers", {})) == own
     for method in report["training"]:
         numbers = json.loads((run / "models" / method / "history.json").read_text())
         assert numbers["updates"] == UPDATES and len(numbers["losses"]) == UPDATES

@@ -263,6 +263,22 @@ def test_a_stage_that_fails_leaves_the_old_one_and_its_own_beginnings(tmp_path: 
     assert not list(tmp_path.glob(".work/*"))  # progress towards a key that no one asks for is gone
 
 
+@pytest.mark.parametrize("other", ["models/pause-10", "models/pause-0123456789abcdef", "models/pause-x2"])
+def test_progress_of_a_stage_whose_name_begins_alike_stays(tmp_path: Path, other: str) -> None:
+    house = House(tmp_path)
+
+    def fail(work: Path) -> None:
+        write_atomic(work / "scratch" / "begun", "1")
+        raise CirfError("no")
+
+    with pytest.raises(CirfError, match="no"):
+        house.folder.run(Plan(other, {}, {}, fail))
+    short = house.plan("models/pause")
+    house.run(short)  # makes its own folder to work in tidy
+    house.folder.sweep([short])
+    assert [path.name for path in tmp_path.glob(".work/*/scratch/begun")] == ["begun"]
+
+
 def test_standings(tmp_path: Path) -> None:
     house = House(tmp_path)
     a, b = house.plan("a"), house.plan("a", section={"k": 1})

@@ -33,6 +33,11 @@ def test_the_prompt_asks_for_the_ratio_in_training_as_in_answering() -> None:
     assert methods.get("token_skip", _recipe()).training_prompt(taught, task) == asked == "How many clips?\nRatio: 0.7"
 
 
+def test_a_ratio_between_those_that_are_taught_is_told() -> None:
+    assert methods.get("token_skip", _recipe(ratio=0.77)).caveats() == ("asked for ratio 0.77, which was never taught",)
+    assert methods.get("token_skip", _recipe(ratio=0.7)).caveats() == ()
+
+
 def test_at_ratio_one_it_is_sft_cot() -> None:
     task, plain = tasks.get("gsm8k"), methods.get("sft_cot", _recipe())
     whole = _example({"ratio": 1.0, "text": "48/2 = 24 in May.\n48+24 = 72 in all."})

@@ -24,6 +24,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -282,7 +283,7 @@ class RunFolder:
 
     def _tidy(self, plan: Plan, work: Path) -> None:
         """Make the folder to work in; remove progress towards other keys, and what a kill left of files being written."""
-        for other in self._work.glob(f"{_flat(plan.name)}-*"):
+        for other in self._begun(plan):
             if other != work:
                 shutil.rmtree(other)
         work.mkdir(parents=True, exist_ok=True)
@@ -295,8 +296,13 @@ class RunFolder:
             shutil.rmtree(old)
         for plan in plans:
             if self.is_done(plan):
-                for other in self._work.glob(f"{_flat(plan.name)}-*"):
+                for other in self._begun(plan):
                     shutil.rmtree(other)
+
+    def _begun(self, plan: Plan) -> list[Path]:
+        """Folders of progress on a stage, for any key; those of a stage whose name only begins alike are not among them."""
+        form = re.compile(re.escape(_flat(plan.name)) + r"-[0-9a-f]{16}(x[0-9]+)?")
+        return [path for path in self._work.glob("*") if form.fullmatch(path.name)]
 
     def _seal(self, plan: Plan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
         timings = _read_timings(work)

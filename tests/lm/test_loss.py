@@ -11,7 +11,7 @@ from cirf import recipe
 from cirf.lm.batches import Feature, collate
 from cirf.lm.loss import target_loss
 from cirf.lm.rows import TrainableRows
-from cirf.lm.vocabulary import extend
+from cirf.lm.vocabulary import add_tokens, extend, matrices
 
 KINDS = [("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False), ("gpt2", True), ("gpt2", False), ("gemma2", True)]
 
@@ -95,3 +95,30 @@ def test_laid_over_rows_act_and_learn_as_rows_of_the_matrix(tiny: Any, kind: str
         results.append((loss.detach(), after, *gradients))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_that_are_only_read_are_in_the_input_matrix_alone_and_what_is_trained_is_what_is_saved(
+    tiny: Any, tied: bool
+) -> None:
+    model, tokenizer = tiny.build_model("llama", tied), tiny.build_tokenizer()
+    ids = add_tokens(model, tokenizer, ["<pause>"])
+    before = [weight.detach().clone() for weight in matrices(model)]
+    _, batch = _batch()
+    batch["input_ids"][0, 1:5] = ids[0]
+    model.requires_grad_(False)
+    rows = TrainableRows(model, [], ids)
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert names == ["model.embed_tokens.cirf_rows"] and model.get_input_embeddings().cirf_rows.shape == (1, 32)
+    target_loss(model, **batch).backward()
+    with torch.no_grad():
+        row = model.get_input_embeddings().cirf_rows
+        assert row.grad is not None and float(row.grad.norm()) > 0
+        row.add_(1.0)
+        trained = model(input_ids=batch["input_ids"]).logits
+        rows.merge()
+        saved = model(input_ids=batch["input_ids"]).logits
+    torch.testing.assert_close(saved, trained, atol=1e-5, rtol=1e-5)
+    for number, (weight, old) in enumerate(zip(matrices(model), before, strict=True)):
+        changed = (weight != old).any(dim=1).nonzero().flatten().tolist()
+        assert changed == (ids if number == 0 else []), number

@@ -16,7 +16,11 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "
 
 @pytest.mark.parametrize(
     ("adaptation", "kills"),
-    [("full", ["step:2", "step:7", "weights:8", "marker:8", "old:4"]), ("lora", ["step:8", "marker:4", "step:12"])],
+    [
+        ("full", ["step:2", "step:7", "weights:8", "marker:8", "old:4"]),
+        ("lora", ["step:8", "marker:4", "step:12"]),
+        ("removal", ["step:6", "marker:8"]),
+    ],
 )
 def test_sigkill_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str, kills: list[str]) -> None:
     scenarios = ["-", *kills]
@@ -32,6 +36,9 @@ def test_sigkill_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str,
     history = json.loads(whole["history.json"])
     assert [row["update"] for row in history["losses"]] == list(range(1, 13))
     assert [row["update"] for row in history["validation"]] == [0, 6, 12]
+    if adaptation == "removal":  # which goes on before, between and after the kills
+        assert [entry["update"] for entry in history["curriculum"]["removed"]][:1] == [0]
+        assert any(4 <= entry["update"] <= 8 for entry in history["curriculum"]["removed"])
 
 
 def _artefacts(folder: Path) -> dict[str, bytes]:

@@ -1,8 +1,9 @@
 """Trains a tiny model in a process of its own, and dies where it is told to.
 
-``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. ``-`` runs
-unbroken, ``step:N`` is killed after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N``
-when it is written but not yet marked complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed.
+``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. The adaptation
+``removal`` trains every weight on rationales that are taken away. The scenario ``-`` runs unbroken, ``step:N`` is killed
+after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N`` when it is written but not yet marked
+complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ import torch
 from cirf import recipe
 from cirf.lm import trainer, vocabulary
 from cirf.lm.batches import Row
+from cirf.lm.curriculum import Lesson
 from cirf.lm.finetune import finetune
 from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.removal import Removal
 from cirf.lm.saving import save_model
+from cirf.methods.cot import ANSWER_MARK
+from cirf.methods.icot_si import InternalisationSettings
 
 
 def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulation: int = 2) -> None:
@@ -35,8 +40,17 @@ def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulat
         Row(prompt_text(tokenizer, f"What is {i} plus {i * 7}?"), f"<cirf>{'<cirf_001>2' * (1 + i % 3)}<cirf_002></cirf>{i * 8}")
         for i in range(23)
     ]
+    teach = None
+    if adaptation == "removal":
+        steps = "one more step\n"
+        rows = [Row(row.prompt, f"{steps * (1 + i % 4)}#### {i * 8}", len(f"{i * 8}")) for i, row in enumerate(rows)]
+        settings = InternalisationSettings(jump=7)
+
+        def teach(lessons: list[Lesson], held_out: list[Lesson], updates: int) -> Removal:
+            return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, section.epochs, updates, 3)
+
     section = recipe.Finetune(
-        adaptation=adaptation,
+        adaptation="full" if adaptation == "removal" else adaptation,
         lora=recipe.Lora(rank=4, alpha=8, dropout=0.2),
         batch_size=batch_size,
         accumulation=accumulation,
@@ -46,7 +60,9 @@ def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulat
         evaluate_every=None,
     )
     _arm(kill)
-    model, history, _ = finetune(model, tokenizer, rows[:21], rows[21:], section, "cirf_full", ids, folder / "scratch", 3)
+    model, history, _ = finetune(
+        model, tokenizer, rows[:21], rows[21:], section, "cirf_full", ids, folder / "scratch", 3, teach=teach
+    )
     save_model(model, tokenizer, folder, "float32", "cirf")
     from cirf.distributed import is_main
 

@@ -42,6 +42,8 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     for method in recipe.finetune.overrides:
         if not get(method, recipe).trained:
             raise CirfError(f"finetune.overrides.{method}: {method} is not trained; remove the key")
+        if (learner := get(method, recipe).learner) != method:
+            raise CirfError(f"finetune.overrides.{method}: it answers with the model of {learner}; override that one")
     _check_trackers(recipe)
     for method, model in recipe.models.items():
         check_saved(method, Path(model), recipe)

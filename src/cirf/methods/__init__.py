@@ -61,6 +61,8 @@ def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
     """
     given = recipe.variants.get(name, Variant()).method
     base = given or name
+    if name in METHODS and base != name:
+        raise CirfError(f"variants.{name}.method: {name} is a method itself, and tables would name {base} so; call it otherwise")
     if base.endswith(OWN):
         return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
     if base not in METHODS:

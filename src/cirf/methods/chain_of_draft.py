@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cirf.methods.method import Method
+from cirf.methods.cot import Prose
 from cirf.methods.shots import shots_of
 from cirf.records import Problem
 from cirf.tasks.task import ANSWERS
 
 if TYPE_CHECKING:
-    from cirf.recipe import Evaluate
     from cirf.tasks.task import Task
 
 DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
@@ -36,13 +35,15 @@ DRAFT = "Think in steps, but write only a short draft of each: at most five word
 NOW = "Answer this question in the same way, draft first:"
 """Stands between the examples and the question."""
 
+LABEL = "A:"
+"""Stands before the draft of an example."""
 
-class ChainOfDraft(Method):
+
+class ChainOfDraft(Prose):
     """The untrained backbone, asked for drafts of steps by worked examples."""
 
     name = "chain_of_draft"
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
-    caps = ("text_cap",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The instruction, the worked examples of the problem's part of the task, and the question."""
@@ -54,12 +55,10 @@ class ChainOfDraft(Method):
         return tuple(dict.fromkeys(_opening(task, subset) for subset in subsets))
 
     def read(self, output: str) -> tuple[str, str]:
-        """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
-        return output, output
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap
+        """All of it twice, for the parser to find the answer in, but for a label that the model copies from the examples:
+        ``A: service`` would be read as the first option."""
+        said = output.strip().removeprefix(LABEL).lstrip() or output
+        return said, said
 
 
 def _opening(task: Task, subset: str | None) -> str:
@@ -67,6 +66,6 @@ def _opening(task: Task, subset: str | None) -> str:
     what, _ = ANSWERS[task.kinds.get(subset or "", task.answer)]
     asked = f"{task.wording[1]} {DRAFT}" if task.wording else f"{DRAFT} Then write #### and {what}."
     shots = [shot for shot in shots_of(task) if shot.subset in (None, subset)]
-    worked = [f"Q: {task.render(shot.problem)}\nA: {shot.worked}" for shot in shots]
+    worked = [f"Q: {task.render(shot.problem)}\n{LABEL} {shot.worked}" for shot in shots]
     parts = (f"{asked} Some examples:", *worked, NOW) if worked else (asked,)
     return "\n\n".join((*parts, "Q:"))

@@ -16,12 +16,25 @@ ANSWER_MARK = "#### "
 """Stands before the answer after prose, on a line of its own."""
 
 
-class Cot(Method):
+class Prose(Method):
+    """What methods that write prose have in common: how it is read once they were taught a form, and its cap."""
+
+    caps = ("text_cap",)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The prose before the last answer mark and the text after it."""
+        return read_prose(output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.text_cap
+
+
+class Cot(Prose):
     """The untrained backbone's own chain-of-thought: what a user has today."""
 
     name = "cot"
     summary = "the untrained backbone's own chain-of-thought"
-    caps = ("text_cap",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question and the request to think in steps."""
@@ -31,30 +44,17 @@ class Cot(Method):
         """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
         return output, output
 
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap
 
-
-class SftCot(Method):
+class SftCot(Prose):
     """Fine-tuned to write the rationale and then the answer on a line of its own (the paper's SFT-CoT)."""
 
     name = "sft_cot"
     summary = "fine-tuned to write the rationale, then the answer"
     trained = True
-    caps = ("text_cap",)
 
     def target(self, example: Example) -> str:
         """One step a line, then the answer line."""
         return prose_target(example.segments, example.problem.answer)
-
-    def read(self, output: str) -> tuple[str, str]:
-        """The prose before the last answer mark and the text after it."""
-        return read_prose(output)
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap
 
 
 def prose_target(lines: Sequence[str], answer: str) -> str:

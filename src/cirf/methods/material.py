@@ -20,9 +20,8 @@ class Material:
     """The rationales of training and held-out problems, cut into steps, and the means to work on them.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
-    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the
-    backbone for ``None``. ``prompt`` renders a user turn
-    in the chat template. What lies in ``scratch`` survives a kill.
+    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the backbone for ``None``.
+    What lies in ``scratch`` survives a kill.
     """
 
     recipe: Recipe
@@ -32,11 +31,5 @@ class Material:
     annotated: Sequence[Steps]
     source: Callable[[str], Path | str]
     tokenizer: Callable[[str | None], Any]
-    prompt: Callable[[Any, str], str]
     scratch: Path
     progress: Progress
-
-    @property
-    def seed(self) -> int:
-        """The recipe's seed."""
-        return self.recipe.seed

@@ -121,6 +121,10 @@ class Method:
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for settings that cannot go with a recipe; asked before any work."""
 
+    def caveats(self) -> tuple[str, ...]:
+        """What is to be known of its figures, by its settings; said by the run and the report."""
+        return ()
+
     def settle(self, tokenizer: Any, training: bool) -> None:
         """Change the tokenizer's chat template where the method puts something into every prompt. Called once the new tokens
         are there, for training and again for the model that is saved."""
@@ -140,7 +144,7 @@ class Method:
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
         ``sample``, which comes back as an example's ``prepared``, and what there is to report."""
-        raise NotImplementedError
+        raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(
         self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int

@@ -78,6 +78,11 @@ class Pause(Method):
         elif count:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, text)
 
+    def caveats(self) -> tuple[str, ...]:
+        """That it answers in a situation that it never saw."""
+        n, answered = self.settings.n, self.settings.answered
+        return () if answered in (None, n) else (f"asked with {answered} and trained with {n} pauses: never seen in training",)
+
     def target(self, example: Example) -> str:
         """The bare answer."""
         return example.problem.answer

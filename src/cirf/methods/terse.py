@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirf.methods.cot import prose_target, read_prose
-from cirf.methods.method import Method
+from cirf.methods.cot import Prose, prose_target
 from cirf.recipe import Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.methods.material import Material
-    from cirf.recipe import Evaluate, Recipe
-    from cirf.tasks.task import Task
+    from cirf.recipe import Recipe
 
 
 class TerseSettings(Section):
@@ -33,13 +31,12 @@ class TerseSettings(Section):
     )
 
 
-class SftTerse(Method):
+class SftTerse(Prose):
     """Fine-tuned to write one short line a step and then the answer on a line of its own."""
 
     name = "sft_terse"
     summary = "fine-tuned to write each step's equation or state alone, then the answer"
     trained = True
-    caps = ("text_cap",)
     Settings = TerseSettings
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
@@ -72,11 +69,3 @@ class SftTerse(Method):
         """A line a step that has something to say, then the answer line."""
         lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
         return prose_target([line for line in lines if line], example.problem.answer)
-
-    def read(self, output: str) -> tuple[str, str]:
-        """The lines before the last answer mark and the text after it."""
-        return read_prose(output)
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap

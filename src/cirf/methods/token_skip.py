@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from cirf.errors import CirfError
-from cirf.methods.cot import prose_target, read_prose
-from cirf.methods.method import Method, Preset
+from cirf.methods.cot import Prose, prose_target
+from cirf.methods.method import Preset
 from cirf.recipe import Lora, Override, Section, key
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
     from cirf.methods.material import Material
     from cirf.rationales.importance import Reasoned, Word
-    from cirf.recipe import Evaluate, Recipe
+    from cirf.recipe import Recipe
     from cirf.tasks.task import Task
 
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -59,13 +59,12 @@ class SkipSettings(Section):
     keep: tuple[str, ...] = key((), "Keep every word that holds one of these, such as Step.")
 
 
-class TokenSkip(Method):
+class TokenSkip(Prose):
     """Fine-tuned on rationales without their less important words."""
 
     name = "token_skip"
     summary = "fine-tuned on rationales without their less important words, at a share of the length that the prompt asks for"
     trained = True
-    caps = ("text_cap",)
     Settings = SkipSettings
     answering = frozenset({"ratio"})
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -92,7 +91,7 @@ class TokenSkip(Method):
         self._seed = recipe.seed
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for a ratio that is never taught, and for a judge or model that the scorer does not ask."""
+        """``CirfError`` for a ratio beyond those that are taught, and for a judge or model that the scorer does not ask."""
         settings = self.settings
         if not settings.ratios or not min(settings.ratios) <= settings.ratio <= max(settings.ratios):
             raise CirfError(f"{self.name}: ratio {settings.ratio:g} lies outside the ratios that are taught; name it in ratios")
@@ -102,6 +101,11 @@ class TokenSkip(Method):
             raise CirfError(f"{self.name}: judge and scorer_model are two models; name one")
         if settings.scorer_model is not None and settings.scorer in ("rules", "random"):
             raise CirfError(f"{self.name}: {settings.scorer} asks no model, so scorer_model would do nothing; remove it")
+
+    def caveats(self) -> tuple[str, ...]:
+        """That it is asked for a ratio that it never saw."""
+        ratio, taught = self.settings.ratio, self.settings.ratios
+        return () if ratio in taught else (f"asked for ratio {ratio:g}, which was never taught",)
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question, and the ratio where it is below 1."""
@@ -115,14 +119,6 @@ class TokenSkip(Method):
         """What is left of the rationale, then the answer line."""
         text = "\n".join(example.segments) if example.prepared is None else example.prepared["text"]
         return prose_target([text] if text else [], example.problem.answer)
-
-    def read(self, output: str) -> tuple[str, str]:
-        """The prose before the last answer mark and the text after it."""
-        return read_prose(output)
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
-        return section.text_cap
 
     def needs(self) -> tuple[str, ...]:
         """The judge."""
@@ -167,6 +163,7 @@ class TokenSkip(Method):
 
     def _texts(self, material: Material) -> list[Reasoned]:
         """The rationales as the scorer is to read them, asked in the chat template of the model that scores."""
+        from cirf.lm.prompt import prompt_text
         from cirf.rationales.importance import Reasoned, get
 
         asks = get(self.settings.scorer).asks == "language model"
@@ -175,7 +172,7 @@ class TokenSkip(Method):
         for steps in material.steps:
             problem = material.problems[steps.problem]
             asked = material.tasks[problem.task].render(problem)
-            prompt = material.prompt(tokenizer, asked) if tokenizer is not None else ""
+            prompt = prompt_text(tokenizer, asked) if tokenizer is not None else ""
             texts.append(Reasoned(problem.question, "\n".join(steps.segments), problem.answer, prompt))
         return texts
 
@@ -191,13 +188,12 @@ class TokenSkip(Method):
         if kind.asks == "nothing":
             return kind.make(setting).score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
-        known = [[importance.Word(*word) for word in row["words"]] for row in log.rows()]
-        known = known[: len(known) - len(known) % _WINDOW if len(known) < len(texts) else len(known)]
+        known = [[importance.Word(*word) for word in words] for window in log.rows() for words in window["words"]]
         scorer = kind.make(setting) if len(known) < len(texts) else None
         with material.progress.task(f"weighing words ({settings.scorer})", len(texts), "rationales", len(known)) as advance:
             while scorer is not None and len(known) < len(texts):
                 found = scorer.score(texts[len(known) : len(known) + _WINDOW])
-                log.append(*({"words": words} for words in found))
+                log.append({"words": found})  # a window a line, so that a kill leaves whole ones
                 known += found
                 advance(len(found))
         return known

@@ -151,6 +151,7 @@ def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency:
         **latency_of(latency, name),
         "trained": bool(_json(run.at(f"evaluation/{name}") / "scores.json").get("trained", False)),
         "sampled": _sampled(run.at(f"sampled/{name}")),
+        "caveats": _json(run.at(f"evaluation/{name}") / "stage.json").get("summary", {}).get("notes", []),
         "tasks": {task: row | task_latency_of(latency, name, task) for task, row in told["tasks"].items()},
     }
 

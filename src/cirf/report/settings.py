@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cirf.recipe import Override
 from cirf.report.training import load_object
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -53,8 +54,7 @@ def as_trained(
     if settings and found:
         overrides = {name: keys for name, keys in found["finetune"]["overrides"].items() if name != method}
         if settings.get("override"):
-            unset = dict.fromkeys(found["finetune"]["overrides"].get(method, {}))  # keys that it names and that say nothing
-            overrides[method] = unset | settings["override"]
+            overrides[method] = Override.model_validate(settings["override"]).model_dump(mode="json")
         if not overrides.get(method, {}).get("learning_rate"):
             found["finetune"] = {**found["finetune"], "trials": []}  # unless the model's own settings name them
         found["finetune"] = {**found["finetune"], **settings.get("finetune", {}), "overrides": overrides}

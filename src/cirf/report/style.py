@@ -21,6 +21,7 @@ _STYLES = {
     "cirf_lean": Style("CIRF Lean", "#b0204f", "h"),
     "cirf_bare": Style("CIRF, no results", "#6b4b3a", "<"),
     "cot": Style("Chain-of-thought", "#a83c00", "s"),
+    "chain_of_draft": Style("Chain-of-Draft", "#556b00", "."),
     "sft_cot": Style("Chain-of-thought, fine-tuned", "#8a3d86", "D"),
     "direct_sft": Style("Direct, fine-tuned", "#00735c", "^"),
     "direct": Style("Direct", "#5d5d5d", "v"),

@@ -47,10 +47,11 @@ def width(recipe: Recipe) -> str:
 
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
     """What a method's weights depend on besides its rows."""
+    chosen = section.resolved(method.name, method.training)
     read = {
         "trials": bool(section.tried(method.name, method.training)),
         "lora": section.adaptation == "lora",
-        "min_lr_ratio": section.schedule == "cosine",
+        "min_lr_ratio": chosen.schedule == "cosine",
     }
     apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
     override = section.overrides.get(method.name)

@@ -55,6 +55,8 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     method = get(name, recipe)
     if not method.trained:
         raise CirfError(f"models.{name}: {name} is not trained: the backbone answers for it; remove the key")
+    if method.learner != name:
+        raise CirfError(f"models.{name}: {name} answers with the model of {method.learner}; name that one")
     if not (folder / "config.json").is_file():
         raise CirfError(f"models.{name}: {folder} is no model's folder (it holds no config.json)")
     latent = read_latent(folder)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
-    """The openings of a method's prompts to each task; empty for a method whose prompts have none."""
+    """The openings of a method's prompts to each task that has any; empty for a method whose prompts have none."""
     told = {name: method.openings(task) for name, task in tasks.items()}
-    return told if any(told.values()) else {}
+    return {name: openings for name, openings in told.items() if openings}
 
 
 def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:

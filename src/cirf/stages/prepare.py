@@ -15,7 +15,7 @@ from cirf.store import to_json, write_atomic, write_rows
 def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Have a method prepare its training rows: ``rows.jsonl``, one a rationale, and ``report.json``."""
     from cirf.assets import resolve
-    from cirf.lm.backbone import load_tokenizer, prompt_text
+    from cirf.lm.backbone import load_tokenizer
     from cirf.methods.material import Material
     from cirf.stages.models import release, source_of
 
@@ -37,7 +37,6 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
         source=lambda judge: source_of(context, judge),
         tokenizer=tokenizer,
-        prompt=prompt_text,
         scratch=work / "scratch",
         progress=context.progress,
     )

@@ -39,4 +39,4 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         work,
         context.progress,
     )
-    return {"rows": scores.overall.n}
+    return {"rows": scores.overall.n, "notes": list(method.caveats())}

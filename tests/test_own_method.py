@@ -1,0 +1,183 @@
+"""A method in a Python file of the user's own: the shipped example from its rows to its report, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf import methods
+from cirf.errors import CirfError
+from cirf.recipe_io import dump, parse
+from cirf.records import Example, Problem, Trace
+from cirf.store import read_rows
+
+EXAMPLE = Path(__file__).parents[1] / "docs" / "own_method.py"
+SHORT: dict[str, Any] = {"evaluate__latency_items": 0, "finetune__epochs": 0.5}
+
+
+@pytest.fixture(scope="module")
+def ran(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the example under the name of its file and of a variant, with the file and ``recipe.yaml`` beside it."""
+    folder = tmp_path_factory.mktemp("own")
+    own = shutil.copy(EXAMPLE, folder / "counted.py")
+    variants = {"brief": {"method": str(own), "settings": {"most": 1}}}
+    keys: dict[str, Any] = {"methods": [str(own), "brief", "direct_sft"], "variants": variants}
+    recipe = workshop.recipe(folder / "recipe.yaml", **keys, **SHORT)
+    said = tinyrun.cirf("run", recipe, "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder
+
+
+@pytest.fixture
+def copy(ran: Path, tmp_path: Path) -> Path:
+    """The same to change, its file at the place that the recipe names."""
+    folder = tmp_path / "copy"
+    shutil.copytree(ran, folder)
+    for recipe in (folder / "recipe.yaml", *(folder / "run").rglob("recipe.yaml")):
+        recipe.write_text(recipe.read_text().replace(str(ran), str(folder)))
+    return folder
+
+
+def test_the_example_says_what_it_writes() -> None:
+    recipe = parse(f"name: r\nmethods: [{EXAMPLE}]\nproblems: {{tasks: [{{task: gsm8k}}]}}")
+    assert recipe.methods == ("own_method",)
+    method = methods.get("own_method", recipe)
+    problem = Problem("p", "gsm8k", "How many clips?", "72")
+    example = Example(problem, ("48/2 = 24 in May.", "48 + 24 = 72 in all."), Trace("p", 0, (), (), "72"))
+    assert method.target(example) == "by, plus\n#### 72"
+    assert method.read("by, plus\n#### 72") == ("by, plus", " 72") and method.read("72") == ("", "72")
+
+
+def test_it_is_trained_saved_evaluated_and_told_of(ran: Path) -> None:
+    run = ran / "run"
+    taught = read_rows(run / "models/counted/sft.jsonl")
+    assert len(taught) == 36 and all(row["completion"].startswith("plus, plus, plus\n#### ") for row in taught)
+    assert all(row["completion"].startswith("plus\n#### ") for row in read_rows(run / "models/brief/sft.jsonl"))
+    report = json.loads((run / "report.json").read_text())
+    assert list(report["methods"]) == ["counted", "brief", "direct_sft"]
+    assert all(row["n"] == 8 and row["trained"] for row in report["methods"].values())
+    assert report["training"]["brief"]["settings"]["method"]["settings"] == {"most": 1}
+    card = (run / "models/brief/README.md").read_text()
+    assert "| Method | operations |" in card and '"most": 1' in card
+    assert "counted" in (run / "report.html").read_text()
+    said = tinyrun.cirf("show", run, "--method", "brief", "--limit", "1")
+    assert said.code == 0 and "brief: 8 of 8 answers" in said.out
+    assert str(ran / "counted.py") in (run / "recipe.yaml").read_text()
+
+
+def test_a_new_process_reloads_it_and_gives_the_same_answers(ran: Path, tmp_path: Path) -> None:
+    keys = ("--method", "brief", "--protocol", "own", "--out", tmp_path / "out", "--json", "--quiet")
+    said = tinyrun.command("evaluate", ran / "run", *keys, cwd=tmp_path)  # the file is found from any folder
+    assert said.code == 0, said.err
+    assert list(json.loads(said.out)["methods"]) == ["brief"]
+    before = read_rows(ran / "run/evaluation/brief/sums.jsonl")
+    assert read_rows(tmp_path / "out/evaluation/brief/sums.jsonl") == before and len(before) == 8
+
+
+def test_a_models_folder_is_asked_as_its_variant(ran: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    keys = ("--protocol", "own", "--out", out, "--quiet", "--set", "evaluate.latency_items=0")
+    said = tinyrun.cirf("evaluate", ran / "run/models/brief", *keys)
+    assert said.code == 0, said.err
+    assert read_rows(out / "evaluation/brief/sums.jsonl") == read_rows(ran / "run/evaluation/brief/sums.jsonl")
+    said = tinyrun.cirf("evaluate", ran / "run/models/brief", "--method", "breif", *keys)
+    assert "--method breif: there is no such method" in said.error()
+
+
+def remade(folder: Path) -> set[str]:
+    """What another run of the recipe makes, after a look whether ``status`` knew it."""
+    before = tinyrun.stages(folder / "run")
+    said = tinyrun.cirf("run", folder / "recipe.yaml", "--out", folder / "run")
+    assert said.code == 0, said.err
+    rows = json.loads(tinyrun.cirf("status", folder / "run", "--json").out)
+    assert {row["state"] for row in rows} == {"done"}
+    return tinyrun.remade(before, tinyrun.stages(folder / "run"))
+
+
+OWN = {f"{kind}/{name}" for kind in ("models", "evaluation") for name in ("counted", "brief")}
+
+
+def test_a_changed_file_or_setting_makes_again_what_depends_on_it_and_nothing_else(copy: Path) -> None:
+    assert remade(copy) == set()
+    recipe, own = copy / "recipe.yaml", copy / "counted.py"
+    recipe.write_text(recipe.read_text().replace("most: 1", "most: 2"))
+    assert remade(copy) == {"models/brief", "evaluation/brief"}
+    own.write_text(own.read_text() + "\n# changed\n")
+    rows = json.loads(tinyrun.cirf("status", copy / "run", "--json").out)
+    assert {row["stage"] for row in rows if row["state"] != "done"} == OWN
+    own.write_text(EXAMPLE.read_text())
+    assert remade(copy) == set()  # as it was: nothing is lost
+    own.unlink()
+    said = tinyrun.cirf("status", copy / "run")
+    assert said.code == 0 and "cannot be told here" in said.out and "counted.py: no such file" in said.out
+    assert tinyrun.cirf("show", copy / "run", "--method", "brief", "--limit", "1").code == 0
+    said = tinyrun.cirf("run", recipe, "--out", copy / "run")
+    assert "counted.py: no such file; variants." in said.error() and "method of your own" in said.error()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "defines no METHOD; end the file with METHOD = YourMethod"),
+        ("METHOD = 3\n", "METHOD is no class on cirf.methods.Method"),
+        ("class METHOD:\n    name = summary = 'a'\n", "METHOD is no class on cirf.methods.Method"),
+        ("from cirf.methods import Method\n\nclass METHOD(Method):\n    name = 'a'\n", "no name or no summary"),
+        (
+            "from cirf.methods import Method\n\nclass METHOD(Method):\n    name = summary = 'a'\n    Settings = dict\n",
+            "Settings is no class on cirf.recipe.Section",
+        ),
+        ("\ndef broken(:\n", "line 2: not valid Python"),
+        ("import json\n\nimport no_such_module_anywhere\n", "line 3: ModuleNotFoundError: No module named"),
+        ("def f():\n    return 1 / 0\n\nf()\n", "line 2: ZeroDivisionError"),
+    ],
+)
+def test_a_file_that_is_no_method_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    recipe = parse(f"name: r\nmethods: [{path}]\nproblems: {{tasks: [{{task: gsm8k}}]}}")
+    with pytest.raises(CirfError) as error:
+        methods.get("mine", recipe)
+    assert message in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
+    assert message in tinyrun.cirf("methods", path).error()
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for named, key in (("methods: [none.py]", "variants.none.method"), ("variants: {x: {method: none.py}}", "variants.x.method")):
+        recipe = parse(f"name: r\n{named}\nproblems: {{tasks: [{{task: gsm8k}}]}}")
+        with pytest.raises(CirfError, match=f"none.py: no such file; {key} names it as a method of your own"):
+            methods.get("x" if "x" in recipe.variants else "none", recipe)
+    assert "none.py: no such file" in tinyrun.cirf("methods", tmp_path / "none.py").error()
+    (tmp_path / "folder.py").mkdir()
+    assert "cannot be read" in tinyrun.cirf("methods", tmp_path / "folder.py").error()
+
+
+def test_what_a_recipe_makes_of_files_among_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cirf.commands.running import absolute
+
+    head = "name: r\nproblems: {tasks: [{task: gsm8k}]}\n"
+    recipe = parse(head + "methods: [direct, a/my-way.py]\nvariants: {my-way: {settings: {most: 3}}}\n")
+    assert recipe.methods == ("direct", "my-way") and recipe.variants["my-way"].method == "a/my-way.py"
+    assert recipe.variants["my-way"].settings == {"most": 3}
+    assert parse(dump(recipe)) == recipe
+    (tmp_path / "a").mkdir()
+    shutil.copy(EXAMPLE, tmp_path / "a/my-way.py")
+    monkeypatch.chdir(tmp_path)
+    settled = absolute(recipe)
+    assert settled.variants["my-way"].method == str(tmp_path / "a/my-way.py")
+    monkeypatch.chdir("/")
+    assert methods.get("my-way", settled).settings.most == 3
+    with pytest.raises(CirfError, match="methods: m stands twice"):
+        parse(head + "methods: [a/m.py, b/m.py]\n")
+    assert parse(head, sets=["methods=[a/my-way.py]"]).variants["my-way"].method == "a/my-way.py"
+
+
+def test_the_command_shows_it() -> None:
+    said = tinyrun.cirf("methods", EXAMPLE)
+    assert said.code == 0, said.err
+    assert "most: a whole number of at least 1. Default: 8. Unit: operations." in said.out
+    assert "operations: fine-tuned to name the operations" in said.out and "no presets" in said.out

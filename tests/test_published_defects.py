@@ -1,0 +1,354 @@
+"""What went wrong in published releases of these methods, tried on every method that is registered, now and later.
+
+Ten defects are known from their code: (1) the right answer in the prompt, (2) a layout that training never showed, (3) no end
+token, (4) answers that depend on the batch, (5) latents that the cache changes, (6) a metric that any text satisfies, (7) new
+rows that are not trained, or whole matrices that are, (8) rows that move though they are frozen, (9) checkpoints chosen by the
+rows that are reported, (10) other outputs from the same seed. Elsewhere: the seeing of gold by any other way of asking
+(`evaluation/test_no_gold.py`), the metric (`evaluation/test_chance.py`), the laid over rows against rows of the matrix
+(`lm/test_loss.py`), a warm-up apart and the share cut off (`evaluation/test_latency.py`, `test_harness.py`). No method has
+latents yet (5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import torch
+from safetensors.torch import load_file
+
+from cirf import methods
+from cirf.evaluation.harness import hide
+from cirf.lm import finetune as training
+from cirf.lm.batches import Feature, tokenise
+from cirf.lm.curriculum import Lesson
+from cirf.lm.decode import generate
+from cirf.lm.finetune import Row
+from cirf.lm.prompt import encode, end_token, prompt_text
+from cirf.lm.trainer import TargetTrainer
+from cirf.lm.vocabulary import token_names
+from cirf.methods.method import Method
+from cirf.recipe_io import load
+from cirf.records import Example, Problem
+from cirf.stages import models
+from cirf.stages.context import Context
+from cirf.store import RunFolder, read_rows
+
+NAMES = methods.names()
+TRAINED = [name for name in NAMES if methods.named(name).trained]
+EPOCHS, SIZE = 40.0, 4
+GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
+    """A finished run of every method there is, each over-fitted on eight rows; input and output matrix are two."""
+    folder = tmp_path_factory.mktemp("everything")
+    tinyrun.write_backbone(folder / "backbone", tied=False, scale=12.0)
+    tinyrun.write_embedder(folder / "embedder")
+    short = [row | {"rationale": re.sub(r"There are | \w+ in box \d+", "", row["rationale"])} for row in tinyrun.sums(9, steps=2)]
+    train = tinyrun.write_jsonl(folder / "train.jsonl", short)
+    test = tinyrun.write_jsonl(folder / "test.jsonl", tinyrun.sums(4, seed=9, steps=2))
+    tune = {"epochs": EPOCHS, "batch_size": 8, "learning_rate": 0.02, "weight_decay": 0.0, "evaluate_every": 1000}
+    keys = {f"finetune__{key}": value for key, value in tune.items()}
+    made = tinyrun.recipe(folder / "backbone", folder / "embedder", train, test, methods=list(NAMES), codebook__size=SIZE, **keys)
+    path = tinyrun.write_recipe(folder / "r.yaml", made)
+    said = tinyrun.cirf("run", path, "--out", folder / "run", "--until", "evaluation")
+    assert said.code == 0, said.err
+    found = Context(load(str(folder / "run/recipe.yaml")), RunFolder(folder / "run"))
+    yield found
+    models.release(found)
+
+
+def get(context: Context, name: str) -> Method:
+    return methods.get(name, context.recipe)
+
+
+def task_of(context: Context, problem: Problem) -> Any:
+    return context.tasks[problem.task]
+
+
+def asked(context: Context, name: str, problem: Problem, tokenizer: Any) -> str:
+    """The rendered prompt, as an evaluation makes it."""
+    return prompt_text(tokenizer, get(context, name).prompt(hide(problem), task_of(context, problem)))
+
+
+@dataclass
+class Taught:
+    """The rows of a method's training, and as ids what the model was taught last."""
+
+    examples: list[Example]
+    rows: list[Row]
+    features: list[Feature]
+
+
+def taught(context: Context, name: str, tokenizer: Any) -> Taught:
+    """From what the run kept (``sft.jsonl``) by way of the method's curriculum, where it has one."""
+    method = get(context, name)
+    examples, _ = context.examples(method)
+    kept = read_rows(context.folder.folder(f"models/{name}") / "sft.jsonl")
+    rows = [Row(row["prompt"], row["completion"]) for row in kept]
+    names = token_names(SIZE).all if method.functional else ()
+    features, dropped = tokenise(rows, tokenizer, 10**6, tokenizer.convert_tokens_to_ids(list(names)), method.ends)
+    assert not dropped and len(features) == len(examples) == 8
+    lessons = [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
+    curriculum = method.curriculum(lessons, lessons, tokenizer, EPOCHS, 1)
+    if curriculum is not None:
+        features = [curriculum.feature(place, int(EPOCHS) - 1) for place in range(len(rows))]
+    return Taught(examples, rows, features)
+
+
+# 1. The right answer is never in a prompt
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
+    _, tokenizer = models.load_for(context, name)
+    method, task = get(context, name), context.tasks["sums"]
+    question = "Box {} gets some apples. How many are in it?"
+    problems = [Problem(f"p{place}", "sums", question.format(place), GOLD, None, WORKING) for place in range(50)]
+    for problem in problems:
+        told = prompt_text(tokenizer, method.prompt(problem, task))
+        other = dataclasses.replace(problem, answer="1", rationale=None)
+        assert told == prompt_text(tokenizer, method.prompt(other, task)) and problem.question in told
+        assert GOLD not in told and WORKING not in told
+        behind = encode(tokenizer, told.partition(problem.question)[2])
+        assert len(behind) < 60 or not method.trained  # a template's few tokens; the untrained are asked for a form
+    if method.trained:
+        for example in context.examples(method)[0]:
+            secret = dataclasses.replace(example.problem, answer=GOLD, rationale=WORKING)
+            told = method.training_prompt(dataclasses.replace(example, problem=secret), task)
+            assert GOLD not in told and WORKING not in told
+
+
+# 2. What is asked was seen in training
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_layout_when_answering_is_one_of_training(context: Context, name: str) -> None:
+    _, tokenizer = models.load_for(context, name)
+    seen = taught(context, name, tokenizer)
+    same = [
+        asked(context, name, example.problem, tokenizer) == row.prompt
+        for example, row in zip(seen.examples, seen.rows, strict=True)
+    ]
+    one_way = type(get(context, name)).training_prompt is Method.training_prompt
+    assert all(same) if one_way else any(same)
+    for example, row, feature in zip(seen.examples, seen.rows, seen.features, strict=True):
+        prompt = encode(tokenizer, row.prompt)
+        assert list(feature.ids[: len(prompt)]) == prompt and feature.skipped is None
+        last = feature.ids[len(prompt) :]
+        assert end_token(tokenizer) not in last[:-1]
+        # What follows the prompt is a whole answer by itself: nothing that answering lacks stands before it.
+        text = tokenizer.decode([token for token in last if token != end_token(tokenizer)])
+        parsed = task_of(context, example.problem).parse(get(context, name).read(text)[1], example.problem)
+        assert parsed == example.problem.answer
+    if name == "icot_si":
+        forms = [[*encode(tokenizer, f"#### {example.problem.answer}"), end_token(tokenizer)] for example in seen.examples]
+        assert [list(feature.ids[feature.start :]) for feature in seen.features] == forms
+
+
+def test_the_one_exception_is_told(context: Context) -> None:
+    """Another number of pauses when answering is for who asks for it, and said by the run and the report."""
+    variants = {"x": {"method": "pause", "settings": {"answered": 1}}}
+    made = context.recipe.model_validate(context.recipe.model_dump() | {"variants": variants})
+    assert methods.get("x", made).caveats() and not any(get(context, name).caveats() for name in NAMES)
+
+
+# 3. The end token is learned
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_overfitted_model_stops(context: Context, name: str) -> None:
+    method = get(context, name)
+    model, tokenizer = models.load_for(context, name)
+    seen = taught(context, name, tokenizer)
+    assert method.ends and all(feature.ids[-1] == end_token(tokenizer) for feature in seen.features)
+    length = max(len(feature.ids) - feature.start for feature in seen.features)
+    outputs = generate(model, tokenizer, [row.prompt for row in seen.rows], length + 2)
+    assert [output.truncated for output in outputs] == [False] * 8
+    assert {output.ids[-1] for output in outputs} == {end_token(tokenizer)}
+    right = sum(output.ids == feature.ids[feature.start :] for output, feature in zip(outputs, seen.features, strict=True))
+    assert right >= 6  # it is over-fitted indeed
+
+
+# 4. An answer does not depend on the batch
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_alone_or_in_a_padded_batch_a_question_has_the_same_logits_and_answer(context: Context, name: str) -> None:
+    model, tokenizer = models.load_for(context, name)
+    problems = [
+        *context.test()["sums"][:2],
+        Problem("l", "sums", "And " * 25 + "how many are in box 3?", "1"),
+        Problem("s", "sums", "7?", "7"),
+    ]
+    prompts = [asked(context, name, problem, tokenizer) for problem in problems]
+    encoded = [encode(tokenizer, prompt) for prompt in prompts]
+    longest = max(map(len, encoded))
+    ids = torch.tensor([[end_token(tokenizer)] * (longest - len(one)) + one for one in encoded])
+    mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in encoded])
+    places = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    with torch.inference_mode():
+        together = model(input_ids=ids, attention_mask=mask, position_ids=places).logits[:, -1]
+        alone = torch.stack([model(input_ids=torch.tensor([one])).logits[0, -1] for one in encoded])
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
+    assert generate(model, tokenizer, prompts, 6) == generate(model, tokenizer, prompts, 6, batch_size=1)
+
+
+# 7 to 10. A few updates of adapters, looked at from inside
+
+
+@dataclass
+class Adapted:
+    """What two updates of a method's adapters trained, from what, on what, and the folder that they left."""
+
+    trainable: dict[str, tuple[int, ...]]
+    before: dict[str, torch.Tensor]
+    held_out: list[Feature]
+    folder: Path
+
+
+class _Enough(Exception):
+    """The names are known; no need to train."""
+
+
+def spied(context: Context, name: str, adaptation: str, folder: Path, monkeypatch: pytest.MonkeyPatch, train: bool) -> Adapted:
+    found = Adapted({}, {}, [], folder)
+
+    class Spy(TargetTrainer):
+        def __init__(self, model: Any, args: Any, train_rows: Any, validation: Any, *more: Any, **keys: Any) -> None:
+            found.held_out.extend(validation)
+            for key, value in model.named_parameters():
+                if value.requires_grad:
+                    found.trainable[key] = tuple(value.shape)
+                elif "embed_tokens" in key or "lm_head" in key:
+                    found.before[key.removeprefix("base_model.model.")] = value.detach().clone()
+            if not train:
+                raise _Enough
+            super().__init__(model, args, train_rows, validation, *more, **keys)
+
+    monkeypatch.setattr(training, "TargetTrainer", Spy)
+    lora = {"rank": 2, "alpha": 4, "dropout": 0.1, "targets": "all-linear"}
+    update = {"adaptation": adaptation, "lora": lora, "batch_size": 4, "epochs": 1.0, "overrides": {}}
+    section = type(context.recipe.finetune).model_validate(context.recipe.finetune.model_dump() | update)
+    with contextlib.suppress(_Enough):
+        models.finetune(context, name, section, folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def adapted(context: Context, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Adapted]:
+    """``adapted(name)``: the same for every test that asks."""
+    known: dict[str, Adapted] = {}
+
+    def find(name: str) -> Adapted:
+        if name not in known:
+            with pytest.MonkeyPatch.context() as patch:
+                known[name] = spied(context, name, "lora", tmp_path_factory.mktemp(name) / "model", patch, train=True)
+        return known[name]
+
+    return find
+
+
+LAYERS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
+LAYERS += ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+ADAPTERS = {
+    f"base_model.model.model.layers.{layer}.{part}.lora_{side}.default.weight"
+    for layer in range(2)
+    for part in LAYERS
+    for side in "AB"
+}
+INPUT, OUTPUT = "base_model.model.model.embed_tokens.cirf_rows", "base_model.model.lm_head.cirf_rows"
+NEW = {"pause": (1, 0)} | {name: (SIZE + 2, SIZE + 2) for name in NAMES if name.startswith("cirf_")}
+"""Rows that are trained in the input and in the output matrix; no others are in any method."""
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_adapters_and_new_rows_are_trained_and_nothing_else(
+    context: Context, adapted: Callable[[str], Adapted], name: str
+) -> None:
+    found, method = adapted(name).trainable, get(context, name)
+    read, written = NEW.get(name, (0, 0))
+    written_by_kind = (SIZE + 2) * method.functional
+    assert (read, written) == (written_by_kind + len(method.tokens), written_by_kind)
+    rows = ({INPUT: (read, 32)} if read else {}) | ({OUTPUT: (written, 32)} if written else {})
+    assert {key: shape for key, shape in found.items() if "lora" not in key} == rows
+    assert {key for key in found if "lora" in key} == ADAPTERS
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_in_full_every_weight_is_trained(context: Context, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = spied(context, name, "full", tmp_path, monkeypatch, train=False)
+    saved = load_file(context.folder.folder(f"models/{name}") / "model.safetensors")
+    assert found.trainable == {key: tuple(value.shape) for key, value in saved.items()} and not found.before
+    assert {"lm_head.weight", "model.embed_tokens.weight"} < set(saved)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_rows_that_are_not_new_stay_to_the_bit(context: Context, adapted: Callable[[str], Adapted], name: str) -> None:
+    from transformers import AutoTokenizer
+
+    found, method = adapted(name), get(context, name)
+    saved = load_file(found.folder / "model.safetensors")
+    tokenizer = AutoTokenizer.from_pretrained(found.folder)
+    functional = tokenizer.convert_tokens_to_ids(list(token_names(SIZE).all)) if method.functional else []
+    new = {
+        "model.embed_tokens.weight": [*functional, *tokenizer.convert_tokens_to_ids(list(method.tokens))],
+        "lm_head.weight": functional,
+    }
+    assert set(found.before) == set(new)
+    for key, ids in new.items():
+        changed = (saved[key] != found.before[key]).any(dim=1).nonzero().flatten().tolist()
+        assert set(changed) <= set(ids), key
+        assert bool(changed) == bool(ids)  # and the new ones are trained
+    layers = [key for key in saved if "proj" in key]
+    source = load_file(Path(context.recipe.backbone.model) / "model.safetensors")
+    assert layers and all(not torch.equal(saved[key], source[key]) for key in layers)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_a_model_is_chosen_by_is_not_what_is_reported(
+    context: Context, adapted: Callable[[str], Adapted], name: str
+) -> None:
+    _, tokenizer = models.load_for(context, name)
+    reported = [problem.question for problem in context.test()["sums"]]
+    held_out = [problem.question for problem in context.validation()]
+    features = adapted(name).held_out
+    assert len(features) == len(held_out) == 1
+    for feature in features:
+        text = tokenizer.decode(feature.ids)
+        assert any(question in text for question in held_out)
+        assert not any(question in text for question in reported)
+    losses = json.loads((adapted(name).folder / "history.json").read_text())["validation"]
+    assert losses[0]["update"] == 0 and len(losses) == 2  # the only losses there are to choose by
+    assert not {problem.id for problem in context.validation()} & {problem.id for problem in context.train()}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_same_seed_gives_the_same_model(
+    context: Context, adapted: Callable[[str], Adapted], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = adapted(name).folder
+    second = spied(context, name, "lora", tmp_path / "model", monkeypatch, train=True).folder
+    files = sorted(path.name for path in first.iterdir() if path.is_file() and path.name != "timings.json")
+    assert {"model.safetensors", "history.json", "sft.jsonl", "tokenizer.json", "config.json"} <= set(files)
+    assert files == sorted(path.name for path in second.iterdir() if path.is_file() and path.name != "timings.json")
+    for file in files:
+        assert (first / file).read_bytes() == (second / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_gives_the_same_answers_and_another_one_others(context: Context, name: str) -> None:
+    model, tokenizer = models.load_for(context, name)
+    prompts = [asked(context, name, problem, tokenizer) for problem in context.test()["sums"]]
+    drawn = [generate(model, tokenizer, prompts, 8, 9.0, 1.0, seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -1,0 +1,143 @@
+"""The terse chain-of-thought: a line a step that has something to say, in both of its forms, and what they depend on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf import methods, tasks
+from cirf.methods.material import Material
+from cirf.methods.method import Method
+from cirf.progress import SILENT
+from cirf.recipe import Recipe
+from cirf.recipe_io import parse
+from cirf.records import Example, Problem, Steps, Trace
+from cirf.store import read_rows
+
+CLIPS = Problem("n", "gsm8k", "Natalia sold clips to 48 friends in April, and half as many in May. How many in all?", "72")
+COIN = Problem("c", "coin_flip", "A coin is heads up. Rosa flips the coin. Jean does not. Is the coin still heads up?", "no")
+STEPS = {
+    "n": (
+        "First, let us see what is asked.",
+        "In May she sold 48 / 2 = <<48/2=24>>24 clips.",
+        "Every one of them was a gift.",
+        "In April and May together: 48 clips + 24 clips = 72 clips.",
+    ),
+    "c": (
+        "The coin starts heads up.",
+        "Rosa flips the coin, so it is tails up now.",
+        "Jean does not flip it: it stays tails up.",
+    ),
+}
+
+
+def method(form: str) -> tuple[Method, Recipe]:
+    tasks_of = "problems: {tasks: [{task: gsm8k}, {task: coin_flip}]}"
+    recipe = parse(f"name: r\n{tasks_of}\nvariants: {{x: {{method: sft_terse, settings: {{form: {form}}}}}}}")
+    return methods.get("x", recipe), recipe
+
+
+def prepared(made: Method, recipe: Recipe, scratch: Path) -> dict[str, Any]:
+    """What it makes of the steps, by problem."""
+    annotated = [Steps(problem, 0, "ordinal", segments) for problem, segments in STEPS.items()]
+
+    def none(*given: Any) -> Any:
+        raise AssertionError("no model is needed")
+
+    named = {name: tasks.get(name) for name in ("gsm8k", "coin_flip")}
+    problems = {"n": CLIPS, "c": COIN}
+    material = Material(recipe, problems, named, annotated, annotated, none, none, scratch, SILENT)
+    rows, report = made.prepare(material)
+    assert report["steps"] == 7 and report["share_empty"] == round(2 / 7, 4)
+    assert all(row["sample"] == 0 for row in rows)
+    return {row["problem"]: row for row in rows}
+
+
+def test_equations_of_numbers_and_states_of_coins_without_empty_lines(tmp_path: Path) -> None:
+    made, recipe = method("equations")
+    found = prepared(made, recipe, tmp_path)
+    assert made.prepares() and not made.results
+    targets = {
+        problem.id: made.target(
+            Example(problem, STEPS[problem.id], Trace(problem.id, 0, (), (), problem.answer), found[problem.id])
+        )
+        for problem in (CLIPS, COIN)
+    }
+    assert targets == {"n": "48/2=24\n48+24=72\n#### 72", "c": "heads\ntails\ntails\n#### no"}
+    assert made.read(targets["n"]) == ("48/2=24\n48+24=72", "#### 72")
+    task = tasks.get("gsm8k")
+    assert task.parse(made.read(targets["n"])[1], CLIPS) == "72"
+
+
+def test_results_are_those_that_cirf_would_write() -> None:
+    made, _ = method("results")
+    assert made.results and not made.prepares()
+    trace = Trace("n", 0, (), ("", "24", "", "72"), "72")
+    assert made.target(Example(CLIPS, STEPS["n"], trace)) == "24\n72\n#### 72"
+    empty = Trace("n", 0, (), ("", "", "", ""), "72")
+    assert made.target(Example(CLIPS, STEPS["n"], empty)) == "#### 72"
+
+
+@pytest.fixture(scope="module")
+def ran(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both forms trained on sums and on coins, beside CIRF's traces."""
+    folder = tmp_path_factory.mktemp("terse")
+    assert make(workshop, folder) == ""
+    return folder
+
+
+def make(workshop: tinyrun.Workshop, folder: Path, **keys: Any) -> str:
+    coins = {"task": "made_coin_flip", "train": 12, "test": 4}
+    sums = {"task": "jsonl", "name": "sums", "train_file": str(workshop.train), "test_file": str(workshop.test), "train": 12}
+    variants = {"short": {"method": "sft_terse", "settings": {"form": "results"}}}
+    keys = {"methods": ["sft_terse", "short"], "variants": variants, "problems__tasks": [sums, coins], **keys}
+    said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run", "--until", "models")
+    return "" if said.code == 0 else said.err
+
+
+def test_what_is_trained_on(ran: Path) -> None:
+    run = ran / "run"
+    assert (run / "prepared/sft_terse/rows.jsonl").is_file() and not (run / "prepared/short").exists()
+    segments = {row["problem"]: row for row in read_rows(run / "segments/segments.jsonl")}
+    lines = {row["problem"]: row["lines"] for row in read_rows(run / "prepared/sft_terse/rows.jsonl")}
+    results = {row["problem"]: row["results"] for row in read_rows(run / "results/results.jsonl")}
+    assert set(lines) == set(segments) == set(results)
+    problems = {row["id"]: row for row in read_rows(run / "problems/train.jsonl")}
+    for name, by_problem in (("sft_terse", lines), ("short", results)):
+        taught = [row["completion"] for row in read_rows(run / f"models/{name}/sft.jsonl")]
+        wanted = [
+            "\n".join([*filter(None, by_problem[problem]), f"#### {problems[problem]['answer']}"])
+            for problem in segments
+            if problem in problems
+        ]
+        assert taught == wanted and not any("\n\n" in text for text in taught)
+    sums = [lines[problem] for problem, row in problems.items() if row["task"] == "sums"]
+    coins = [lines[problem] for problem, row in problems.items() if row["task"] == "made_coin_flip"]
+    assert sums and all("+" in line and "=" in line for row in sums for line in row)
+    assert coins and all(set(row) <= {"heads", "tails", ""} and any(row) for row in coins)
+    report = json.loads((run / "prepared/sft_terse/report.json").read_text())
+    assert report["steps"] == sum(map(len, lines.values()))
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"results__max_characters": 5}, {"results", "prepared/sft_terse", "models/sft_terse"}),
+        ({"results__by": "none"}, {"results", "models/short"}),
+        ({"results__working": "keep"}, {"results", "models/short"}),
+        ({"finetune__learning_rate": 0.02}, {"models/sft_terse", "models/short"}),
+    ],
+)
+def test_each_form_is_made_again_by_what_it_reads(
+    ran: Path, workshop: tinyrun.Workshop, tmp_path: Path, keys: dict[str, Any], expected: set[str]
+) -> None:
+    shutil.copytree(ran, tmp_path / "copy")
+    before = tinyrun.stages(tmp_path / "copy/run")
+    assert make(workshop, tmp_path / "copy", **keys) == ""
+    made = tinyrun.remade(before, tinyrun.stages(tmp_path / "copy/run"))
+    assert {stage for stage in made if not stage.startswith("evaluation")} == expected
