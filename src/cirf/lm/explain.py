@@ -28,6 +28,7 @@ from cirf.lm.latent import Thoughts
 from cirf.lm.latent_loss import LatentObjective
 from cirf.lm.loss import IGNORED, only_at, unwrap
 from cirf.lm.objective import Batch, Objective
+from cirf.lm.vocabulary import is_tied
 
 _NAME = "decoder"
 
@@ -35,19 +36,23 @@ _NAME = "decoder"
 class Decoder:
     """What reads thoughts. ``own`` is a model of its own, or ``None``: the trained one, by a second set of adapters."""
 
-    def __init__(self, own: torch.nn.Module | None) -> None:
-        """See `copied` and `frozen`."""
+    def __init__(self, own: torch.nn.Module | None = None) -> None:
+        """See `copied`; without, it is adapters."""
         self.own = own
-
         self._learns: list[torch.nn.Parameter] = []
 
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
-        """Put its adapters on the model that is trained, where it has nothing of its own."""
-        if self.own is None:
+        """Put its adapters on the model that is trained, or on a copy of it where that has none."""
+        if self.own is None and section.adaptation == "lora":
             add_second(model, section.lora, _NAME, seed)
             self._learns = [weight for name, weight in model.named_parameters() if f".{_NAME}." in name]
-        else:
-            self._learns = [weight for weight in self.own.parameters() if weight.requires_grad]
+            return
+        if self.own is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                self.own = put_adapters(copy.deepcopy(model), section.lora)
+        assert self.own is not None
+        self._learns = [weight for weight in self.own.parameters() if weight.requires_grad]
 
     def nothing(self) -> torch.Tensor:
         """0, for a batch that gives it nothing to say: processes that train together wait for gradients of every weight."""
@@ -64,15 +69,11 @@ class Decoder:
 
 
 def copied(model: Any) -> Decoder:
-    """A copy of ``model`` in float32, all of which is trained."""
-    return Decoder(copy.deepcopy(model).float().requires_grad_(True))
-
-
-def frozen(model: Any, section: recipe.Lora, seed: int) -> Decoder:
-    """A copy of ``model`` that stays as it is, with adapters that are trained."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Decoder(put_adapters(copy.deepcopy(model), section))
+    """A copy of ``model`` in float32, all of which is trained but an input matrix of its own: it is given vectors."""
+    own = copy.deepcopy(model).float().requires_grad_(True)
+    if not is_tied(own):
+        own.get_input_embeddings().requires_grad_(False)
+    return Decoder(own)
 
 
 class Explaining(Objective):
@@ -81,14 +82,15 @@ class Explaining(Objective):
     def __init__(self, host: LatentObjective, decoder: Decoder, size: int, beyond: bool, weight: float, mean: bool) -> None:
         """``size``: thoughts a group; ``beyond``: the vector that would come next is a group, too; ``mean``: over the tokens of
         a group, and not their sum over its rows."""
-        self.host, self.decoder, self._size, self._beyond, self._weight, self._mean = host, decoder, size, beyond, weight, mean
-        parts = {"host": host.module, "decoder": decoder.own}
-        found = {name: part for name, part in parts.items() if part is not None}
-        self.module = torch.nn.ModuleDict(found) if found else None
+        self.host, self.decoder = host, decoder
+        self._size, self._beyond, self._weight, self._mean = size, beyond, weight, mean
 
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
-        """The decoder's adapters."""
+        """The decoder's weights, and the host's net."""
         self.decoder.join(model, section, seed)
+        parts = {"host": self.host.module, "decoder": self.decoder.own}
+        found = {name: part for name, part in parts.items() if part is not None}
+        self.module = torch.nn.ModuleDict(found) if found else None
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """The host's batch and ``groups`` [b x g x t]: the ids to say of each group, `IGNORED` behind them."""

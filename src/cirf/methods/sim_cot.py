@@ -110,7 +110,6 @@ class SimCot(Method):
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """The host is set up, too."""
         super().__init__(recipe, settings)
-        self._recipe = recipe
         made: type[Coconut | Codi] = Coconut if self.settings.host == "coconut" else Codi
         self.host: Coconut | Codi = made(recipe, self.settings.of_host())
         self.host.explained = True
@@ -159,16 +158,10 @@ class SimCot(Method):
 
     def objective(self, model: Any, source: Path | str) -> Objective:
         """The host's, and the decoder's loss."""
-        from cirf.lm.explain import Decoder, Explaining, copied, frozen
+        from cirf.lm.explain import Decoder, Explaining, copied
         from cirf.lm.latent_loss import LatentObjective
 
-        section = self._recipe.finetune.resolved(self.name, self.training)
-        if self.settings.decoder == "copy":
-            decoder = copied(model)
-        elif section.adaptation == "full":
-            decoder = frozen(model, section.lora, self._recipe.seed)
-        else:
-            decoder = Decoder(None)
+        decoder = copied(model) if self.settings.decoder == "copy" else Decoder()
         host = self.host.objective(model, source)
         assert isinstance(host, LatentObjective)
         beyond = isinstance(self.host, Codi)
