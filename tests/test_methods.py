@@ -73,6 +73,7 @@ def example(answer: str = "72", segments: tuple[str, ...] = ("48/2 = 24 in May."
 
 
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
+THINKING = ("coconut", "codi", "sim_cot")
 
 
 def test_targets_are_the_papers_forms() -> None:
@@ -86,7 +87,8 @@ def test_targets_are_the_papers_forms() -> None:
         "pause": "72",
         "filler": "72",
     }
-    wanted["icot_si"] = wanted["coconut"] = wanted["sft_cot"]  # at first; then it loses its beginning
+    wanted["icot_si"] = wanted["coconut"] = wanted["sim_cot"] = wanted["sft_cot"]  # at first; then it loses its beginning
+    wanted["codi"] = "48/2 = 24 in May.\nThe answer is: 72"  # the teacher's
     wanted |= dict.fromkeys(PRUNED, wanted["cirf_full"])  # of a trace as it is: what is pruned is empty there already
     trained = [name for name in methods.names() if methods.get(name, recipe()).trained]
     assert {name: methods.get(name, recipe()).target(example()) for name in trained} == wanted
@@ -145,7 +147,7 @@ def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
     prose = {"cot": 300, "chain_of_draft": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
     functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
-    assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler", "coconut"), task.cap) | prose
+    assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler", *THINKING), task.cap) | prose
 
 
 def test_an_unknown_method_names_the_nearest() -> None:

@@ -5,8 +5,8 @@ token, (4) answers that depend on the batch, (5) latents that the cache changes,
 rows that are not trained, or whole matrices that are, (8) rows that move though they are frozen, (9) checkpoints chosen by the
 rows that are reported, (10) other outputs from the same seed. Elsewhere: the seeing of gold by any other way of asking
 (`evaluation/test_no_gold.py`), the metric (`evaluation/test_chance.py`), the laid over rows against rows of the matrix
-(`lm/test_loss.py`), a warm-up apart and the share cut off (`evaluation/test_latency.py`, `test_harness.py`). No method has
-latents yet (5).
+(`lm/test_loss.py`), a warm-up apart and the share cut off (`evaluation/test_latency.py`, `test_harness.py`), latents that are
+computed again (5; `lm/test_latent.py`, `lm/test_projector.py`). A model that thinks in vectors does so here as it is evaluated.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def asked(context: Context, name: str, problem: Problem, tokenizer: Any) -> str:
     return prompt_text(tokenizer, get(context, name).prompt(hide(problem), task_of(context, problem)))
 
 
+def beginnings(context: Context, name: str, model: Any, tokenizer: Any) -> Any:
+    """How its prompts begin, as in an evaluation: with its thoughts, where it has any."""
+    return get(context, name).beginnings(model, tokenizer, models.source_of(context, name))
+
+
 @dataclass
 class Taught:
     """The rows of a method's training, and as ids what the model was taught last."""
@@ -95,7 +100,11 @@ def taught(context: Context, name: str, tokenizer: Any) -> Taught:
     method = get(context, name)
     examples, _ = context.examples(method)
     kept = read_rows(context.folder.folder(f"models/{name}") / "sft.jsonl")
-    rows = [Row(row["prompt"], row["completion"]) for row in kept]
+    rows = []
+    for row, example in zip(kept, examples, strict=True):
+        answer = example.problem.answer
+        length = len(answer) if row["completion"].endswith(answer) else None
+        rows.append(Row(row["prompt"], row["completion"], length, example.segments))
     names = token_names(SIZE).all if method.functional else ()
     features, dropped = tokenise(rows, tokenizer, 10**6, tokenizer.convert_tokens_to_ids(list(names)), method.ends)
     assert not dropped and len(features) == len(examples) == 8
@@ -134,7 +143,8 @@ def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_the_layout_when_answering_is_one_of_training(context: Context, name: str) -> None:
-    _, tokenizer = models.load_for(context, name)
+    model, tokenizer = models.load_for(context, name)
+    method, begins = get(context, name), beginnings(context, name, model, tokenizer)
     seen = taught(context, name, tokenizer)
     same = [
         asked(context, name, example.problem, tokenizer) == row.prompt
@@ -146,6 +156,11 @@ def test_the_layout_when_answering_is_one_of_training(context: Context, name: st
         prompt = encode(tokenizer, row.prompt)
         assert list(feature.ids[: len(prompt)]) == prompt and feature.skipped is None
         last = feature.ids[len(prompt) :]
+        if method.latents:  # as many thoughts, and behind them what is given before the model writes
+            assert feature.thoughts == (len(prompt), method.latents)
+            begun = begins.begin([prompt])
+            assert last[: feature.start - len(prompt)] == tuple(begun.prompts[0][begun.heads[0] :])
+            last = feature.ids[feature.start :]
         assert end_token(tokenizer) not in last[:-1]
         # What follows the prompt is a whole answer by itself: nothing that answering lacks stands before it.
         text = tokenizer.decode([token for token in last if token != end_token(tokenizer)])
@@ -173,7 +188,8 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
     seen = taught(context, name, tokenizer)
     assert method.ends and all(feature.ids[-1] == end_token(tokenizer) for feature in seen.features)
     length = max(len(feature.ids) - feature.start for feature in seen.features)
-    outputs = generate(model, tokenizer, [row.prompt for row in seen.rows], length + 2)
+    prompts = [row.prompt for row in seen.rows]
+    outputs = generate(model, tokenizer, prompts, length + 2, prefixes=beginnings(context, name, model, tokenizer))
     assert [output.truncated for output in outputs] == [False] * 8
     assert {output.ids[-1] for output in outputs} == {end_token(tokenizer)}
     right = sum(output.ids == feature.ids[feature.start :] for output, feature in zip(outputs, seen.features, strict=True))
@@ -201,7 +217,9 @@ def test_alone_or_in_a_padded_batch_a_question_has_the_same_logits_and_answer(co
         together = model(input_ids=ids, attention_mask=mask, position_ids=places).logits[:, -1]
         alone = torch.stack([model(input_ids=torch.tensor([one])).logits[0, -1] for one in encoded])
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
-    assert generate(model, tokenizer, prompts, 6) == generate(model, tokenizer, prompts, 6, batch_size=1)
+    begins = beginnings(context, name, model, tokenizer)
+    at_once, one_by_one = (generate(model, tokenizer, prompts, 6, batch_size=size, prefixes=begins) for size in (32, 1))
+    assert at_once == one_by_one
 
 
 # 7 to 10. A few updates of adapters, looked at from inside
@@ -230,7 +248,7 @@ def spied(context: Context, name: str, adaptation: str, folder: Path, monkeypatc
             for key, value in model.named_parameters():
                 if value.requires_grad:
                     found.trainable[key] = tuple(value.shape)
-                elif "embed_tokens" in key or "lm_head" in key:
+                elif ("embed_tokens" in key or "lm_head" in key) and "cirf_beside" not in key:
                     found.before[key.removeprefix("base_model.model.")] = value.detach().clone()
             if not train:
                 raise _Enough
@@ -268,8 +286,18 @@ ADAPTERS = {
     for side in "AB"
 }
 INPUT, OUTPUT = "base_model.model.model.embed_tokens.cirf_rows", "base_model.model.lm_head.cirf_rows"
-NEW = {"pause": (1, 0)} | {name: (SIZE + 2, SIZE + 2) for name in NAMES if name.startswith("cirf_")}
+NEW = (
+    {"pause": (1, 0)}
+    | dict.fromkeys(("coconut", "codi", "sim_cot"), (2, 0))
+    | {name: (SIZE + 2, SIZE + 2) for name in NAMES if name.startswith("cirf_")}
+)
 """Rows that are trained in the input and in the output matrix; no others are in any method."""
+BESIDE: dict[str, dict[str, tuple[int, ...]]] = {
+    "codi": {f"cirf_beside.net.{layer}.weight": (32, 32) for layer in (0, 2)}
+    | {f"cirf_beside.net.{layer}.bias": (32,) for layer in (0, 2, 3)}
+    | {"cirf_beside.net.3.weight": (32,)}
+}
+"""What is trained besides the model and is no part of it."""
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -281,15 +309,23 @@ def test_adapters_and_new_rows_are_trained_and_nothing_else(
     written_by_kind = (SIZE + 2) * method.functional
     assert (read, written) == (written_by_kind + len(method.tokens), written_by_kind)
     rows = ({INPUT: (read, 32)} if read else {}) | ({OUTPUT: (written, 32)} if written else {})
-    assert {key: shape for key, shape in found.items() if "lora" not in key} == rows
-    assert {key for key in found if "lora" in key} == ADAPTERS
+    assert {key: shape for key, shape in found.items() if "lora" not in key} == rows | BESIDE.get(name, {})
+    second = {key.replace(".default.", ".decoder.") for key in ADAPTERS} if name == "sim_cot" else set()
+    assert {key for key in found if "lora" in key} == ADAPTERS | second
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_in_full_every_weight_is_trained(context: Context, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = spied(context, name, "full", tmp_path, monkeypatch, train=False)
     saved = load_file(context.folder.folder(f"models/{name}") / "model.safetensors")
-    assert found.trainable == {key: tuple(value.shape) for key, value in saved.items()} and not found.before
+    beside = {key: shape for key, shape in found.trainable.items() if key.startswith("cirf_beside")}
+    inside = {key: shape for key, shape in found.trainable.items() if key not in beside}
+    assert inside == {key: tuple(value.shape) for key, value in saved.items()} and not found.before
+    if name == "sim_cot":  # adapters, on a copy that stays as it was
+        copied = f"cirf_beside.decoder.{next(iter(ADAPTERS))}".partition("model.layers")[0]
+        assert beside.keys() == {key.replace("base_model.model.model.layers", f"{copied}model.layers") for key in ADAPTERS}
+    else:
+        assert beside == BESIDE.get(name, {})
     assert {"lm_head.weight", "model.embed_tokens.weight"} < set(saved)
 
 
@@ -333,15 +369,21 @@ def test_what_a_model_is_chosen_by_is_not_what_is_reported(
     assert not {problem.id for problem in context.validation()} & {problem.id for problem in context.train()}
 
 
+def _files(folder: Path) -> list[str]:
+    """Those of a model, but not its checkpoints or what a clock touched."""
+    found = [path for path in (*folder.iterdir(), *folder.glob("latent/*")) if path.is_file()]
+    return sorted(path.relative_to(folder).as_posix() for path in found if path.name != "timings.json")
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_the_same_seed_gives_the_same_model(
     context: Context, adapted: Callable[[str], Adapted], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = adapted(name).folder
     second = spied(context, name, "lora", tmp_path / "model", monkeypatch, train=True).folder
-    files = sorted(path.name for path in first.iterdir() if path.is_file() and path.name != "timings.json")
+    files = _files(first)
     assert {"model.safetensors", "history.json", "sft.jsonl", "tokenizer.json", "config.json"} <= set(files)
-    assert files == sorted(path.name for path in second.iterdir() if path.is_file() and path.name != "timings.json")
+    assert files == _files(second)
     for file in files:
         assert (first / file).read_bytes() == (second / file).read_bytes(), file
 
@@ -350,5 +392,6 @@ def test_the_same_seed_gives_the_same_model(
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     prompts = [asked(context, name, problem, tokenizer) for problem in context.test()["sums"]]
-    drawn = [generate(model, tokenizer, prompts, 8, 9.0, 1.0, seed) for seed in (1, 1, 2)]
+    begins = beginnings(context, name, model, tokenizer)
+    drawn = [generate(model, tokenizer, prompts, 8, 9.0, 1.0, seed, prefixes=begins) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -31,13 +31,17 @@ class Feature:
     """A row as ids; the first ``start`` of them are the prompt and are not learned. The answer begins at ``answer``
     (``None``: nobody says where). ``skipped``: a place in the row, and how many positions further on its ids from there are.
     ``thoughts``: a place in the row before its targets, and how many vectors the model thinks in between what stands before it
-    and the rest (see `cirf.lm.latent`)."""
+    and the rest (see `cirf.lm.latent`). ``teacher``: the same question with its rationale, which the row is to come near (see
+    `cirf.lm.distil`). ``groups``: what a decoder is to say of each group of its thoughts; nothing of an empty one (see
+    `cirf.lm.explain`)."""
 
     ids: tuple[int, ...]
     start: int
     answer: int | None = None
     skipped: tuple[int, int] | None = None
     thoughts: tuple[int, int] | None = None
+    teacher: Feature | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 def tokenise(

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from cirf import recipe
 from cirf.distributed import world_size
 from cirf.errors import CirfError
+from cirf.lm.adapters import put_adapters
 from cirf.lm.attention import for_rows
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
@@ -171,8 +171,10 @@ def finetune(
     before = _rows(model, new_ids)
     base = model
     model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed)
-    if objective is not None and objective.module is not None:
-        model.add_module(_BESIDE, objective.module.to(device).requires_grad_(True).train())
+    if objective is not None:
+        objective.join(model, section, seed)
+        if objective.module is not None:
+            model.add_module(_BESIDE, objective.module.to(device).train())
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
@@ -258,26 +260,7 @@ def _adapt(
     if section.adaptation == "full":
         model.requires_grad_(True)
         return model, None
-    from peft import LoraConfig, get_peft_model
-
-    names = section.lora.targets
-    targets = names if names == "all-linear" else [name.strip() for name in names.split(",")]
-    config = LoraConfig(
-        r=section.lora.rank,
-        lora_alpha=section.lora.alpha,
-        lora_dropout=section.lora.dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
-    try:
-        with warnings.catch_warnings():
-            # PEFT mends `fan_in_fan_out` for GPT-2's layers itself, and asks transformers by an old name about checkpointing.
-            warnings.filterwarnings("ignore", message="fan_in_fan_out")
-            warnings.filterwarnings("ignore", category=FutureWarning)
-            adapted = get_peft_model(model, config)
-    except ValueError as error:
-        why = str(error).splitlines()[0][:120]
-        raise CirfError(f"finetune.lora.targets: {names!r} names no layer of this model ({why}); use all-linear") from None
+    adapted = put_adapters(model, section.lora)
     return adapted, TrainableRows(model, new_ids, input_ids) if new_ids or input_ids else None
 
 

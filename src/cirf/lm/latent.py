@@ -86,13 +86,31 @@ def _state(model: Any, mask: torch.Tensor, places: torch.Tensor, cache: Any, **g
     return made.hidden_states[-1][:, -1], made.past_key_values
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A pass over what stands behind thoughts: ``logits`` [m x V] (float32) that predict the m ``targets`` [m], row by row, and
+    the states of all L+1 layers [b x t x d] where they are asked for."""
+
+    logits: torch.Tensor
+    targets: torch.Tensor
+    states: tuple[torch.Tensor, ...] | None
+
+
 def logits_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [m x V] (float32) that predict the m targets behind the thoughts, and the targets [m], row by row.
+    """Logits and targets of `behind`."""
+    made = behind(model, thoughts, ids, mask, labels)
+    return made.logits, made.targets
+
+
+def behind(
+    model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, states: bool = False
+) -> Behind:
+    """Read what stands behind thoughts, in one pass that extends their cache.
 
     ``ids`` and ``mask`` are [b x t], padded on the right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always
-    in the first column. One pass; it extends the thoughts' cache.
+    in the first column.
     """
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
@@ -104,9 +122,10 @@ def logits_after(
             position_ids=places,
             past_key_values=thoughts.cache,
             use_cache=True,
+            output_hidden_states=states,
         )
         logits = kept(made.logits)
-    return logits.float(), targets[rows, columns]
+    return Behind(logits.float(), targets[rows, columns], made.hidden_states if states else None)
 
 
 def padded_left(rows: Sequence[Sequence[int]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cirf import recipe
 from cirf.lm.batches import Feature, collate
 from cirf.lm.loss import target_logits
 
@@ -22,11 +23,15 @@ targets are not `IGNORED`."""
 class Objective:
     """Next-token cross-entropy on the targets of rows.
 
-    ``module`` is what is trained besides the model, if there is anything: it goes into checkpoints with it, learns by the same
-    optimiser, and is no part of the model that comes out. It should be as the seed makes it, whatever was drawn before.
+    ``module`` is what is trained besides the model, if there is anything: it goes into checkpoints with it, what of it requires
+    gradients learns by the same optimiser, and it is no part of the model that comes out. It should be as the seed makes it,
+    whatever was drawn before.
     """
 
     module: torch.nn.Module | None = None
+
+    def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
+        """Called once ``model`` is as it is trained, its adapters on it: what learns inside it beside it is put there now."""
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as a `Batch`, filled up with the id ``padding``."""
@@ -40,6 +45,10 @@ class Objective:
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
         """What is minimised: the sum of the targets' negative log-likelihoods over ``count``, the targets of the whole update,
         so that each of them weighs the same however the rows are cut into batches; their mean where it is ``None``."""
-        logits, targets = self.logits(model, batch)
-        total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-        return total / (targets.numel() if count is None else count)
+        return summed(*self.logits(model, batch), count)
+
+
+def summed(logits: torch.Tensor, targets: torch.Tensor, count: torch.Tensor | int | None) -> torch.Tensor:
+    """Sum of the negative log-likelihoods of targets [n] by their logits [n x V] over ``count``; ``None``: over n."""
+    total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    return total / (targets.numel() if count is None else count)

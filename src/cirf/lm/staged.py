@@ -12,14 +12,16 @@ The last is how the model is asked. Stage 0 has no marks: it is what is learned 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Literal, Protocol
 
-from cirf.lm.batches import Feature, tokens_before
+from cirf.lm.batches import Feature, Row, tokens_before
 from cirf.lm.curriculum import Lesson
-from cirf.lm.prompt import encode, sanitise
+from cirf.lm.groups import aligned, groups_of
+from cirf.lm.prompt import encode, end_token, sanitise
 
 _SMALL = 1e-9
 
@@ -57,12 +59,13 @@ class Staged:
         epochs: float,
         updates: int,
         seed: int,
+        explained: int = 0,
     ) -> None:
         """``write`` makes a target of the steps that are left and the answer; ``end`` is the mark behind thoughts, and the last
         token of every prompt the one before them, where there are any; ``first`` is the stage to begin with; ``updates`` are
-        those of one epoch."""
+        those of one epoch; ``explained``: how many thoughts of a training row a decoder reads as one group, 0: none does."""
         self.settings, self.first, self.updates, self.seed = settings, first, updates, seed
-        self._tokenizer, self._write = tokenizer, write
+        self._tokenizer, self._write, self._explained = tokenizer, write, explained
         self._thinks = settings.count(settings.stages) > 0
         self._end = tokenizer.convert_tokens_to_ids(end) if self._thinks else None
         self._train = list(train)
@@ -72,9 +75,9 @@ class Staged:
         if settings.stage_epochs is not None:
             self._span = settings.stage_epochs * updates
         else:
-            self._span = max(min(settings.done_by * epochs * updates, self.last) / (self.final - first), _SMALL)
+            self._span = max(min(settings.done_by * epochs * updates, self.last) / max(self.final - first, 1), _SMALL)
         count = settings.count(self.final)
-        self._validation = [self._row(lesson, self.final, count) for lesson in validation]
+        self._validation = [dataclasses.replace(self._row(lesson, self.final, count), groups=()) for lesson in validation]
 
     @property
     def validation(self) -> list[Feature]:
@@ -100,13 +103,23 @@ class Staged:
     def _row(self, lesson: Lesson, stage: int, count: int) -> Feature:
         row, whole = lesson.row, lesson.feature
         answer = row.target[len(row.target) - (row.answer or 0) :]
-        text = sanitise(self._write(() if stage == self.final else row.steps[stage:], answer), self._tokenizer)
+        gone = len(row.steps) if stage == self.final else stage
+        text = sanitise(self._write(row.steps[gone:], answer), self._tokenizer)
         head = whole.ids[: whole.start - (self._thinks and not count)]
         start = len(head) + bool(count)
         mark = (self._end,) if count else ()
         ids = (*head, *mark, *encode(self._tokenizer, text), whole.ids[-1])
         place = start + tokens_before(self._tokenizer, text, len(text) - len(answer))
-        return Feature(ids, start, place, thoughts=(len(head), count) if count else None)
+        return Feature(
+            ids, start, place, thoughts=(len(head), count) if count else None, groups=self._groups(row, gone, count, text)
+        )
+
+    def _groups(self, row: Row, gone: int, count: int, behind: str) -> tuple[tuple[int, ...], ...]:
+        """What is to be said of a row's thoughts, of which a group stands for a stage; of one too many, what follows them."""
+        if not self._explained:
+            return ()
+        texts = aligned(row.steps[:gone], math.ceil(count / self._explained), behind)
+        return groups_of(self._tokenizer, texts, end_token(self._tokenizer))
 
     def fresh(self, update: int) -> bool:
         """Where a stage begins, or an epoch, as the settings say."""

@@ -12,11 +12,13 @@ from cirf.errors import CirfError
 from cirf.methods.chain_of_draft import ChainOfDraft
 from cirf.methods.cirf import CirfBare, CirfFast, CirfFaster, CirfFull, CirfLean, CirfZero
 from cirf.methods.coconut import Coconut
+from cirf.methods.codi import Codi
 from cirf.methods.cot import Cot, SftCot
 from cirf.methods.direct import Direct, DirectSft
 from cirf.methods.icot_si import InternalisedCot
 from cirf.methods.method import Method
 from cirf.methods.pause import Filler, Pause
+from cirf.methods.sim_cot import SimCot
 from cirf.methods.terse import SftTerse
 from cirf.methods.token_skip import TokenSkip
 from cirf.recipe import Section, Variant
@@ -44,6 +46,8 @@ METHODS: dict[str, type[Method]] = {
     "filler": Filler,
     "icot_si": InternalisedCot,
     "coconut": Coconut,
+    "codi": Codi,
+    "sim_cot": SimCot,
 }
 
 __all__ = ["METHODS", "Method", "get", "kind", "learners", "named", "names"]

@@ -108,20 +108,17 @@ class Coconut(Method):
         self.tokens = (BEGIN, END) if self.latents else ()
         self.tokens_like = told.rows_like
         self.start = "sft_cot" if told.start == "sft_cot" else None
-        self._first = 1 if self.start else 0
+        self.first = 1 if self.start else 0
+        """The stage that its training begins with."""
+        self.explained = False
+        """Whether a decoder reads its thoughts while it is trained."""
 
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for a training that cannot go through thoughts, or that would not come to the last stage."""
-        if self.name in recipe.models:
-            return
-        section = recipe.finetune.resolved(self.name, self.training)
-        if section.gradient_checkpointing and self.latents:
-            raise CirfError(
-                f"finetune.gradient_checkpointing: {self.name} goes on from its own cache in training, which cannot be computed "
-                "again; set it to false, and lower batch_size (and raise accumulation) where memory is short"
-            )
-        if self.settings.stage_epochs is not None:
-            before = self.settings.stage_epochs * (self.settings.stages + 1 - self._first)
+        check_passes(self, recipe)
+        if self.name not in recipe.models and self.settings.stage_epochs is not None:
+            section = recipe.finetune.resolved(self.name, self.training)
+            before = self.settings.stage_epochs * (self.settings.stages + 1 - self.first)
             self._check_end(before < section.epochs, f"the last stage would begin after {before:g} of {section.epochs:g} epochs")
 
     def _check_end(self, comes: bool, why: str) -> None:
@@ -150,13 +147,14 @@ class Coconut(Method):
         """The stages for these rows. ``CirfError`` where they would not come to their end, unless that is asked for."""
         from cirf.lm.staged import Staged
 
-        made = Staged(train, validation, tokenizer, _target, END, self.settings, self._first, epochs, updates, self._seed)
+        size = self.settings.thoughts if self.explained else 0
+        made = Staged(train, validation, tokenizer, _target, END, self.settings, self.first, epochs, updates, self._seed, size)
         self._check_end(
             made.stage(made.last) == made.final, f"training would end at stage {made.stage(made.last)} of {made.final}"
         )
         return made
 
-    def objective(self, model: Any) -> Objective:
+    def objective(self, model: Any, source: Path | str) -> Objective:
         """Cross-entropy of what stands behind the thoughts, through all of them."""
         from cirf.lm.latent_loss import LatentObjective
 
@@ -169,13 +167,24 @@ class Coconut(Method):
 
             Latent(BEGIN, END, self.latents).save(folder)
 
-    def beginnings(self, model: Any, tokenizer: Any) -> Beginnings | None:
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
         """Its thoughts, which come before its answer."""
         if not self.latents:
             return None
         from cirf.lm.latent_decode import Latent, Thinking
 
         return Thinking(model, tokenizer, Latent(BEGIN, END, self.latents))
+
+
+def check_passes(method: Method, recipe: Recipe) -> None:
+    """``CirfError`` where a model that thinks is to be trained in a way that its cache does not allow."""
+    if method.name in recipe.models or not method.latents:
+        return
+    if recipe.finetune.resolved(method.name, method.training).gradient_checkpointing:
+        raise CirfError(
+            f"finetune.gradient_checkpointing: {method.name} goes on from its own cache in training, which cannot be computed "
+            "again; set it to false, and lower batch_size (and raise accumulation) where memory is short"
+        )
 
 
 def _target(steps: Sequence[str], answer: str) -> str:

@@ -58,10 +58,10 @@ class Method:
     ``functional`` whether it needs the functional tokens in the vocabulary, ``results`` whether its examples hold the results
     of steps without them. ``pruning`` is the search that says which results its traces do without (``None``: none goes).
     ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
-    are new ones beside the functional tokens; their rows are trained, and begin as those of the token ``tokens_like`` (``None``:
-    at the mean row). ``start`` names the method whose trained model it is fine-tuned from (``None``: the backbone). ``latents``:
-    how many vectors its model thinks in before it answers, which an engine that knows tokens alone cannot do. ``version`` grows
-    when a change would change its rows or readings.
+    are new ones beside the functional tokens, which begin at the rows of the token ``tokens_like`` (``None``: at the mean row);
+    ``tokens_learn``: whether adapters learn their rows, too. ``start`` names the method whose trained model it is fine-tuned
+    from (``None``: the backbone). ``latents``: how many vectors its model thinks in before it answers, which an engine that
+    knows tokens alone cannot do. ``version`` grows when a change would change its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
     is trained; ``presets`` are sets of them.
@@ -77,6 +77,7 @@ class Method:
     ends: bool = True
     tokens: tuple[str, ...] = ()
     tokens_like: str | None = None
+    tokens_learn: bool = True
     start: str | None = None
     latents: int = 0
     version: int = 1
@@ -152,15 +153,16 @@ class Method:
         """How the rows change while training goes on, which takes ``updates`` updates an epoch; ``None``: they do not."""
         return None
 
-    def objective(self, model: Any) -> Objective | None:
-        """What the training of ``model``, its new tokens added, minimises; ``None``: the cross-entropy of the targets."""
+    def objective(self, model: Any, source: Path | str) -> Objective | None:
+        """What the training of ``model`` minimises, which was loaded from ``source`` and has its new tokens; ``None``: the
+        cross-entropy of the targets."""
         return None
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """Write beside a trained model what it needs besides its weights to answer; ``objective`` is as training left it."""
 
-    def beginnings(self, model: Any, tokenizer: Any) -> Beginnings | None:
-        """What its model does with a prompt before it answers; ``None``: it reads it."""
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """What its model, which was loaded from ``source``, does with a prompt before it answers; ``None``: it reads it."""
         return None
 
     @property
@@ -202,8 +204,9 @@ def around_turn(template: str, before: str, after: str) -> str:
 
 
 def at_head_of_answer(template: str, text: str) -> str:
-    """A chat template that puts ``text`` at the head of the assistant's turn, after its opening."""
-    return template + "{%- if add_generation_prompt %}{{ " + _quoted(text) + " }}{%- endif %}"
+    """A chat template that puts ``text`` at the head of the assistant's turn, after its opening; twice is once."""
+    added = "{%- if add_generation_prompt %}{{ " + _quoted(text) + " }}{%- endif %}"
+    return template if template.endswith(added) else template + added
 
 
 def _quoted(text: str) -> str:

@@ -123,7 +123,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
         return method.curriculum(train, validation, tokenizer, section.epochs, updates)
 
-    objective = method.objective(model)
+    objective = method.objective(model, source)
     training, held_out = context.examples(method)
     train_rows, validation_rows = rows(training), rows(held_out)
     with _trackers(context.folder.root / "trackers" / (tracked or name)):
@@ -140,7 +140,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             context.progress,
             attention=recipe.backbone.attention,
             run_name=tracked,
-            input_ids=input_ids,
+            input_ids=input_ids if method.tokens_learn else [],
             ends=method.ends,
             teach=teach,
             objective=objective,
@@ -211,9 +211,10 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     if not finite:
         raise CirfError(f"finetune.trials: no learning rate gave {name} a finite validation loss; try lower ones")
     chosen = min(finite, key=finite.__getitem__)
-    for path in sorted(folders[chosen].iterdir()):
-        if path.name not in (*RECORDS, "timings.json"):
-            target = work / path.name
+    for path in sorted(folders[chosen].rglob("*")):
+        if path.is_file() and path.name not in (*RECORDS, "timings.json"):
+            target = work / path.relative_to(folders[chosen])
+            target.parent.mkdir(exist_ok=True)
             target.unlink(missing_ok=True)
             try:
                 target.hardlink_to(path)

@@ -6,6 +6,7 @@ A method says so by `Method.openings`; those without are asked as ever.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.store import hash_json
@@ -29,9 +30,10 @@ def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
     return {"openings": told} if told else {}
 
 
-def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any) -> Beginnings | None:
-    """How a method's prompts begin, if not token by token: its thoughts, or what computes its openings once and keeps them."""
-    thinking = method.beginnings(model, tokenizer)
+def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    """How a method's prompts to the model of ``source`` begin, if not token by token: its thoughts, or what computes its
+    openings once and keeps them."""
+    thinking = method.beginnings(model, tokenizer, source)
     if thinking is not None:
         return thinking
     found = openings_of(method, tasks)

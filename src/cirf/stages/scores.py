@@ -11,7 +11,7 @@ from cirf.methods import get
 from cirf.recipe import Evaluate
 from cirf.stages import openings
 from cirf.stages.context import Context
-from cirf.stages.models import load_for
+from cirf.stages.models import load_for, source_of
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
 
     model, tokenizer = load_for(context, name)
     method = get(name, context.recipe)
-    prefixes = openings.beginnings(method, context.tasks, model, tokenizer)
+    prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
         seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)

@@ -194,8 +194,8 @@ class Bench:
     def _prefixes(self, turn: str, prompts: Sequence[str] = ()) -> Any:
         """What keeps the openings of a method's prompts, those of ``prompts`` computed; ``None`` where they have none."""
         if turn not in self.prefixes:
-            model, tokenizer = self.held[self.sources[turn]]
-            self.prefixes[turn] = openings.beginnings(self.methods[turn], self.context.tasks, model, tokenizer)
+            source = self.sources[turn]
+            self.prefixes[turn] = openings.beginnings(self.methods[turn], self.context.tasks, *self.held[source], source)
         if self.prefixes[turn] is not None:
             self.prefixes[turn].prepare(prompts)
         return self.prefixes[turn]

@@ -13,7 +13,7 @@ from cirf.recipe import Recipe
 from cirf.records import Problem
 from cirf.stages import keys, openings
 from cirf.stages.context import Context
-from cirf.stages.models import load_for
+from cirf.stages.models import load_for, source_of
 from cirf.stages.timing import Bench, written
 from cirf.store import Plan, to_json, write_atomic
 
@@ -39,7 +39,7 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     recipe, section = context.recipe, context.recipe.evaluate.voting
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
-    prefixes = openings.beginnings(method, context.tasks, model, tokenizer)
+    prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
 
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
         return decode.sample_many(

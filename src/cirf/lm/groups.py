@@ -1,0 +1,28 @@
+"""Which step each group of thoughts stands for, which is what a decoder is to say of it (SIM-CoT, Wei et al. 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cirf.lm.prompt import encode, sanitise
+
+
+def aligned(steps: Sequence[str], count: int, rest: str = "") -> list[str]:
+    """What each of ``count`` groups of thoughts is to say: a step each, and the last group all that are left.
+
+    Where there are fewer steps than groups, the others are to say ``rest``::
+
+        steps      3 groups                4 groups, rest "72"
+        a b c d    [a] [b] [c d]           [a] [b] [c] [d]
+        a b        [a] [b] [rest]          [a] [b] [72] [72]
+    """
+    if not count:
+        return []
+    own = [*steps[: count - 1], "\n".join(steps[count - 1 :])] if len(steps) >= count else list(steps)
+    return own + [rest] * (count - len(own))
+
+
+def groups_of(tokenizer: Any, texts: Sequence[str], end: int) -> tuple[tuple[int, ...], ...]:
+    """Texts as ids with the end token; nothing of an empty one."""
+    return tuple((*encode(tokenizer, sanitise(text, tokenizer)), end) if text else () for text in texts)
