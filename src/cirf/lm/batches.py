@@ -18,12 +18,13 @@ from cirf.lm.prompt import encode, end_token, sanitise
 class Row:
     """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token. The last
     ``answer`` characters of the target are the answer (``None``: nobody says which are). ``steps`` are those of its rationale,
-    for a curriculum that takes them away."""
+    for a curriculum that takes them away. ``given`` is the number of what the method prepared for the row, for its objective."""
 
     prompt: str
     target: str
     answer: int | None = None
     steps: tuple[str, ...] = ()
+    given: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,14 @@ class Feature:
     """A row as ids; the first ``start`` of them are the prompt and are not learned. The answer begins at ``answer``
     (``None``: nobody says where). ``skipped``: a place in the row, and how many positions further on its ids from there are.
     ``thoughts``: a place in the row before its targets, and how many vectors the model thinks in between what stands before it
-    and the rest (see `cirf.lm.latent`)."""
+    and the rest (see `cirf.lm.latent`). ``given``: the row's own."""
 
     ids: tuple[int, ...]
     start: int
     answer: int | None = None
     skipped: tuple[int, int] | None = None
     thoughts: tuple[int, int] | None = None
+    given: int | None = None
 
 
 def tokenise(
@@ -64,7 +66,7 @@ def tokenise(
         if len(ids) > max_length:
             dropped.append(index)
         else:
-            features.append(Feature(ids, len(prompt), answer))
+            features.append(Feature(ids, len(prompt), answer, given=row.given))
     return features, dropped
 
 

@@ -21,7 +21,7 @@ class Material:
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
     model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the backbone for ``None``.
-    What lies in ``scratch`` survives a kill.
+    What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
     """
 
     recipe: Recipe
@@ -32,4 +32,5 @@ class Material:
     source: Callable[[str], Path | str]
     tokenizer: Callable[[str | None], Any]
     scratch: Path
+    folder: Path
     progress: Progress

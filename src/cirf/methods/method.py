@@ -60,8 +60,9 @@ class Method:
     ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
     are new ones beside the functional tokens; their rows are trained, and begin as those of the token ``tokens_like`` (``None``:
     at the mean row). ``start`` names the method whose trained model it is fine-tuned from (``None``: the backbone). ``latents``:
-    how many vectors its model thinks in before it answers, which an engine that knows tokens alone cannot do. ``version`` grows
-    when a change would change its rows or readings.
+    how many vectors its model thinks in before it answers, which an engine that knows tokens alone cannot do; they are the model's
+    own states, or made by a smaller model, the ``guide`` (a folder, a hub id or ``bundled:NAME``). ``frozen``: the backbone is not
+    trained, but what the method's objective has beside it. ``version`` grows when a change would change its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
     is trained; ``presets`` are sets of them.
@@ -79,6 +80,8 @@ class Method:
     tokens_like: str | None = None
     start: str | None = None
     latents: int = 0
+    guide: str | None = None
+    frozen: bool = False
     version: int = 1
     Settings: ClassVar[type[Section]] = NoSettings
     answering: ClassVar[frozenset[str]] = frozenset()
@@ -93,6 +96,8 @@ class Method:
         """The method whose model answers for it: itself, unless a variant takes another's."""
         self.origin = ""
         """Hash of the file it comes from, for a method of the user's own."""
+        self.prepared: Path | None = None
+        """The folder of what it prepared, while it is trained."""
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The user turn: the question alone. It may read the question and the options, never the answer or the rationale."""
@@ -143,7 +148,8 @@ class Method:
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
-        ``sample``, which comes back as an example's ``prepared``, and what there is to report."""
+        ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by which
+        the objective knows what belongs to it (`cirf.lm.batches.Feature.given`)."""
         raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(
@@ -160,7 +166,7 @@ class Method:
         """Write beside a trained model what it needs besides its weights to answer; ``objective`` is as training left it."""
 
     def beginnings(self, model: Any, tokenizer: Any) -> Beginnings | None:
-        """What its model does with a prompt before it answers; ``None``: it reads it."""
+        """What its model, whose folder is ``model.name_or_path``, does with a prompt before it answers; ``None``: it reads it."""
         return None
 
     @property

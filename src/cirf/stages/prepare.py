@@ -38,6 +38,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         source=lambda judge: source_of(context, judge),
         tokenizer=tokenizer,
         scratch=work / "scratch",
+        folder=work,
         progress=context.progress,
     )
     rows, report = get(name, recipe).prepare(material)
