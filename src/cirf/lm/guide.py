@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from cirf.errors import CirfError
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.latent import padded_left
 from cirf.lm.prompt import encode, prompt_text
-from cirf.lm.soft import find_run, placeholder, slots_of
+from cirf.lm.soft import find_run, placeholder
 from cirf.store import to_json, write_atomic
 
 _FILE, _WEIGHTS = "soft.json", "soft.safetensors"
@@ -75,23 +75,25 @@ class Guide(torch.nn.Module):
         assert find_run(made, self._id)[1] == count
         return made
 
-    def states(self, rows: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-        """Its states at the places of each row of `ids` [n x d_a]; rows may have unlike numbers of places."""
-        device = self.model.device
-        ids, mask = (part.to(device) for part in padded_left(rows, rows[0][0]))
+    def batch(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Rows of `ids` with n places each: ``read`` and ``seen`` [b x s], ids padded on the left and their mask, and ``places``
+        [b x n], the columns of the places."""
+        read, seen = padded_left(rows, rows[0][0])
         runs = [find_run(row, self._id) for row in rows]
-        starts = [start + ids.shape[1] - len(row) for row, (start, _) in zip(rows, runs, strict=True)]
+        starts = [start + read.shape[1] - len(row) for row, (start, _) in zip(rows, runs, strict=True)]
+        return {"read": read, "seen": seen, "places": torch.tensor(starts)[:, None] + torch.arange(runs[0][1])}
+
+    def states(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Its states at the places of a `batch` [b x n x d_a]."""
+        ids, mask, places = (batch[name].to(self.model.device) for name in ("read", "seen", "places"))
         given = self.model.get_input_embeddings()(ids)
         if self.thought is not None:
-            slots = slots_of(rows, starts, [count for _, count in runs], ids.shape[1]).to(device)
-            given = torch.where((slots >= 0).unsqueeze(-1), self.thought.to(given.dtype), given)
-        places = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        made = self.model.base_model(inputs_embeds=given, attention_mask=mask, position_ids=places, use_cache=False)
-        last = made.last_hidden_state  # [b x s x d_a], after the final norm
-        return [
-            last[row, start - self.shifted : start - self.shifted + count]
-            for row, (start, (_, count)) in enumerate(zip(starts, runs, strict=True))
-        ]
+            held = torch.zeros_like(ids).scatter(1, places, 1).bool()
+            given = torch.where(held.unsqueeze(-1), self.thought.to(given.dtype), given)
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        made = self.model.base_model(inputs_embeds=given, attention_mask=mask, position_ids=positions, use_cache=False)
+        last: torch.Tensor = made.last_hidden_state  # [b x s x d_a], after the final norm
+        return last.gather(1, (places - int(self.shifted)).unsqueeze(-1).expand(-1, -1, last.shape[2]))
 
     @torch.inference_mode()
     def read(self, questions: Sequence[str], count: int) -> torch.Tensor:
@@ -101,17 +103,22 @@ class Guide(torch.nn.Module):
         made: dict[int, torch.Tensor] = {}
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            made |= dict(zip(batch, self.states([rows[row] for row in batch]), strict=True))
+            made |= dict(zip(batch, self.states(self.batch([rows[row] for row in batch])), strict=True))
         return torch.stack([made[row] for row in range(len(rows))])
 
-    def forward(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Vectors [b x n x d] of rows that have the same number of places."""
-        return self.project(torch.stack(self.states(rows)))
-
-    def project(self, states: torch.Tensor) -> torch.Tensor:
-        """States [.. x d_a] as vectors [.. x d]."""
-        made: torch.Tensor = self.projection(states.to(self.projection.weight.dtype))
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Its vectors for a `batch` [b x n x d]."""
+        made: torch.Tensor = self.projection(self.states(batch).to(self.projection.weight.dtype))
         return made
+
+    def requires_grad_(self, requires_grad: bool = True) -> Guide:
+        """As ever, but for the rows of its vocabulary, which are never trained: what stands in the places is a vector of its
+        own."""
+        super().requires_grad_(requires_grad)
+        for part in (self.model.get_input_embeddings(), self.model.get_output_embeddings()):
+            if part is not None:
+                part.requires_grad_(False)
+        return self
 
 
 def load_guide(

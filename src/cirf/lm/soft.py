@@ -71,10 +71,10 @@ class Frame:
         return inner[len(head) : len(inner) - len(tail)].strip()
 
 
-def slots_of(rows: Sequence[Sequence[int]], starts: Sequence[int], counts: Sequence[int], width: int) -> torch.Tensor:
-    """Which of its vectors goes in at each place of a row [b x width], -1 where a token does; ``width`` at least that of the rows,
-    which begin in the first column."""
-    slots = torch.full((len(rows), width), -1)
+def slots_of(starts: Sequence[int], counts: Sequence[int], width: int) -> torch.Tensor:
+    """Which of its vectors goes in at each place of a row [b x width], -1 where a token does: of each row ``counts`` from the
+    column ``starts`` on."""
+    slots = torch.full((len(starts), width), -1)
     for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
         slots[row, start : start + count] = torch.arange(count)
     return slots
@@ -93,7 +93,8 @@ def soft_logits(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row.
 
-    ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.loss.target_logits`); ``vectors`` [b x n x d].
+    ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.loss.target_logits`); ``vectors`` are
+    [b x n x d].
     """
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
@@ -111,7 +112,7 @@ def prefill(model: Any, rows: Sequence[Sequence[int]], starts: Sequence[int], ve
     offsets = [longest - len(row) for row in rows]
     counts = [len(own) for own in vectors]
     shifted = [start + offset for start, offset in zip(starts, offsets, strict=True)]
-    slots = slots_of(rows, shifted, counts, longest).to(device)
+    slots = slots_of(shifted, counts, longest).to(device)
     padded = torch.nn.utils.rnn.pad_sequence([own.to(device) for own in vectors], batch_first=True)
     places = (mask.cumsum(dim=1) - 1).clamp(min=0)
     if padded.shape[1] == 0:

@@ -44,7 +44,7 @@ class Guided:
             raise CirfError("prompts of one batch have unlike numbers of places for vectors; ask them apart")
         count = counts.pop()
         rows = [self.guide.ids(self._frame.text(ids), count) for ids in prompts]
-        made: torch.Tensor = self.guide(rows)
+        made: torch.Tensor = self.guide(self.guide.batch(rows))
         return made
 
     @torch.inference_mode()

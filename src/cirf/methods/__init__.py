@@ -17,6 +17,7 @@ from cirf.methods.direct import Direct, DirectSft
 from cirf.methods.icot_si import InternalisedCot
 from cirf.methods.method import Method
 from cirf.methods.pause import Filler, Pause
+from cirf.methods.sem_cot import SemCot
 from cirf.methods.soft_cot import SoftCot
 from cirf.methods.terse import SftTerse
 from cirf.methods.token_skip import TokenSkip
@@ -46,6 +47,7 @@ METHODS: dict[str, type[Method]] = {
     "icot_si": InternalisedCot,
     "coconut": Coconut,
     "soft_cot": SoftCot,
+    "sem_cot": SemCot,
 }
 
 __all__ = ["METHODS", "Method", "get", "kind", "learners", "named", "names"]

@@ -12,25 +12,30 @@ from cirf.records import Problem, Steps
 if TYPE_CHECKING:
     from cirf.progress import Progress
     from cirf.recipe import Recipe
+    from cirf.store import RowLog
     from cirf.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Material:
-    """The rationales of training and held-out problems, cut into steps, and the means to work on them.
+    """The rationales of training and held-out problems, cut into steps, and the means to work on them; ``held_out`` are the ids
+    of the latter.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
     model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the backbone for ``None``.
+    ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
     What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
     """
 
     recipe: Recipe
     problems: dict[str, Problem]
+    held_out: frozenset[str]
     tasks: dict[str, Task]
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
     source: Callable[[str], Path | str]
     tokenizer: Callable[[str | None], Any]
+    asked: Callable[[str], RowLog]
     scratch: Path
     folder: Path
     progress: Progress

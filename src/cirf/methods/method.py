@@ -60,9 +60,10 @@ class Method:
     ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
     are new ones beside the functional tokens; their rows are trained, and begin as those of the token ``tokens_like`` (``None``:
     at the mean row). ``start`` names the method whose trained model it is fine-tuned from (``None``: the backbone). ``latents``:
-    how many vectors its model thinks in before it answers, which an engine that knows tokens alone cannot do; they are the model's
-    own states, or made by a smaller model, the ``guide`` (a folder, a hub id or ``bundled:NAME``). ``frozen``: the backbone is not
-    trained, but what the method's objective has beside it. ``version`` grows when a change would change its rows or readings.
+    how many vectors its model thinks in before it answers, which an engine that knows tokens alone cannot do; they are the
+    model's own states, or made by a smaller model, the ``guide`` (a folder, a hub id or ``bundled:NAME``). ``frozen``: what its
+    objective has beside the backbone is trained, and the backbone is not. ``version`` grows when a change would change its rows
+    or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
     is trained; ``presets`` are sets of them.
@@ -148,8 +149,8 @@ class Method:
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
-        ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by which
-        the objective knows what belongs to it (`cirf.lm.batches.Feature.given`)."""
+        ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by
+        which the objective knows what belongs to it (`cirf.lm.batches.Feature.given`)."""
         raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(

@@ -1,4 +1,4 @@
-"""SoftCoT (Xu et al. 2025, arXiv 2502.12134): a smaller model's states, mapped to the width of a frozen larger one, in its prompt.
+"""SoftCoT (Xu et al. 2025, arXiv 2502.12134): a smaller model's states, mapped to a frozen larger one's width, in its prompt.
 
 The smaller model, here the guide, reads the question and n places; its last states there go through one linear map, and that map
 is all that is trained: the answer's loss reaches it through the frozen model. The guide is frozen too, so its states are
@@ -35,7 +35,9 @@ _WINDOW = 64  # questions read between two writes
 class SoftCotSettings(GuidedSettings):
     """Who makes the vectors, and what is taught with them."""
 
-    target: Literal["answer", "rationale"] = key("answer", "What is taught: the bare answer, or the rationale and the answer line.")
+    target: Literal["answer", "rationale"] = key(
+        "answer", "What is taught: the bare answer, or the rationale and the answer line."
+    )
     lead: str = key("", "What stands between the question and the vectors, without quotes and line ends.")
     backbone: Literal["frozen", "trained"] = key(
         "frozen", "frozen: the map alone is trained. trained: the backbone too, as finetune.adaptation says."
@@ -63,9 +65,7 @@ class SoftCot(Guided):
                 clip=1.0,
             ),
         ),
-        "semcot": Preset(
-            {"n": 5, "answered": 1, "form": "semcot"}, semcot.training(1e-4).model_copy(update={"lora": None})
-        ),
+        "semcot": Preset({"n": 5, "answered": 1, "form": "semcot"}, semcot.training(1e-4).model_copy(update={"lora": None})),
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
@@ -120,11 +120,12 @@ class SoftCot(Guided):
         """Cross-entropy of the target, through the map."""
         from safetensors.torch import load_file
 
-        from cirf.lm.soft_loss import Projected
+        from cirf.lm.soft_loss import Mapped, SoftObjective
 
         assert self.prepared is not None
         states = load_file(self.prepared / _STATES)["states"]
-        return Projected(self._id, states, model.get_input_embeddings().weight.shape[1], self._seed)
+        width = model.get_input_embeddings().weight.shape[1]
+        return SoftObjective(self._id, Mapped(states, range(len(states)), width, self._seed))
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """The map, and who its guide is."""
