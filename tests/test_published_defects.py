@@ -38,7 +38,7 @@ from cirf.lm.vocabulary import token_names
 from cirf.methods.method import Method
 from cirf.recipe_io import load
 from cirf.records import Example, Problem
-from cirf.stages import models
+from cirf.stages import models, openings
 from cirf.stages.context import Context
 from cirf.store import RunFolder, read_rows
 
@@ -172,6 +172,10 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     seen = taught(context, name, tokenizer)
     assert method.ends and all(feature.ids[-1] == end_token(tokenizer) for feature in seen.features)
+    if method.frozen:  # a net that was random and stays so cannot be brought to say anything; it learns what it can
+        losses = json.loads((context.folder.folder(f"models/{name}") / "history.json").read_text())["losses"]
+        assert losses[-1]["loss"] < losses[0]["loss"] - 0.3
+        return
     length = max(len(feature.ids) - feature.start for feature in seen.features)
     outputs = generate(model, tokenizer, [row.prompt for row in seen.rows], length + 2)
     assert [output.truncated for output in outputs] == [False] * 8
@@ -201,7 +205,9 @@ def test_alone_or_in_a_padded_batch_a_question_has_the_same_logits_and_answer(co
         together = model(input_ids=ids, attention_mask=mask, position_ids=places).logits[:, -1]
         alone = torch.stack([model(input_ids=torch.tensor([one])).logits[0, -1] for one in encoded])
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
-    assert generate(model, tokenizer, prompts, 6) == generate(model, tokenizer, prompts, 6, batch_size=1)
+    begun = openings.beginnings(get(context, name), context.tasks, model, tokenizer)
+    found = [generate(model, tokenizer, prompts, 6, batch_size=size, prefixes=begun) for size in (4, 1)]
+    assert found[0] == found[1]
 
 
 # 7 to 10. A few updates of adapters, looked at from inside
@@ -230,7 +236,7 @@ def spied(context: Context, name: str, adaptation: str, folder: Path, monkeypatc
             for key, value in model.named_parameters():
                 if value.requires_grad:
                     found.trainable[key] = tuple(value.shape)
-                elif "embed_tokens" in key or "lm_head" in key:
+                elif ("embed_tokens" in key or "lm_head" in key) and not key.startswith(BESIDE):
                     found.before[key.removeprefix("base_model.model.")] = value.detach().clone()
             if not train:
                 raise _Enough
@@ -268,6 +274,9 @@ ADAPTERS = {
     for side in "AB"
 }
 INPUT, OUTPUT = "base_model.model.model.embed_tokens.cirf_rows", "base_model.model.lm_head.cirf_rows"
+BESIDE = "cirf_beside."
+"""What an objective trains beside the model."""
+
 NEW = {"pause": (1, 0)} | {name: (SIZE + 2, SIZE + 2) for name in NAMES if name.startswith("cirf_")}
 """Rows that are trained in the input and in the output matrix; no others are in any method."""
 
@@ -280,14 +289,34 @@ def test_adapters_and_new_rows_are_trained_and_nothing_else(
     read, written = NEW.get(name, (0, 0))
     written_by_kind = (SIZE + 2) * method.functional
     assert (read, written) == (written_by_kind + len(method.tokens), written_by_kind)
+    if method.frozen:
+        learns_beside_the_model_alone(name, found)
+        return
     rows = ({INPUT: (read, 32)} if read else {}) | ({OUTPUT: (written, 32)} if written else {})
     assert {key: shape for key, shape in found.items() if "lora" not in key} == rows
     assert {key for key in found if "lora" in key} == ADAPTERS
 
 
+def learns_beside_the_model_alone(name: str, found: dict[str, tuple[int, ...]]) -> None:
+    """Of a frozen model nothing is trained: a map, or a guide without its vocabulary, its map and its vector."""
+    one_map = {f"{BESIDE}weight": (32, 32), f"{BESIDE}bias": (32,)}
+    if name == "soft_cot":
+        assert found == one_map
+        return
+    own = {key.removeprefix(BESIDE) for key in found if key.startswith(BESIDE)}
+    assert len(own) == len(found) and {"thought", "projection.weight", "projection.bias"} < own
+    parts = {key.removeprefix("model.") for key in own if key.startswith("model.")}
+    layers = {f"model.layers.{layer}.{part}.weight" for layer in range(2) for part in LAYERS}
+    norms = {f"model.layers.{n}.{which}_layernorm.weight" for n in range(2) for which in ("input", "post_attention")}
+    assert parts == layers | norms | {"model.norm.weight"}
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_in_full_every_weight_is_trained(context: Context, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = spied(context, name, "full", tmp_path, monkeypatch, train=False)
+    if get(context, name).frozen:
+        learns_beside_the_model_alone(name, found.trainable)
+        return
     saved = load_file(context.folder.folder(f"models/{name}") / "model.safetensors")
     assert found.trainable == {key: tuple(value.shape) for key, value in saved.items()} and not found.before
     assert {"lm_head.weight", "model.embed_tokens.weight"} < set(saved)
@@ -312,6 +341,9 @@ def test_rows_that_are_not_new_stay_to_the_bit(context: Context, adapted: Callab
         assert bool(changed) == bool(ids)  # and the new ones are trained
     layers = [key for key in saved if "proj" in key]
     source = load_file(Path(context.recipe.backbone.model) / "model.safetensors")
+    if method.frozen:
+        assert all(torch.equal(value, source[key]) for key, value in saved.items())
+        return
     assert layers and all(not torch.equal(saved[key], source[key]) for key in layers)
 
 
@@ -350,5 +382,6 @@ def test_the_same_seed_gives_the_same_model(
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     prompts = [asked(context, name, problem, tokenizer) for problem in context.test()["sums"]]
-    drawn = [generate(model, tokenizer, prompts, 8, 9.0, 1.0, seed) for seed in (1, 1, 2)]
+    begun = openings.beginnings(get(context, name), context.tasks, model, tokenizer)
+    drawn = [generate(model, tokenizer, prompts, 8, 9.0, 1.0, seed, prefixes=begun) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

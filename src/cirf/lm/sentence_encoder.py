@@ -53,7 +53,8 @@ class SentenceEncoder(torch.nn.Module):
     def pooled(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The mean [b x d] over the positions that count; ``states`` [b x s x d], ``mask`` [b x s], 1 for those."""
         seen = _mask(mask, self._causal)
-        made = self.body(inputs_embeds=states.float(), attention_mask=seen, use_cache=False).last_hidden_state
+        with torch.autocast(states.device.type, enabled=False):
+            made = self.body(inputs_embeds=states.float(), attention_mask=seen, use_cache=False).last_hidden_state
         counted = mask.to(made.dtype).unsqueeze(-1)
         mean: torch.Tensor = (made * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
         return mean
@@ -126,8 +127,13 @@ def _check(model: Any, body: Any, first: int, last: int) -> None:
     ids = torch.arange(_PROBE, device=model.device)[None]
     whole = model.base_model(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states
     mask = _mask(torch.ones_like(ids), causal=True)
-    made = body(inputs_embeds=whole[first].float(), attention_mask=mask, use_cache=False, output_hidden_states=True)
-    found, wanted = made.hidden_states[last - first - 1], whole[last - 1].float()  # the one before: no norm on it
+    behind: list[Any] = []
+    layers = next(part for part in body.children() if isinstance(part, torch.nn.ModuleList))
+    hook = layers[-1].register_forward_hook(lambda layer, given, made: behind.append(made))
+    made = body(inputs_embeds=whole[first].float(), attention_mask=mask, use_cache=False).last_hidden_state
+    hook.remove()
+    before_norm = behind[0][0] if isinstance(behind[0], tuple) else behind[0]
+    found, wanted = before_norm if last < len(whole) - 1 else made, whole[last].float()  # the last of all has the norm on it
     if not torch.allclose(found, wanted, rtol=0.05, atol=0.05 * float(wanted.abs().max())):
         kind = type(model.base_model).__name__
         raise CirfError(f"backbone.model: the middle layers of a {kind} cannot be run by themselves, which sem_cot needs")
