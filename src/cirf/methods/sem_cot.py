@@ -70,7 +70,7 @@ class SemCot(Guided):
     frozen = True
     Settings = SemCotSettings
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset({"n": 5, "answered": 1}, Override(learning_rate=1e-5, weight_decay=0.01, epochs=2)),
+        "paper": Preset({"n": 5, "answered": 1, "short_by": "llm"}, Override(learning_rate=1e-5, weight_decay=0.01, epochs=2)),
         "semcot": Preset(
             {"n": 5, "answered": 1, "form": "semcot", "places": "before", "attention": "bidirectional", "short_by": "llm"},
             semcot.training(1e-5).model_copy(update={"lora": None, "epochs": 2.0}),
