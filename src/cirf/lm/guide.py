@@ -156,9 +156,9 @@ def read_soft(folder: Path) -> Soft | None:
         return None
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        texts = [told[name] for name in ("placeholder", "guide", "fingerprint", "instruction")]
-        assert all(isinstance(text, str) for text in texts)
-        return Soft(texts[0], int(told["count"]), *texts[1:], bool(told["shifted"]))
+        texts = {name: told[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
+        assert all(isinstance(text, str) for text in texts.values())
+        return Soft(count=int(told["count"]), shifted=bool(told["shifted"]), **texts)
     except (ValueError, KeyError, TypeError, AssertionError):
         raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
 

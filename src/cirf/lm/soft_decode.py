@@ -48,7 +48,7 @@ class Guided:
         return made
 
     @torch.inference_mode()
-    def fill(self, prompts: Sequence[list[int]], vectors: Sequence[torch.Tensor]) -> Begun:
+    def fill(self, prompts: Sequence[list[int]], vectors: torch.Tensor | Sequence[torch.Tensor]) -> Begun:
         """The prompts with these vectors, [n x d] each, in their places, however many there are; all but the last token of each
         is in the cache. ``CirfError`` for a prompt that ends in its places: then nothing would be left to go on from."""
         shown, starts = [], []
@@ -58,7 +58,7 @@ class Guided:
                 raise CirfError("a prompt ends with the places of vectors; nothing is left to go on from")
             shown.append([*ids[:start], *[self._holder] * len(own), *ids[start + count :]])
             starts.append(start)
-        cache = prefill(self._model, [row[:-1] for row in shown], starts, vectors)
+        cache = prefill(self._model, [row[:-1] for row in shown], starts, list(vectors))
         return Begun(shown, [len(row) - 1 for row in shown], cache)
 
     def begin(self, prompts: Sequence[list[int]]) -> Begun:

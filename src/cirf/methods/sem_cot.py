@@ -217,7 +217,8 @@ class SemCot(Guided):
 
         def loss(numbers: Sequence[int]) -> torch.Tensor:
             batch = objective.collate([by_row[number] for number in numbers], padding)
-            return objective.loss(model, {name: value.to(model.device) for name, value in batch.items()}, None)
+            found: torch.Tensor = objective.loss(model, {name: value.to(model.device) for name, value in batch.items()}, None)
+            return found
 
         made = Phase("guide_map", source.module, loss, training, held_out, settings.map_epochs, settings.map_rate, 0.01,
                      settings.phase_rows)  # fmt: skip

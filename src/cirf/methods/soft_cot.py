@@ -132,6 +132,7 @@ class SoftCot(Guided):
         from cirf.lm.guide import Soft, save_soft
 
         assert self.prepared is not None and objective is not None
+        made_of: Any = objective.module
         made = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
         soft = Soft(self._holder, self.settings.n, made["guide"], made["fingerprint"], self.settings.instruction)
-        save_soft(folder, soft, objective.module)
+        save_soft(folder, soft, made_of)
