@@ -85,6 +85,8 @@ def test_targets_are_the_papers_forms() -> None:
         "token_skip": "48/2 = 24\n48+24 = 72\n#### 72",
         "pause": "72",
         "filler": "72",
+        "soft_cot": "72",
+        "sem_cot": "72",
     }
     wanted["icot_si"] = wanted["coconut"] = wanted["sft_cot"]  # at first; then it loses its beginning
     wanted |= dict.fromkeys(PRUNED, wanted["cirf_full"])  # of a trace as it is: what is pruned is empty there already
@@ -101,7 +103,7 @@ def test_what_a_method_teaches_it_reads_back(name: str, answer: str) -> None:
     trace, said = method.read(method.target(taught))
     parsed = task.parse(said, taught.problem)
     assert parsed is not None and task.equal(parsed, taught.problem)
-    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare", "pause", "filler"))
+    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare", "pause", "filler", "soft_cot", "sem_cot"))
 
 
 def test_a_trace_that_is_cut_off_has_no_answer() -> None:
@@ -145,7 +147,12 @@ def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
     prose = {"cot": 300, "chain_of_draft": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
     functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
-    assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler", "coconut"), task.cap) | prose
+    assert (
+        caps
+        == functional
+        | dict.fromkeys(("direct", "direct_sft", "pause", "filler", "coconut", "soft_cot", "sem_cot"), task.cap)
+        | prose
+    )
 
 
 def test_an_unknown_method_names_the_nearest() -> None:

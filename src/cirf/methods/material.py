@@ -29,13 +29,13 @@ class Material:
 
     recipe: Recipe
     problems: dict[str, Problem]
-    held_out: frozenset[str]
     tasks: dict[str, Task]
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
     source: Callable[[str], Path | str]
     tokenizer: Callable[[str | None], Any]
-    asked: Callable[[str], RowLog]
     scratch: Path
-    folder: Path
     progress: Progress
+    folder: Path
+    held_out: frozenset[str]
+    asked: Callable[[str], RowLog]

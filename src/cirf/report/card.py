@@ -166,8 +166,10 @@ def _facts(
     tune = recipe["finetune"]
     override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}
     tune = {**tune, **(own or {}).get("preset", {}), **override}
+    adapted = f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight"
+    frozen = (training or {}).get("adaptation") == "frozen"
     facts = {
-        "Adaptation": f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight",
+        "Adaptation": "none: the backbone's weights are as they were" if frozen else adapted,
         "Epochs": number(tune["epochs"]),
         "Rows an update": number(tune["batch_size"] * tune["accumulation"]),
         "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['schedule']})",
