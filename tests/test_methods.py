@@ -86,6 +86,8 @@ def test_targets_are_the_papers_forms() -> None:
         "token_skip": "48/2 = 24\n48+24 = 72\n#### 72",
         "pause": "72",
         "filler": "72",
+        "soft_cot": "72",
+        "sem_cot": "72",
     }
     wanted["icot_si"] = wanted["coconut"] = wanted["sim_cot"] = wanted["sft_cot"]  # at first; then it loses its beginning
     wanted["codi"] = "48/2 = 24 in May.\nThe answer is: 72"  # the teacher's
@@ -103,7 +105,7 @@ def test_what_a_method_teaches_it_reads_back(name: str, answer: str) -> None:
     trace, said = method.read(method.target(taught))
     parsed = task.parse(said, taught.problem)
     assert parsed is not None and task.equal(parsed, taught.problem)
-    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare", "pause", "filler"))
+    assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare", "pause", "filler", "soft_cot", "sem_cot"))
 
 
 def test_a_trace_that_is_cut_off_has_no_answer() -> None:

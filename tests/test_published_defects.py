@@ -187,6 +187,10 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     seen = taught(context, name, tokenizer)
     assert method.ends and all(feature.ids[-1] == end_token(tokenizer) for feature in seen.features)
+    if method.frozen:  # a net that was random and stays so cannot be brought to say anything; it learns what it can
+        losses = json.loads((context.folder.folder(f"models/{name}") / "history.json").read_text())["losses"]
+        assert losses[-1]["loss"] < losses[0]["loss"] - 0.3
+        return
     length = max(len(feature.ids) - feature.start for feature in seen.features)
     prompts = [row.prompt for row in seen.rows]
     outputs = generate(model, tokenizer, prompts, length + 2, prefixes=beginnings(context, name, model, tokenizer))
@@ -248,7 +252,7 @@ def spied(context: Context, name: str, adaptation: str, folder: Path, monkeypatc
             for key, value in model.named_parameters():
                 if value.requires_grad:
                     found.trainable[key] = tuple(value.shape)
-                elif ("embed_tokens" in key or "lm_head" in key) and "cirf_beside" not in key:
+                elif ("embed_tokens" in key or "lm_head" in key) and not key.startswith(PREFIX):
                     found.before[key.removeprefix("base_model.model.")] = value.detach().clone()
             if not train:
                 raise _Enough
@@ -292,6 +296,7 @@ NEW = (
     | {name: (SIZE + 2, SIZE + 2) for name in NAMES if name.startswith("cirf_")}
 )
 """Rows that are trained in the input and in the output matrix; no others are in any method."""
+PREFIX = "cirf_beside."
 BESIDE: dict[str, dict[str, tuple[int, ...]]] = {
     "codi": {f"cirf_beside.net.{layer}.weight": (32, 32) for layer in (0, 2)}
     | {f"cirf_beside.net.{layer}.bias": (32,) for layer in (0, 2, 3)}
@@ -308,15 +313,35 @@ def test_adapters_and_new_rows_are_trained_and_nothing_else(
     read, written = NEW.get(name, (0, 0))
     written_by_kind = (SIZE + 2) * method.functional
     assert (read, written) == (written_by_kind + len(method.tokens), written_by_kind)
+    if method.frozen:
+        learns_beside_the_model_alone(name, found)
+        return
     rows = ({INPUT: (read, 32)} if read else {}) | ({OUTPUT: (written, 32)} if written else {})
     assert {key: shape for key, shape in found.items() if "lora" not in key} == rows | BESIDE.get(name, {})
     second = {key.replace(".default.", ".decoder.") for key in ADAPTERS} if name == "sim_cot" else set()
     assert {key for key in found if "lora" in key} == ADAPTERS | second
 
 
+def learns_beside_the_model_alone(name: str, found: dict[str, tuple[int, ...]]) -> None:
+    """Of a frozen model nothing is trained: a map, or a guide without its vocabulary, its map and its vector."""
+    one_map = {f"{PREFIX}weight": (32, 32), f"{PREFIX}bias": (32,)}
+    if name == "soft_cot":
+        assert found == one_map
+        return
+    own = {key.removeprefix(PREFIX) for key in found if key.startswith(PREFIX)}
+    assert len(own) == len(found) and {"thought", "projection.weight", "projection.bias"} < own
+    parts = {key.removeprefix("model.") for key in own if key.startswith("model.")}
+    layers = {f"model.layers.{layer}.{part}.weight" for layer in range(2) for part in LAYERS}
+    norms = {f"model.layers.{n}.{which}_layernorm.weight" for n in range(2) for which in ("input", "post_attention")}
+    assert parts == layers | norms | {"model.norm.weight"}
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_in_full_every_weight_is_trained(context: Context, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = spied(context, name, "full", tmp_path, monkeypatch, train=False)
+    if get(context, name).frozen:
+        learns_beside_the_model_alone(name, found.trainable)
+        return
     saved = load_file(context.folder.folder(f"models/{name}") / "model.safetensors")
     beside = {key: shape for key, shape in found.trainable.items() if key.startswith("cirf_beside")}
     inside = {key: shape for key, shape in found.trainable.items() if key not in beside}
@@ -348,6 +373,9 @@ def test_rows_that_are_not_new_stay_to_the_bit(context: Context, adapted: Callab
         assert bool(changed) == bool(ids)  # and the new ones are trained
     layers = [key for key in saved if "proj" in key]
     source = load_file(Path(context.recipe.backbone.model) / "model.safetensors")
+    if method.frozen:
+        assert all(torch.equal(value, source[key]) for key, value in saved.items())
+        return
     assert layers and all(not torch.equal(saved[key], source[key]) for key in layers)
 
 

@@ -94,11 +94,11 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
 def _of_model(model: str, methods: Sequence[str]) -> Answering:
     """A model by itself, by the default settings."""
     from cirf.commands.asking import functions_of
-    from cirf.lm.latent_decode import read_latent
+    from cirf.lm.thinking import vectors_of
 
     folder = Path(model).expanduser()
     functions = functions_of(folder) if folder.is_dir() else {}
-    if not methods and read_latent(folder) is not None:
+    if not methods and vectors_of(folder):
         raise CirfError(f"{folder}: thinks in vectors, and no recipe lies with it; say which method's model it is with --method")
     chosen = tuple(methods) or ((_FUNCTIONAL,) if functions else (_PLAIN,))
     made: dict[str, Any] = {

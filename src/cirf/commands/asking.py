@@ -46,7 +46,7 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults.
     """
     from cirf.lm import backbone, decode
-    from cirf.lm.latent_decode import read_latent, thinking
+    from cirf.lm.thinking import saved_beginnings
     from cirf.lm.vocabulary import parse_trace, read_trace, token_names
     from cirf.methods.cot import ANSWER_MARK
     from cirf.tasks.task import with_options
@@ -59,9 +59,8 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     model = backbone.load_model(folder, section, training=None)
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
     cap = limits.trace_cap + _LONGEST_ANSWER if functions else limits.text_cap
-    latent = read_latent(folder)
-    begins = None if latent is None else thinking(model, tokenizer, latent, folder)
-    output = decode.generate_one(model, tokenizer, prompt, cap, limits.temperature, limits.top_p, seed, None, begins)
+    thinking = saved_beginnings(folder, model, tokenizer)
+    output = decode.generate_one(model, tokenizer, prompt, cap, limits.temperature, limits.top_p, seed, None, thinking)
     steps: list[dict[str, Any]] = []
     prose, _, answer = output.text.rpartition(ANSWER_MARK)  # of a model that writes prose; all is answer without the mark
     if functions:

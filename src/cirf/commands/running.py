@@ -176,7 +176,8 @@ def write_report(folder: Path, as_json: bool) -> None:
     """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
     from cirf.commands.asking import functions_of
     from cirf.commands.standing import up_to_date
-    from cirf.lm.latent_decode import read_latent
+    from cirf.lm.guide import read_soft
+    from cirf.lm.thinking import vectors_of
     from cirf.report.card import card_from_report
     from cirf.report.collect import collect
     from cirf.report.leaks import seen_before
@@ -196,9 +197,10 @@ def write_report(folder: Path, as_json: bool) -> None:
     for method in data["training"]:
         model = folder / "models" / method
         if (model / "config.json").is_file():
-            latent = read_latent(model)
-            count = latent.count if latent else 0
-            write_atomic(model / "README.md", card_from_report(method, data, functions_of(model) or None, count))
+            soft = read_soft(model)
+            guide = None if soft is None else soft.guide
+            card = card_from_report(method, data, functions_of(model) or None, vectors_of(model), guide)
+            write_atomic(model / "README.md", card)
     if as_json:
         sys.stdout.write(to_json(data))
         return

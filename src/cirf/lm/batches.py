@@ -18,12 +18,13 @@ from cirf.lm.prompt import encode, end_token, sanitise
 class Row:
     """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token. The last
     ``answer`` characters of the target are the answer (``None``: nobody says which are). ``steps`` are those of its rationale,
-    for a curriculum that takes them away."""
+    for a curriculum that takes them away. ``given`` is the number of what the method prepared for the row, for its objective."""
 
     prompt: str
     target: str
     answer: int | None = None
     steps: tuple[str, ...] = ()
+    given: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Feature:
     ``thoughts``: a place in the row before its targets, and how many vectors the model thinks in between what stands before it
     and the rest (see `cirf.lm.latent`). ``teacher``: the same question with its rationale, which the row is to come near (see
     `cirf.lm.distil`). ``groups``: what a decoder is to say of each group of its thoughts; nothing of an empty one (see
-    `cirf.lm.explain`)."""
+    `cirf.lm.explain`). ``given``: the row's own."""
 
     ids: tuple[int, ...]
     start: int
@@ -42,6 +43,7 @@ class Feature:
     thoughts: tuple[int, int] | None = None
     teacher: Feature | None = None
     groups: tuple[tuple[int, ...], ...] = ()
+    given: int | None = None
 
 
 def tokenise(
@@ -68,7 +70,7 @@ def tokenise(
         if len(ids) > max_length:
             dropped.append(index)
         else:
-            features.append(Feature(ids, len(prompt), answer))
+            features.append(Feature(ids, len(prompt), answer, given=row.given))
     return features, dropped
 
 

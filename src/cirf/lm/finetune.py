@@ -124,6 +124,7 @@ def finetune(
     ends: bool = True,
     teach: Callable[[list[Lesson], list[Lesson], int], Curriculum | None] | None = None,
     objective: Objective | None = None,
+    frozen: bool = False,
 ) -> tuple[Any, History, dict[str, float]]:
     """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
 
@@ -142,6 +143,7 @@ def finetune(
         ends: whether the end token is a target.
         teach: makes a curriculum of the training rows, the validation rows and the updates of an epoch.
         objective: what is minimised; ``None``: the cross-entropy of the targets. Its module is left as training leaves it.
+        frozen: the model itself is not trained, the objective's module alone is.
 
     Returns:
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
@@ -170,7 +172,7 @@ def finetune(
         keep_freed_memory()
     before = _rows(model, new_ids)
     base = model
-    model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed)
+    model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed, frozen)
     if objective is not None:
         objective.join(model, section, seed)
         if objective.module is not None:
@@ -199,7 +201,7 @@ def finetune(
     plain = _plain(trainer, rows)
     history = History(
         method=method,
-        adaptation=section.adaptation,
+        adaptation="frozen" if frozen else section.adaptation,
         rows=len(features),
         dropped=len(dropped),
         validation_rows=len(held_out),
@@ -250,13 +252,16 @@ def _answer_loss(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _adapt(
-    model: Any, section: recipe.Finetune, new_ids: list[int], input_ids: list[int], seed: int
+    model: Any, section: recipe.Finetune, new_ids: list[int], input_ids: list[int], seed: int, frozen: bool
 ) -> tuple[Any, TrainableRows | None]:
-    """Choose what is trained: all of it, or adapters and the new rows."""
+    """Choose what is trained: all of it, or adapters and the new rows, or nothing."""
     from transformers import set_seed
 
     set_seed(seed)
     model.train()
+    if frozen:
+        model.requires_grad_(False)
+        return model, None
     if section.adaptation == "full":
         model.requires_grad_(True)
         return model, None

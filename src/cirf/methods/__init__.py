@@ -18,7 +18,9 @@ from cirf.methods.direct import Direct, DirectSft
 from cirf.methods.icot_si import InternalisedCot
 from cirf.methods.method import Method
 from cirf.methods.pause import Filler, Pause
+from cirf.methods.sem_cot import SemCot
 from cirf.methods.sim_cot import SimCot
+from cirf.methods.soft_cot import SoftCot
 from cirf.methods.terse import SftTerse
 from cirf.methods.token_skip import TokenSkip
 from cirf.recipe import Section, Variant
@@ -48,6 +50,8 @@ METHODS: dict[str, type[Method]] = {
     "coconut": Coconut,
     "codi": Codi,
     "sim_cot": SimCot,
+    "soft_cot": SoftCot,
+    "sem_cot": SemCot,
 }
 
 __all__ = ["METHODS", "Method", "get", "kind", "learners", "named", "names"]

@@ -12,16 +12,19 @@ from cirf.records import Problem, Steps
 if TYPE_CHECKING:
     from cirf.progress import Progress
     from cirf.recipe import Recipe
+    from cirf.store import RowLog
     from cirf.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Material:
-    """The rationales of training and held-out problems, cut into steps, and the means to work on them.
+    """The rationales of training and held-out problems, cut into steps, and the means to work on them; ``held_out`` are the ids
+    of the latter.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
     model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the backbone for ``None``.
-    What lies in ``scratch`` survives a kill.
+    ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
+    What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
     """
 
     recipe: Recipe
@@ -33,3 +36,6 @@ class Material:
     tokenizer: Callable[[str | None], Any]
     scratch: Path
     progress: Progress
+    folder: Path
+    held_out: frozenset[str]
+    asked: Callable[[str], RowLog]

@@ -61,7 +61,9 @@ class Method:
     are new ones beside the functional tokens, which begin at the rows of the token ``tokens_like`` (``None``: at the mean row);
     ``tokens_learn``: whether adapters learn their rows, too. ``start`` names the method whose trained model it is fine-tuned
     from (``None``: the backbone). ``latents``: how many vectors its model thinks in before it answers, which an engine that
-    knows tokens alone cannot do. ``version`` grows when a change would change its rows or readings.
+    knows tokens alone cannot do; they are the model's own states, or made by a smaller model, the ``guide`` (a folder, a hub id
+    or ``bundled:NAME``). ``frozen``: what its objective has beside the backbone is trained, and the backbone is not. ``version``
+    grows when a change would change its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
     is trained; ``presets`` are sets of them.
@@ -80,6 +82,8 @@ class Method:
     tokens_learn: bool = True
     start: str | None = None
     latents: int = 0
+    guide: str | None = None
+    frozen: bool = False
     version: int = 1
     Settings: ClassVar[type[Section]] = NoSettings
     answering: ClassVar[frozenset[str]] = frozenset()
@@ -94,6 +98,8 @@ class Method:
         """The method whose model answers for it: itself, unless a variant takes another's."""
         self.origin = ""
         """Hash of the file it comes from, for a method of the user's own."""
+        self.prepared: Path | None = None
+        """The folder of what it prepared, while it is trained."""
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The user turn: the question alone. It may read the question and the options, never the answer or the rationale."""
@@ -144,7 +150,8 @@ class Method:
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
-        ``sample``, which comes back as an example's ``prepared``, and what there is to report."""
+        ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by
+        which the objective knows what belongs to it (`cirf.lm.batches.Feature.given`)."""
         raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(

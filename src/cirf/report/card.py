@@ -32,6 +32,7 @@ def model_card(
     own: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     latents: int = 0,
+    guide: str | None = None,
 ) -> str:
     """A model card in Markdown with YAML front matter.
 
@@ -46,6 +47,7 @@ def model_card(
         own: what the method's training depended on of its own: ``method``, ``settings`` and ``preset`` of its ``stage.json``.
         notes: what its training would have a person know.
         latents: vectors that the model thinks in before it answers; plain engines cannot.
+        guide: the smaller model that makes them; ``None``: they are the model's own states.
 
     The text depends on the arguments alone. Latency is left out: a card has no clock.
     """
@@ -72,6 +74,7 @@ def model_card(
         tasks=tasks,
         functions=functions,
         latents=latents,
+        guide=guide,
         start=f"<{delimiters}>",
         end=f"</{delimiters}>",
         cap=evaluate["trace_cap"] + _answer_cap(recipe) if functions else evaluate["text_cap"],
@@ -82,7 +85,13 @@ def model_card(
     )
 
 
-def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0) -> str:
+def card_from_report(
+    method: str,
+    report: Mapping[str, Any],
+    functions: Mapping[str, Any] | None = None,
+    latents: int = 0,
+    guide: str | None = None,
+) -> str:
     """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}
     recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
@@ -96,6 +105,7 @@ def card_from_report(method: str, report: Mapping[str, Any], functions: Mapping[
         own=(trained.get("settings") or {}).get("method"),
         notes=trained.get("notes", ()),
         latents=latents,
+        guide=guide,
     )
 
 
@@ -156,8 +166,10 @@ def _facts(
     tune = recipe["finetune"]
     override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}
     tune = {**tune, **(own or {}).get("preset", {}), **override}
+    adapted = f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight"
+    frozen = (training or {}).get("adaptation") == "frozen"
     facts = {
-        "Adaptation": f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight",
+        "Adaptation": "none: the backbone's weights are as they were" if frozen else adapted,
         "Epochs": number(tune["epochs"]),
         "Rows an update": number(tune["batch_size"] * tune["accumulation"]),
         "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['schedule']})",

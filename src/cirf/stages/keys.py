@@ -77,7 +77,8 @@ def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What a method's preparation depends on besides the rationales."""
     content = model_hash(recipe.backbone.model, recipe.backbone.revision)
     backbone = {"content": content, "dtype": recipe.backbone.dtype}
-    return {"method": method.taught_by, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
+    keys = {"method": method.taught_by, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
+    return keys | ({"guide": [method.guide, model_hash(method.guide)]} if method.guide else {})
 
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:

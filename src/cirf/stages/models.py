@@ -50,7 +50,7 @@ def check_backbone(context: Context) -> None:
 def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     """``CirfError`` where a folder can hold no saved model of a method, or its functional tokens or thoughts are not the
     recipe's."""
-    from cirf.lm.latent_decode import read_latent
+    from cirf.lm.thinking import vectors_of
 
     method = get(name, recipe)
     if not method.trained:
@@ -59,9 +59,9 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
         raise CirfError(f"models.{name}: {name} answers with the model of {method.learner}; name that one")
     if not (folder / "config.json").is_file():
         raise CirfError(f"models.{name}: {folder} is no model's folder (it holds no config.json)")
-    latent = read_latent(folder)
-    if (0 if latent is None else latent.count) != method.latents:
-        thinks = "does not think" if latent is None else f"thinks in {latent.count} vectors"
+    count = vectors_of(folder)
+    if count != method.latents:
+        thinks = f"thinks in {count} vectors" if count else "does not think"
         raise CirfError(f"models.{name}: {folder} {thinks} before it answers, and {name} as set here in {method.latents}")
     if not method.functional:
         return
@@ -98,7 +98,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     else:
         source = source_of(context, method.start) if method.start else resolve(recipe.backbone.model, context.progress)
     tokenizer = backbone.load_tokenizer(source, recipe.backbone)
-    model = backbone.load_model(source, recipe.backbone, training=section.adaptation)
+    model = backbone.load_model(source, recipe.backbone, training=None if method.frozen else section.adaptation)
     new_ids: list[int] = []
     if further:
         new_ids = tokenizer.convert_tokens_to_ids(
@@ -115,7 +115,8 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
         asked = method.training_prompt(example, context.tasks[example.problem.task])
         target, answer = method.target(example), example.problem.answer
         length = len(answer) if target.endswith(answer) else None
-        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments)
+        given = (example.prepared or {}).get("given")
+        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments, given)
 
     def rows(examples: list[Example]) -> list[Row]:
         return [row(example) for example in examples]
@@ -123,6 +124,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
         return method.curriculum(train, validation, tokenizer, section.epochs, updates)
 
+    method.prepared = context.folder.folder(f"prepared/{name}") if method.prepares() else None
     objective = method.objective(model, source)
     training, held_out = context.examples(method)
     train_rows, validation_rows = rows(training), rows(held_out)
@@ -144,6 +146,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             ends=method.ends,
             teach=teach,
             objective=objective,
+            frozen=method.frozen,
         )
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
@@ -211,15 +214,16 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     if not finite:
         raise CirfError(f"finetune.trials: no learning rate gave {name} a finite validation loss; try lower ones")
     chosen = min(finite, key=finite.__getitem__)
-    for path in sorted(folders[chosen].rglob("*")):
-        if path.is_file() and path.name not in (*RECORDS, "timings.json"):
-            target = work / path.relative_to(folders[chosen])
-            target.parent.mkdir(exist_ok=True)
+    for path in sorted(folders[chosen].iterdir()):
+        if path.name not in (*RECORDS, "timings.json"):
+            target = work / path.name
+            if target.is_dir():
+                shutil.rmtree(target)
             target.unlink(missing_ok=True)
-            try:
-                target.hardlink_to(path)
-            except OSError:
-                shutil.copy2(path, target)
+            if path.is_dir():
+                shutil.copytree(path, target, copy_function=_link)
+            else:
+                _link(path, target)
     timings = json.loads((folders[chosen] / "timings.json").read_text())
     del timings["seconds"]  # the trial's, which its own stage tells
     write_atomic(work / "timings.json", to_json(timings))
@@ -227,6 +231,14 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
     write_atomic(work / "trials.json", to_json({"trials": tried}))
     history = json.loads((work / "history.json").read_text())
     return {"rows": history["rows"], "notes": _notes(history.get("curriculum"))}
+
+
+def _link(path: str | Path, target: str | Path) -> None:
+    """A file once more, without taking room where that can be had."""
+    try:
+        Path(target).hardlink_to(path)
+    except OSError:
+        shutil.copy2(path, target)
 
 
 def _last_loss(folder: Path) -> float | None:

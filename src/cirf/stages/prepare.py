@@ -32,12 +32,15 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     material = Material(
         recipe=recipe,
         problems={problem.id: problem for problem in [*context.train(), *context.validation()]},
+        held_out=frozenset(problem.id for problem in context.validation()),
         tasks=context.tasks,
         steps=steps,
         annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
         source=lambda judge: source_of(context, judge),
         tokenizer=tokenizer,
+        asked=context.asked,
         scratch=work / "scratch",
+        folder=work,
         progress=context.progress,
     )
     rows, report = get(name, recipe).prepare(material)

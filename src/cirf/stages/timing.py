@@ -206,8 +206,10 @@ class Bench:
             self.templates[source] = self.held[source][1].chat_template
 
     def _weights(self, method: str) -> int:
-        model = self.held[self.sources[method]][0]
-        return sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
+        models = [self.held[self.sources[method]][0]]
+        if (guide := getattr(self.prefixes.get(method), "guide", None)) is not None:
+            models.append(guide)
+        return sum(tensor.numel() * tensor.element_size() for model in models for tensor in model.parameters())
 
     def _clean(self) -> None:
         import torch

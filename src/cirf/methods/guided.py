@@ -1,0 +1,120 @@
+"""What methods have in common whose model is given vectors that a smaller model, the guide, makes of the question.
+
+The vectors stand at the end of the user's turn, behind the question; what closes the turn follows them, and then the answer::
+
+    How many clips? # # # # # <end of turn> <assistant> 72
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cirf.methods import semcot
+from cirf.methods.method import Method, around_turn
+from cirf.recipe import Section, key
+from cirf.records import Example
+
+if TYPE_CHECKING:
+    from cirf.lm.prefix import Beginnings
+    from cirf.methods.material import Material
+    from cirf.recipe import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+GUIDES = {
+    "Qwen/Qwen3-8B": "Qwen/Qwen3-0.6B",
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.2-1B-Instruct",
+    "bundled:qwen2.5-coder-1.5b-instruct": "bundled:qwen2.5-coder-0.5b-instruct",
+    "bundled:qwen2.5-coder-0.5b-instruct": "bundled:smollm2-135m-instruct",
+}
+"""Smaller models that go with a backbone where none is named."""
+
+
+class GuidedSettings(Section):
+    """Who makes the vectors, how many, and where they stand."""
+
+    guide: str | None = key(
+        None,
+        "The smaller model that makes the vectors, of any tokenizer: a hub id, a folder or bundled:NAME; null: the one that goes "
+        "with the backbone (see docs/baselines.md), else the backbone itself.",
+    )
+    n: int = key(5, "How many vectors.", unit="vectors", ge=1)
+    answered: int | None = key(
+        None,
+        "How many when answering; null: as in training. Another number is a situation that the model never saw.",
+        unit="vectors",
+        ge=1,
+    )
+    instruction: str = key("Think about how to solve this problem.", "What the guide reads before the question.")
+    form: Literal["chat", "semcot"] = key(
+        "chat", "chat: the end token is trained. semcot: no end token, 30 tokens of answer, as in the SemCoT release."
+    )
+
+
+class Guided(Method):
+    """A method whose model is given a guide's vectors."""
+
+    trained = True
+    answering = frozenset({"answered"})
+    lead = ""
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """The guide is chosen by the recipe's backbone where the settings name none."""
+        super().__init__(recipe, settings)
+        named = self.settings.guide or GUIDES.get(recipe.backbone.model, recipe.backbone.model)
+        path = Path(named).expanduser()
+        self.guide: str = str(path.resolve()) if path.exists() else named
+        self.latents = self.settings.n
+        self._seed = recipe.seed
+        self._legacy = self.settings.form == "semcot"
+        self.ends = not self._legacy
+        self._holder = ""
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """Places for vectors behind every question."""
+        from cirf.lm.soft import placeholder
+
+        self._holder = placeholder(tokenizer)
+        self._id = int(tokenizer.convert_tokens_to_ids(self._holder))
+        count = self.settings.n if training or self.settings.answered is None else self.settings.answered
+        text = self.lead + self._holder * int(count)
+        if self._legacy:
+            tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)
+        else:
+            tokenizer.chat_template = around_turn(tokenizer.chat_template, "", text)
+
+    def caveats(self) -> tuple[str, ...]:
+        """That it answers in a situation that it never saw."""
+        n, answered = self.settings.n, self.settings.answered
+        return () if answered in (None, n) else (f"asked with {answered} and trained with {n} vectors: never seen in training",)
+
+    def target(self, example: Example) -> str:
+        """The bare answer."""
+        return example.problem.answer
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The task's cap of an answer, or the release's."""
+        return semcot.CAP if self._legacy else task.cap
+
+    def prepares(self) -> bool:
+        """What the guide reads is made ready in a stage of its own."""
+        return True
+
+    def heard(self, material: Material, problems: Sequence[str]) -> list[str]:
+        """What the guide is told of these problems, by their ids: the user's turn, as it is had back from the ids of a prompt
+        when answering."""
+        from cirf.lm.prompt import encode, prompt_text
+        from cirf.lm.soft import Frame
+
+        tokenizer = material.tokenizer(None)
+        self.settle(tokenizer, training=True)
+        frame = Frame(tokenizer)
+        asked = [self.prompt(material.problems[name], material.tasks[material.problems[name].task]) for name in problems]
+        return [frame.text(encode(tokenizer, prompt_text(tokenizer, text))) for text in asked]
+
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """The vectors of its guide, which reads the question first."""
+        from cirf.lm.thinking import saved_beginnings
+
+        return saved_beginnings(Path(source), model, tokenizer)

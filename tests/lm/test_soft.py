@@ -1,0 +1,277 @@
+"""Vectors among embeddings: their places are found, training and answering read them alike, and a guide makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.batches import Feature
+from cirf.lm.decode import generate, generate_one, sample_many
+from cirf.lm.finetune import Row, finetune, tokenise
+from cirf.lm.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft
+from cirf.lm.loss import IGNORED
+from cirf.lm.objective import Objective
+from cirf.lm.prompt import encode, prompt_text, settle_template
+from cirf.lm.soft import Frame, find_run, placeholder, slots_of, soft_logits
+from cirf.lm.soft_decode import Guided
+from cirf.lm.soft_loss import Live, Mapped, SoftObjective
+from cirf.methods.method import around_turn
+
+KINDS = ["llama", "qwen2", "gpt2", "gemma2"]
+QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes"]
+LLAMA3 = (
+    "{{ '<|endoftext|>' }}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n\n' + message['content'] | trim "
+    "+ '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n\n' }}{% endif %}"
+)
+"""Like Llama 3's: it begins with a special token, trims what is said, and its end token closes every turn."""
+
+
+def settled(tiny: Any, template: str | None, count: int = 3, special: tuple[str, ...] = ()) -> tuple[Any, str]:
+    """A tokenizer whose prompts have places behind the question, and the token that holds them."""
+    tokenizer = tiny.build_tokenizer(template)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(special)}) if special else None
+    settle_template(tokenizer)
+    holder = placeholder(tokenizer)
+    tokenizer.chat_template = around_turn(tokenizer.chat_template, "", holder * count)
+    return tokenizer, holder
+
+
+@pytest.mark.parametrize(
+    ("template", "special", "wanted"),
+    [
+        ("chatml", (), "<|endoftext|>"),  # the end token closes turns
+        ("no system", (), "<|im_end|>"),
+        (None, (), "<|im_end|>"),
+        ("llama3", ("<|reserved_0|>",), "<|reserved_0|>"),
+        ("llama3", ("<|it's|>", "<|reserved_0|>"), "<|reserved_0|>"),  # one that a template cannot quote
+    ],
+)
+def test_places_are_held_by_a_token_that_stands_nowhere_else_and_found_by_it(
+    tiny: Any, template: str | None, special: tuple[str, ...], wanted: str
+) -> None:
+    templates = {"chatml": tiny.CHATML, "no system": tiny.NO_SYSTEM, "llama3": LLAMA3}
+    tokenizer, holder = settled(tiny, templates.get(template or ""), special=special)
+    assert holder == wanted
+    token, frame = tokenizer.convert_tokens_to_ids(holder), Frame(tokenizer)
+    for text in ["How many?", f"Say {holder}{holder} and {holder}", "é 数\n\nA. one\nB. two", "x" * 90]:
+        ids = encode(tokenizer, prompt_text(tokenizer, text))
+        start, count = find_run(ids, token)
+        assert count == 3 and ids.count(token) == 3 and ids[start : start + 3] == [token] * 3 and start + 3 < len(ids)
+        assert frame.text(ids) == text.replace(holder, holder[0] + " " + holder[1:])
+    with pytest.raises(CirfError, match="no place for vectors"):
+        find_run(encode(tokenizer, "How many?"), token)
+    with pytest.raises(CirfError, match="several places for vectors"):
+        find_run([5, token, 6, token], token)
+    with pytest.raises(CirfError, match="no prompt in the model's own chat template"):
+        frame.text(encode(tokenizer, "How many?"))
+
+
+def test_without_a_token_to_spare_there_are_no_places(tiny: Any) -> None:
+    with pytest.raises(CirfError, match="every special token of its tokenizer stands in its prompts already"):
+        settled(tiny, LLAMA3)
+
+
+def recomputed(model: Any, ids: list[int], start: int, vectors: torch.Tensor, steps: int) -> list[int]:
+    """What a model writes after one prompt with vectors in place of three ids, without padding and cache."""
+    embed = model.get_input_embeddings()
+    tail = ids[start + 3 :]
+    given = torch.cat([embed(torch.tensor([ids[:start]])), vectors[None], embed(torch.tensor([tail]))], dim=1)
+    written: list[int] = []
+    for _ in range(steps):
+        written.append(int(model(inputs_embeds=given, use_cache=False).logits[0, -1].argmax()))
+        given = torch.cat([given, embed(torch.tensor([written[-1:]]))], dim=1)
+    return written
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_answers_are_those_computed_without_a_cache_however_they_are_asked_for(tiny: Any, kind: str) -> None:
+    model = tiny.build_model(kind, tied=False)
+    tokenizer, holder = settled(tiny, tiny.CHATML)
+    token = tokenizer.convert_tokens_to_ids(holder)
+    small = tiny.build_model("gpt2", seed=5)
+    torch.manual_seed(0)
+    guide = Guide(small, tiny.build_tokenizer(tiny.NO_SYSTEM), "Think.", 32)
+    guided = Guided(model, tokenizer, Soft(holder, 3, "x", "x", "Think."), guide)
+    prompts = [prompt_text(tokenizer, text) for text in QUESTIONS]
+    wanted = []
+    for text, prompt in zip(QUESTIONS, prompts, strict=True):
+        ids = encode(tokenizer, prompt)
+        asked = guide.ids(text, 3)
+        last = small(input_ids=torch.tensor([asked]), output_hidden_states=True).hidden_states[-1][0, -3:]
+        wanted.append(recomputed(model, ids, find_run(ids, token)[0], guide.projection(last), 5))
+    found = []
+    for size in (1, 4):
+        found = generate(model, tokenizer, prompts, 5, batch_size=size, prefixes=guided)
+        assert [list(output.ids) for output in found] == [
+            row[: len(output.ids)] for row, output in zip(wanted, found, strict=True)
+        ]
+    one = generate_one(model, tokenizer, prompts[2], 5, prefixes=guided)
+    assert one.text == found[2].text
+    assert [output.ids for output in sample_many(model, tokenizer, prompts[2], 5, 3, 0.0, 1.0, 1, prefixes=guided)] == [
+        found[2].ids
+    ] * 3
+    # Of each question as many as one likes, and in a batch as alone.
+    rows = [encode(tokenizer, prompt) for prompt in prompts]
+    vectors = guided.vectors(rows)
+    assert vectors.shape == (4, 3, 32)
+    few = [own[:count] for own, count in zip(vectors, (3, 1, 0, 2), strict=True)]
+    together = guided.fill(rows, few)
+    assert [row.count(token) for row in together.prompts] == [3, 1, 0, 2]
+    ends = torch.tensor([row[-1:] for row in together.prompts])
+    mask = torch.tensor([[0] * (max(together.heads) - head) + [1] * (head + 1) for head in together.heads])
+    places = torch.tensor(together.heads)[:, None]
+    logits = model(input_ids=ends, attention_mask=mask, position_ids=places, past_key_values=together.cache).logits[:, -1]
+    for row, own in enumerate(few):
+        alone = guided.fill(rows[row : row + 1], [own])
+        by_itself = model(input_ids=ends[row : row + 1], past_key_values=alone.cache).logits[:, -1]
+        torch.testing.assert_close(logits[row : row + 1], by_itself, atol=1e-4, rtol=1e-4)
+
+
+def test_what_cannot_be_begun_is_said(tiny: Any, tokenizer: Any) -> None:
+    model, guide = tiny.build_model(), Guide(tiny.build_model(), tokenizer, "", 32)
+    own, holder = settled(tiny, tiny.CHATML)
+    token = own.convert_tokens_to_ids(holder)
+    guided = Guided(model, own, Soft(holder, 3, "x", "x", ""), guide)
+    rows = [encode(own, prompt_text(own, text)) for text in QUESTIONS[:2]]
+    with pytest.raises(CirfError, match="unlike numbers of places"):
+        guided.vectors([rows[0], [ids for place, ids in enumerate(rows[1]) if place != find_run(rows[1], token)[0]]])
+    with pytest.raises(CirfError, match="ends with the places"):
+        guided.fill([[5, 6, token]], [torch.zeros(1, 32)])
+    with pytest.raises(CirfError, match="does not know <nobody>"):
+        Guided(model, own, Soft("<nobody>", 3, "x", "x", ""), guide)
+
+
+def features(tokenizer: Any) -> list[Feature]:
+    rows = [Row(prompt_text(tokenizer, text), f"{place} it", given=place) for place, text in enumerate(QUESTIONS)]
+    return tokenise(rows, tokenizer, 500)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_weighs_its_targets_as_its_rows_do_alone_and_the_loss_reaches_the_vectors_alone(tiny: Any, kind: str) -> None:
+    model = tiny.build_model(kind, tied=False).requires_grad_(False)
+    tokenizer, holder = settled(tiny, tiny.CHATML)
+    token, rows = tokenizer.convert_tokens_to_ids(holder), features(tokenizer)
+    states = torch.randn(4, 3, 20, generator=torch.Generator().manual_seed(1))
+    objective = SoftObjective(token, Mapped(states, range(4), 32, 0))
+    together = objective.loss(model, objective.collate(rows, 1), 12)
+    alone = torch.stack([objective.loss(model, objective.collate([row], 1), 12) for row in rows]).sum()
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
+    together.backward()  # type: ignore[no-untyped-call]
+    assert all(value.grad is not None and bool(value.grad.abs().sum() > 0) for value in objective.module.parameters())
+    assert all(value.grad is None for value in model.parameters())
+    # The token that holds a place is not read: without vectors the loss is another, with its own embedding the same.
+    batch = objective.collate(rows, 1)
+    plain, targets = Objective().logits(model, batch)
+    same = model.get_input_embeddings()(torch.full((4, 3), token))
+    logits, _ = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], same)
+    torch.testing.assert_close(logits, plain, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(objective.logits(model, batch)[0], plain, atol=1e-2)
+    assert targets.tolist() == [id_ for row in rows for id_ in row.ids[row.start :]]
+
+
+def test_rows_may_have_unlike_numbers_of_vectors() -> None:
+    assert slots_of([1, 0], [2, 3], 5).tolist() == [[-1, 0, 1, -1, -1], [0, 1, 2, -1, -1]]
+    objective = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0))
+    rows = [Feature((5, 9, 9, 6, 7), 4, given=0), Feature((9, 9, 9, 5, 9, 8), 4, given=1)]  # a target may be that token
+    batch = objective.collate(rows, 9)
+    assert batch["slots"].tolist() == [[-1, 0, 1, -1, -1, -1], [0, 1, 2, -1, -1, -1]]
+    assert batch["labels"].tolist() == [[IGNORED] * 4 + [7, IGNORED], [IGNORED] * 4 + [9, 8]]
+
+
+# The guide
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_guides_states_are_its_last_ones_at_its_places_alone_or_padded(tiny: Any, kind: str) -> None:
+    small = tiny.build_model(kind, tied=False)
+    tokenizer = tiny.build_tokenizer()
+    settle_template(tokenizer)
+    own, before = (Guide(small, tokenizer, "Think.", 16, shifted) for shifted in (False, True))
+    read = own.read(QUESTIONS, 3)
+    rows = [own.ids(text, 4) for text in QUESTIONS]
+    for place, ids in enumerate(rows):
+        whole = small(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0]
+        torch.testing.assert_close(read[place], whole[-4:-1], atol=1e-4, rtol=1e-4)  # causal: the first three of four
+        torch.testing.assert_close(before.states(before.batch([ids]))[0], whole[-5:-1], atol=1e-4, rtol=1e-4)
+        assert tokenizer.decode(ids).count("Think.") == 1 and QUESTIONS[place] in tokenizer.decode(ids)
+    together = own.states(own.batch(rows))
+    alone = torch.cat([own.states(own.batch([ids])) for ids in rows])
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
+
+
+def test_a_learned_vector_stands_in_the_places_and_the_vocabulary_is_not_trained(tiny: Any, tokenizer: Any) -> None:
+    small = tiny.build_model(tied=False)
+    guide = Guide(small, tokenizer, "", 16, learned=True)
+    assert guide.thought is not None
+    torch.testing.assert_close(guide.thought.data, small.get_input_embeddings().weight[: len(tokenizer)].mean(dim=0))
+    rows = [guide.ids(text, 2) for text in QUESTIONS]
+    guide.requires_grad_(True)(guide.batch(rows)).square().sum().backward()
+    trained = {name for name, value in guide.named_parameters() if value.grad is not None}
+    assert {"thought", "projection.weight", "model.model.layers.0.mlp.up_proj.weight"} < trained
+    assert trained == {name for name, value in guide.named_parameters() if value.requires_grad}
+    assert not any("embed_tokens" in name or "lm_head" in name for name in trained)
+    with torch.no_grad():
+        before = guide(guide.batch(rows))
+        guide.thought += 1
+        assert not torch.allclose(before, guide(guide.batch(rows)))
+
+
+def test_a_fingerprint_tells_weights_from_others_in_every_format(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model = tiny.build_model()
+    told = fingerprint(model.to(torch.bfloat16))
+    model.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    found = [
+        load_guide(str(tmp_path / "m"), recipe.Backbone(dtype=dtype, device="cpu"), 8, "") for dtype in ("float32", "bfloat16")
+    ]
+    assert [fingerprint(guide.model) for guide in found] == [told, told]
+    assert not any(value.requires_grad for value in found[0].model.parameters())
+    with torch.no_grad():
+        found[0].model.model.layers[1].mlp.up_proj.weight += 0.01
+    assert fingerprint(found[0].model) != told != fingerprint(tiny.build_model(seed=1))
+
+
+def test_what_lies_beside_a_model_comes_back_or_is_said_to_be_damaged(tmp_path: Path) -> None:
+    assert read_soft(tmp_path) is None
+    soft = Soft("<x>", 4, "a/b", "abc", "Think.", True)
+    save_soft(tmp_path, soft, torch.nn.Linear(3, 2))
+    assert read_soft(tmp_path) == soft
+    for text in ("{}", "[", '{"placeholder": 1}'):
+        (tmp_path / "soft.json").write_text(text)
+        with pytest.raises(CirfError, match="damaged"):
+            read_soft(tmp_path)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_frozen_model_stays_to_the_bit_while_a_map_or_a_guide_learns(tiny: Any, tmp_path: Path, live: bool) -> None:
+    model = tiny.build_model("llama", tied=False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tokenizer, holder = settled(tiny, tiny.CHATML)
+    small_tokenizer = tiny.build_tokenizer(tiny.NO_SYSTEM)
+    torch.manual_seed(0)
+    guide = Guide(tiny.build_model("qwen2", seed=2), small_tokenizer, "", 32, learned=live)
+    asked = [guide.ids(text, 3) for text in QUESTIONS]
+    known = {name: value.clone() for name, value in guide.state_dict().items()}
+    source = Live(guide, asked, range(4)) if live else Mapped(guide.read(QUESTIONS, 3), range(4), 32, 0)
+    objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), source)
+    rows = [Row(prompt_text(tokenizer, text), "7", 1, given=place) for place, text in enumerate(QUESTIONS)]
+    section = recipe.Finetune(
+        adaptation="full", epochs=6, batch_size=4, accumulation=1, learning_rate=1e-2, warmup_steps=1, bf16=True,
+        gradient_checkpointing=live,
+    )  # fmt: skip
+    trained, history, _ = finetune(
+        model, tokenizer, rows, rows[:2], section, "soft", [], tmp_path, 0, objective=objective, frozen=True
+    )
+    assert history.adaptation == "frozen" and history.validation[-1]["loss"] < history.validation[0]["loss"]
+    assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())
+    assert set(trained.state_dict()) == set(before)
+    moved = {name for name, value in guide.state_dict().items() if not torch.equal(value, known[name])}
+    assert not moved if not live else {"thought", "projection.weight", "model.model.norm.weight"} <= moved
+    assert not any("embed" in name or "lm_head" in name for name in moved)
