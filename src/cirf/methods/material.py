@@ -20,7 +20,8 @@ class Material:
     """The rationales of training and held-out problems, cut into steps, and the means to work on them.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
-    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the backbone for ``None``.
+    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of such a model, of any other by its name,
+    or of the backbone for ``None``; code that comes with a model is never run for a name, else where the recipe allows it.
     What lies in ``scratch`` survives a kill.
     """
 
@@ -30,6 +31,6 @@ class Material:
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
     source: Callable[[str], Path | str]
-    tokenizer: Callable[[str | None], Any]
+    tokenizer: Callable[[Path | str | None], Any]
     scratch: Path
     progress: Progress
