@@ -14,9 +14,10 @@ from cirf.commands.running import absolute
 from cirf.errors import CirfError
 from cirf.lm.backbone import load_tokenizer
 from cirf.lm.prompt import prompt_text
-from cirf.recipe import Backbone, Recipe
+from cirf.recipe import Backbone, Recipe, Variant
 from cirf.recipe_io import load
 from cirf.records import Example, Problem, Trace
+from cirf.stages import keys
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
 from cirf.store import RunFolder, read_rows
@@ -200,11 +201,19 @@ def test_what_was_weighed_before_a_kill_is_not_weighed_again(
 
     monkeypatch.setattr(Surprisal, "score", breaking)
     variants = {"token_skip": {"settings": {"scorer": "surprisal"}}}
-    keys: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_items": 0}
-    recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
+    given: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "r.yaml", **given)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code != 0
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code == 0
     assert len(seen) == 40 + 8  # the window that was broken, again
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "whole", "--until", "prepared/token_skip").code == 0
     files = [(tmp_path / name / "prepared" / "token_skip" / "rows.jsonl").read_bytes() for name in ("killed", "whole")]
     assert files[0] == files[1]
+
+
+def test_how_it_is_trained_does_not_matter_to_what_is_prepared() -> None:
+    def key(variant: dict[str, Any]) -> dict[str, Any]:
+        recipe = _recipe().model_copy(update={"variants": {"token_skip": Variant.model_validate(variant)}})
+        return keys.preparing(recipe, methods.get("token_skip", recipe))
+
+    assert key({"preset": "paper"}) == key({"preset": "official"}) == key({"settings": {"scorer": "llmlingua2"}}) != key({})

@@ -74,10 +74,11 @@ def _given(override: Override) -> dict[str, Any]:
 
 
 def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
-    """What a method's preparation depends on besides the rationales."""
+    """What a method's preparation depends on besides the rationales: nothing of how it is trained then."""
     content = model_hash(recipe.backbone.model, recipe.backbone.revision)
     backbone = {"content": content, "dtype": recipe.backbone.dtype}
-    return {"method": method.taught_by, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
+    taught = {name: value for name, value in method.taught_by.items() if name != "preset"}
+    return {"method": taught, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
 
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
