@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
+from cirf.methods.method import around_turn, at_head_of_answer
 from cirf.recipe import Evaluate, Recipe
 from cirf.records import Example, Problem, Trace
 from cirf.tasks.task import Task
@@ -155,3 +156,18 @@ def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
 def test_an_unknown_method_names_the_nearest() -> None:
     with pytest.raises(CirfError, match=r"no method 'cirf-full'; the nearest is 'cirf_full'"):
         methods.get("cirf-full", recipe())
+
+
+def test_what_stands_at_the_head_of_an_answer_leaves_the_rest_of_a_template_as_it_is() -> None:
+    def shown(template: str, generation: bool) -> str:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        turns = [{"role": "user", "content": "How many?"}]
+        return str(render_jinja_template([turns], chat_template=template, add_generation_prompt=generation)[0][0])
+
+    for end in ("Answer: ", "Answer:\n", "{% if add_generation_prompt %}A: {% endif %}\n", "{% if true %}x{% endif %}\n\n"):
+        template = "{{ messages[0]['content'] }} " + end
+        for generation in (True, False):
+            head = "<pause>" if generation else ""
+            assert shown(at_head_of_answer(template, "<pause>"), generation) == shown(template, generation) + head
+    assert "How many?\nRatio: 0.5" in shown(around_turn("{{ messages[0]['content'] }}", "", "\nRatio: 0.5"), True)

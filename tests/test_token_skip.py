@@ -10,10 +10,17 @@ import pytest
 import tinyrun
 
 from cirf import methods, tasks
+from cirf.commands.running import absolute
 from cirf.errors import CirfError
-from cirf.recipe import Recipe
+from cirf.lm.backbone import load_tokenizer
+from cirf.lm.prompt import prompt_text
+from cirf.recipe import Backbone, Recipe, Variant
+from cirf.recipe_io import load
 from cirf.records import Example, Problem, Trace
-from cirf.store import read_rows
+from cirf.stages import keys
+from cirf.stages.context import Context
+from cirf.stages.models import load_for
+from cirf.store import RunFolder, read_rows
 
 
 def _recipe(**settings: Any) -> Recipe:
@@ -26,11 +33,18 @@ def _example(prepared: dict[str, Any] | None) -> Example:
     return Example(problem, ("48/2 = 24 in May.", "48+24 = 72 in all."), Trace("p", 0, (), (), "72"), prepared)
 
 
-def test_the_prompt_asks_for_the_ratio_in_training_as_in_answering() -> None:
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_the_prompt_asks_for_the_ratio_in_training_as_in_answering(kind: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tinyrun.write_backbone(tmp_path, kind=kind), Backbone())
     task = tasks.get("gsm8k")
     taught = _example({"ratio": 0.7, "text": "48/2 = 24\n48+24 = 72"})
-    asked = methods.get("token_skip", _recipe(ratio=0.7)).prompt(taught.problem, task)
-    assert methods.get("token_skip", _recipe()).training_prompt(taught, task) == asked == "How many clips?\nRatio: 0.7"
+    learned = prompt_text(tokenizer, methods.get("token_skip", _recipe()).training_prompt(taught, task))
+    assert "How many clips?\nRatio: 0.7" in learned
+    method = methods.get("token_skip", _recipe(ratio=0.7))
+    method.settle(tokenizer, training=True)
+    assert learned != prompt_text(tokenizer, method.prompt(taught.problem, task))
+    method.settle(tokenizer, training=False)
+    assert learned == prompt_text(tokenizer, method.prompt(taught.problem, task))
 
 
 def test_a_ratio_between_those_that_are_taught_is_told() -> None:
@@ -134,9 +148,33 @@ def test_another_model_may_weigh_and_numbers_may_be_kept_whatever_they_weigh(run
 
 def test_a_sweep_of_the_ratio_shares_one_model(run: Path) -> None:
     assert not (run / "models" / "at_07").exists() and not (run / "prepared" / "at_07").exists()
-    rows = {name: read_rows(run / "evaluation" / name / "sums.jsonl") for name in ("rules", "at_07")}
-    assert all(row["prompt"].endswith("\nRatio: 0.5") for row in rows["rules"])
-    assert all(row["prompt"].endswith("\nRatio: 0.7") for row in rows["at_07"])
+    context = Context(load(str(run / "recipe.yaml")), RunFolder(run))
+    asked = {name: prompt_text(load_for(context, name)[1], "How many?") for name in ("rules", "at_07", "whole", "rules")}
+    found = [name for name, text in asked.items() if "How many?\nRatio: " in text]
+    assert found == ["rules", "at_07"] and asked["at_07"] == asked["rules"].replace("0.5", "0.7")
+
+
+def test_the_saved_model_asks_for_the_ratio_itself(run: Path) -> None:
+    from transformers import AutoTokenizer
+
+    asked = [{"role": "user", "content": "How many?"}]
+    for name, asking in (("rules", "How many?\nRatio: 0.5"), ("whole", "How many?")):
+        tokenizer = AutoTokenizer.from_pretrained(run / "models" / name)
+        text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        assert asking in text and text.count("Ratio") == asking.count("Ratio")
+
+
+def test_a_model_that_weighs_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, recipe = tmp_path / "other", _recipe(scorer="surprisal", scorer_model=str(tmp_path / "other"))
+    found = []
+    for seed in (1, 1, 2):
+        tinyrun.write_backbone(folder, seed=seed)
+        found.append(methods.get("token_skip", recipe).prepared_by(recipe))
+    assert found[0] == found[1] != found[2]
+    assert methods.get("token_skip", _recipe()).prepared_by(recipe) == {}
+    monkeypatch.chdir(tmp_path)
+    relative = _recipe(scorer="surprisal", scorer_model="other")
+    assert absolute(relative).variants["token_skip"].settings["scorer_model"] == str(folder.resolve())
 
 
 def test_taught_at_ratio_one_alone_it_is_sft_cot_to_the_bit(run: Path) -> None:
@@ -163,11 +201,19 @@ def test_what_was_weighed_before_a_kill_is_not_weighed_again(
 
     monkeypatch.setattr(Surprisal, "score", breaking)
     variants = {"token_skip": {"settings": {"scorer": "surprisal"}}}
-    keys: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_items": 0}
-    recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
+    given: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "r.yaml", **given)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code != 0
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code == 0
     assert len(seen) == 40 + 8  # the window that was broken, again
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "whole", "--until", "prepared/token_skip").code == 0
     files = [(tmp_path / name / "prepared" / "token_skip" / "rows.jsonl").read_bytes() for name in ("killed", "whole")]
     assert files[0] == files[1]
+
+
+def test_how_it_is_trained_does_not_matter_to_what_is_prepared() -> None:
+    def key(variant: dict[str, Any]) -> dict[str, Any]:
+        recipe = _recipe().model_copy(update={"variants": {"token_skip": Variant.model_validate(variant)}})
+        return keys.preparing(recipe, methods.get("token_skip", recipe))
+
+    assert key({"preset": "paper"}) == key({"preset": "official"}) == key({"settings": {"scorer": "llmlingua2"}}) != key({})

@@ -274,6 +274,24 @@ def test_one_model_answers_for_both_and_each_is_asked_its_own_way(
     assert "--method pause: the run has no such method (it has: one, five, plain)" in said_
 
 
+def test_a_model_is_not_taken_for_what_another_method_or_other_settings_would_have_made(
+    ran: tuple[Path, str], workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    run, _ = ran
+    same, other = {"form": "semcot", "answered": 2}, {"form": "semcot", "n": 4}
+    for name, variant, model, message in (
+        ("direct_sft", {}, "one", "was trained as pause, not as direct_sft; give it to that method"),
+        ("mine", {"method": "pause", "settings": other}, "one", "was trained with n: 5, and the recipe says 4; set the one"),
+        ("mine", {"method": "pause", "settings": same}, "plain", "was trained as direct_sft, not as pause"),
+        ("mine", {"method": "pause", "settings": same}, "one", None),
+        ("direct_sft", {}, "plain", None),
+    ):
+        saved: dict[str, Any] = {"models": {name: str(run / "models" / model)}, "variants": {name: variant} if variant else {}}
+        made = workshop.recipe(tmp_path / "r.yaml", methods=[name], evaluate__latency_items=0, **saved)
+        said = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run")
+        assert said.code == 0 if message is None else message in said.error(), said.err
+
+
 def test_report_show_and_card_tell_of_variants(ran: tuple[Path, str]) -> None:
     run, _ = ran
     said = tinyrun.cirf("report", run, "--json")

@@ -211,6 +211,7 @@ class Override(Section):
     weight_decay: float | None = key(None, "AdamW's weight decay for this method.", ge=0)
     schedule: Literal["cosine", "linear", "constant"] | None = key(None, "Course of this method's learning rate.")
     warmup_steps: int | None = key(None, "Updates until the peak of this method; a tenth of the training where that is no longer than this.", unit="updates", ge=0)
+    min_lr_ratio: Fraction | None = key(None, "Last learning rate of this method as a share of the peak (cosine only).")
     clip: float | None = key(None, "Largest norm of a gradient of this method.", gt=0)
     lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; keys that are not named have their defaults.")
 

@@ -87,7 +87,9 @@ def absolute(recipe: Recipe) -> Recipe:
         return str(path.resolve()) if path is not None and path.exists() else name
 
     def own(variant: Variant) -> Variant:
-        return variant.model_copy(update={"method": full(variant.method)}) if (variant.method or "").endswith(OWN) else variant
+        method = full(variant.method) if (variant.method or "").endswith(OWN) else variant.method
+        models = {name: full(str(value)) for name, value in variant.settings.items() if name.endswith("_model") and value}
+        return variant.model_copy(update={"method": method, "settings": {**variant.settings, **models}})
 
     tasks = tuple(
         entry.model_copy(

@@ -71,7 +71,7 @@ class Removal:
         left = min(settings.done_by * epochs * self.updates, self.last) - settings.pretrain * self.updates
         if left <= 0:
             raise CirfError(
-                f"icot_si: of {self.last + 1} updates none is left in which the rationales could go; lower pretrain, or raise "
+                f"of {self.last + 1} updates none is left in which the rationales could go; lower pretrain, or raise "
                 "done_by or the epochs"
             )
         whole = self.jump * math.ceil(self.longest / self.jump)

@@ -121,7 +121,10 @@ class InternalisedCot(Method):
         """The schedule for these rows. ``CirfError`` where it would not come to its end, unless that is asked for."""
         from cirf.lm.removal import Removal
 
-        made = Removal(train, validation, tokenizer, ANSWER_MARK, self.settings, epochs, updates, self._seed)
+        try:
+            made = Removal(train, validation, tokenizer, ANSWER_MARK, self.settings, epochs, updates, self._seed)
+        except CirfError as error:
+            raise CirfError(f"{self.name}: {error}") from None
         if made.final_share < 1 and not self.settings.partial:
             raise CirfError(
                 f"{self.name}: only {made.final_share:.0%} of the rationales' tokens would be gone when training ends, so the "

@@ -22,7 +22,8 @@ class Material:
     of the latter.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
-    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of a model, of the backbone for ``None``.
+    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of such a model, of any other by its name,
+    or of the backbone for ``None``; code that comes with a model is never run for a name, else where the recipe allows it.
     ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
     What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
     """
@@ -33,7 +34,7 @@ class Material:
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
     source: Callable[[str], Path | str]
-    tokenizer: Callable[[str | None], Any]
+    tokenizer: Callable[[Path | str | None], Any]
     scratch: Path
     progress: Progress
     folder: Path

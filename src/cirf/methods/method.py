@@ -212,12 +212,12 @@ def around_turn(template: str, before: str, after: str) -> str:
 
 def at_head_of_answer(template: str, text: str) -> str:
     """A chat template that puts ``text`` at the head of the assistant's turn, after its opening; twice is once."""
-    added = "{%- if add_generation_prompt %}{{ " + _quoted(text) + " }}{%- endif %}"
-    return template if template.endswith(added) else template + added
+    added = "{{ " + _quoted(text) + " if add_generation_prompt else '' }}"
+    return template if template.endswith(added) else template.removesuffix("\n") + added
 
 
 def _quoted(text: str) -> str:
     """A string of the template language."""
-    if "'" in text or "\\" in text or "\n" in text:
-        raise CirfError(f"a chat template cannot hold {text!r}; use a text without quotes, backslashes and line ends")
-    return f"'{text}'"
+    if "'" in text or "\\" in text:
+        raise CirfError(f"a chat template cannot hold {text!r}; use a text without quotes and backslashes")
+    return "'" + text.replace("\n", "\\n") + "'"

@@ -6,7 +6,8 @@ be chosen when answering::
     How many clips?              48/2 = 24 clips in May.\\n48+24 = 72 in all.\\n#### 72
     How many clips?\\nRatio: 0.5  48/2 = 24\\n48+24 = 72\\n#### 72
 
-At ratio 1 prompt and target are those of `sft_cot`. Which words matter is said by a scorer; the published one is a classifier
+At ratio 1 prompt and target are those of `sft_cot`. When answering, the ratio stands in the saved chat template, so that every
+engine asks for it. Which words matter is said by a scorer; the published one is a classifier
 from the hub (LLMLingua-2), the others need no download.
 """
 
@@ -20,11 +21,13 @@ from pydantic import Field
 
 from cirf.errors import CirfError
 from cirf.methods.cot import Prose, prose_target
-from cirf.methods.method import Preset
+from cirf.methods.method import Preset, around_turn
 from cirf.recipe import Lora, Override, Section, key
-from cirf.records import Example, Problem
+from cirf.records import Example
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cirf.methods.material import Material
     from cirf.rationales.importance import Reasoned, Word
     from cirf.recipe import Recipe
@@ -79,6 +82,7 @@ class TokenSkip(Prose):
                 batch_size=4,
                 accumulation=2,
                 schedule="cosine",
+                min_lr_ratio=0.0,
                 warmup_steps=10**9,
                 lora=Lora(rank=8, alpha=16),
             ),
@@ -107,13 +111,14 @@ class TokenSkip(Prose):
         ratio, taught = self.settings.ratio, self.settings.ratios
         return () if ratio in taught else (f"asked for ratio {ratio:g}, which was never taught",)
 
-    def prompt(self, problem: Problem, task: Task) -> str:
-        """The question, and the ratio where it is below 1."""
-        return _asking(super().prompt(problem, task), self.settings.ratio)
-
     def training_prompt(self, example: Example, task: Task) -> str:
-        """The same with the ratio at which this rationale is taught."""
-        return _asking(super().prompt(example.problem, task), (example.prepared or {}).get("ratio", 1.0))
+        """The question, and the ratio at which this rationale is taught where it is below 1."""
+        return self.prompt(example.problem, task) + _asking((example.prepared or {}).get("ratio", 1.0))
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """Every question asks for the ratio, once training is over."""
+        if not training and (asking := _asking(self.settings.ratio)):
+            tokenizer.chat_template = around_turn(tokenizer.chat_template, "", asking)
 
     def target(self, example: Example) -> str:
         """What is left of the rationale, then the answer line."""
@@ -127,6 +132,15 @@ class TokenSkip(Prose):
     def prepares(self) -> bool:
         """Rationales are shortened in a stage of their own."""
         return True
+
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """The model that scores, by its content, and how a language model is asked."""
+        from cirf.fingerprints import model_hash
+        from cirf.rationales.importance import get
+
+        asks, model = get(self.settings.scorer).asks, self.settings.scorer_model
+        told: dict[str, Any] = {} if model is None else {"scorer_model": model_hash(model)}
+        return told | (recipe.backbone.model_dump(include={"attention", "empty_system"}) if asks == "language model" else {})
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Every rationale at its ratio, with the share of its tokens that is really left."""
@@ -167,7 +181,8 @@ class TokenSkip(Prose):
         from cirf.rationales.importance import Reasoned, get
 
         asks = get(self.settings.scorer).asks == "language model"
-        tokenizer = material.tokenizer(self.settings.scorer_model) if asks else None
+        source = self._source(material)
+        tokenizer = material.tokenizer(source) if asks else None
         texts = []
         for steps in material.steps:
             problem = material.problems[steps.problem]
@@ -176,6 +191,11 @@ class TokenSkip(Prose):
             texts.append(Reasoned(problem.question, "\n".join(steps.segments), problem.answer, prompt))
         return texts
 
+    def _source(self, material: Material) -> Path | str | None:
+        """The model that scores, where it is not the scorer's own choice."""
+        settings = self.settings
+        return settings.scorer_model or (material.source(settings.judge) if settings.judge else None)
+
     def _weigh(self, material: Material, texts: Sequence[Reasoned]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
         from cirf.rationales import importance
@@ -183,8 +203,10 @@ class TokenSkip(Prose):
         from cirf.store import RowLog
 
         kind, settings = importance.get(self.settings.scorer), self.settings
-        source = settings.scorer_model or (material.source(settings.judge) if settings.judge else None)
-        setting = Setting(section=material.recipe.backbone, source=source, seed=self._seed)
+        section = material.recipe.backbone
+        if settings.scorer_model is not None:  # only the backbone was said to be trusted
+            section = section.model_copy(update={"trust_remote_code": False})
+        setting = Setting(section=section, source=self._source(material), seed=self._seed)
         if kind.asks == "nothing":
             return kind.make(setting).score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
@@ -212,5 +234,6 @@ def achieved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return told
 
 
-def _asking(asked: str, ratio: float) -> str:
-    return asked if ratio == 1 else f"{asked}\nRatio: {ratio:g}"
+def _asking(ratio: float) -> str:
+    """What stands behind a question."""
+    return "" if ratio == 1 else f"\nRatio: {ratio:g}"

@@ -74,10 +74,11 @@ def _given(override: Override) -> dict[str, Any]:
 
 
 def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
-    """What a method's preparation depends on besides the rationales."""
+    """What a method's preparation depends on besides the rationales: nothing of how it is trained then."""
     content = model_hash(recipe.backbone.model, recipe.backbone.revision)
     backbone = {"content": content, "dtype": recipe.backbone.dtype}
-    keys = {"method": method.taught_by, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
+    taught = {name: value for name, value in method.taught_by.items() if name != "preset"}
+    keys = {"method": taught, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
     return keys | ({"guide": [method.guide, model_hash(method.guide)]} if method.guide else {})
 
 

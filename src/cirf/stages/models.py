@@ -63,6 +63,7 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     if count != method.latents:
         thinks = f"thinks in {count} vectors" if count else "does not think"
         raise CirfError(f"models.{name}: {folder} {thinks} before it answers, and {name} as set here in {method.latents}")
+    _check_trained_as(method, folder)
     if not method.functional:
         return
     try:
@@ -75,6 +76,29 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
             f"models.{name}: {folder} has {found[0]} functional tokens between <{found[1]}> and </{found[1]}>; "
             f"set codebook.size={found[0]} and vocabulary.delimiters={found[1]}"
         )
+
+
+def _check_trained_as(method: Method, folder: Path) -> None:
+    """``CirfError`` where it is known that another method, or other settings, made a model. Methods with functional tokens may
+    answer with each other's."""
+    try:
+        record = json.loads((folder / "stage.json").read_text(encoding="utf-8"))
+        kind, _, stage = str(record["stage"]).partition("/")
+        taught = dict(record["section"].get("method") or {})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    if kind not in ("models", "trials") or (method.functional and (folder / "functions.json").is_file()):
+        return
+    made_as = str(taught.get("method", stage.partition("/")[0]))
+    if made_as != method.base:
+        raise CirfError(f"models.{method.name}: {folder} was trained as {made_as}, not as {method.base}; give it to that method")
+    told, wanted = taught.get("settings") or {}, method.taught_by.get("settings") or {}
+    for key in told:
+        if key in wanted and told[key] != wanted[key]:
+            raise CirfError(
+                f"models.{method.name}: {folder} was trained with {key}: {json.dumps(told[key])}, and the recipe says "
+                f"{json.dumps(wanted[key])}; set the one it was trained with, or train another"
+            )
 
 
 def finetune(context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None) -> dict[str, Any]:

@@ -24,10 +24,14 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     backbone = resolve(recipe.backbone.model, context.progress)
     steps = context.steps()
 
-    def tokenizer(model: str | None) -> Any:
+    def tokenizer(model: Path | str | None) -> Any:
         if model is None:
             return load_tokenizer(backbone, recipe.backbone)
-        return load_tokenizer(resolve(model, context.progress), recipe.backbone.model_copy(update={"revision": None}))
+        other = recipe.backbone.model_copy(update={"revision": None})
+        if isinstance(model, Path):
+            return load_tokenizer(model, other)
+        other = other.model_copy(update={"trust_remote_code": False})
+        return load_tokenizer(resolve(model, context.progress), other)
 
     material = Material(
         recipe=recipe,
