@@ -23,8 +23,8 @@ ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How ma
 CAP = 6
 
 
-def prepared(tiny: Any, kind: str, scale: float = 4.0) -> tuple[Any, Any, list[str]]:
-    model, tokenizer = tiny.build_model(kind, tied=False, scale=scale), tiny.build_tokenizer()
+def prepared(tiny: Any, kind: str, **shape: int) -> tuple[Any, Any, list[str]]:
+    model, tokenizer = tiny.build_model(kind, tied=False, **shape), tiny.build_tokenizer()
     add_tokens(model, tokenizer, [LATENT.begin, LATENT.end])
     tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, LATENT.begin)
     return model, tokenizer, [prompt_text(tokenizer, text) for text in ASKED]
@@ -33,7 +33,8 @@ def prepared(tiny: Any, kind: str, scale: float = 4.0) -> tuple[Any, Any, list[s
 def plainly(model: Any, tokenizer: Any, vectors: torch.Tensor) -> tuple[int, ...]:
     """What anyone's ``generate`` answers to these vectors, up to its end token."""
     stops = stop_ids(model, tokenizer)
-    made = model.generate(inputs_embeds=vectors[None], max_new_tokens=CAP, do_sample=False, eos_token_id=stops, pad_token_id=stops[0])
+    how = {"max_new_tokens": CAP, "do_sample": False, "eos_token_id": stops, "pad_token_id": stops[0]}
+    made = model.generate(inputs_embeds=vectors[None], **how)
     return tuple(made[0].tolist())
 
 
@@ -47,7 +48,9 @@ def test_plain_generate_answers_the_vectors_as_the_loop_does(tiny: Any, kind: st
     assert [tuple(vectors.shape) for vectors in made] == [(len(encode(tokenizer, text)) + 4, 32) for text in prompts]
     assert [plainly(model, tokenizer, vectors) for vectors in made] == [output.ids for output in wanted]
     without = prompt_embeddings(model, tokenizer, prompts, None)
-    assert [plainly(model, tokenizer, vectors) for vectors in without] == [o.ids for o in generate(model, tokenizer, prompts, CAP)]
+    assert [plainly(model, tokenizer, vectors) for vectors in without] == [
+        o.ids for o in generate(model, tokenizer, prompts, CAP)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -96,7 +99,7 @@ class Soft:
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_nothing_is_needed_but_how_prompts_begin(tiny: Any, kind: str) -> None:
-    model, tokenizer, _ = prepared(tiny, kind)
+    model, _, _ = prepared(tiny, kind)
     soft = Soft(model, 90)
     prompts = [[90, 5, 9, 90, 90, 30, 41], [7, 90, 91], [60, 61, 62]]
     with torch.no_grad():
@@ -106,7 +109,7 @@ def test_nothing_is_needed_but_how_prompts_begin(tiny: Any, kind: str) -> None:
 
 
 def test_a_cache_from_elsewhere_is_no_vectors(tiny: Any) -> None:
-    model, tokenizer, prompts = prepared(tiny, "llama")
+    model, _, _ = prepared(tiny, "llama")
 
     class Elsewhere(Soft):
         def begin(self, prompts: Sequence[list[int]]) -> Begun:
@@ -120,14 +123,18 @@ def test_a_cache_from_elsewhere_is_no_vectors(tiny: Any) -> None:
 
 
 def test_vllm_answers_the_vectors_as_the_loop_does(tiny: Any, tmp_path: Path) -> None:
+    """With heads as wide as its kernels want them."""
     vllm = pytest.importorskip("vllm")
-    model, tokenizer, prompts = prepared(tiny, "llama", scale=12.0)
+    model, tokenizer, prompts = prepared(tiny, "llama", width=128)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     thinking = Thinking(model, tokenizer, LATENT)
-    wanted = generate(model, tokenizer, prompts, CAP, prefixes=thinking)
+    wanted = [output.ids for output in generate(model, tokenizer, prompts, CAP, prefixes=thinking)]
+    vectors = prompt_embeddings(model, tokenizer, prompts, thinking)
     engine = vllm.LLM(str(tmp_path), enable_prompt_embeds=True, dtype="float32", enforce_eager=True, max_model_len=128)
-    how = vllm.SamplingParams(temperature=0.0, max_tokens=CAP, stop_token_ids=stop_ids(model, tokenizer))
-    given_vectors = [{"prompt_embeds": vectors} for vectors in prompt_embeddings(model, tokenizer, prompts, thinking)]
-    found = [tuple(made.outputs[0].token_ids) for made in engine.generate(given_vectors, how)]
-    assert found == [output.ids for output in wanted]
+    stops = stop_ids(model, tokenizer)
+    how = vllm.SamplingParams(temperature=0.0, max_tokens=CAP, stop_token_ids=stops)
+    made = engine.generate([{"prompt_embeds": rows} for rows in vectors], how)
+    assert [tuple(one.outputs[0].token_ids) for one in made] == wanted
+    without = engine.generate([{"prompt_token_ids": encode(tokenizer, prompt)} for prompt in prompts], how)
+    assert [tuple(one.outputs[0].token_ids) for one in without] != wanted

@@ -68,7 +68,9 @@ def given(model: Any, beginnings: Beginnings | None, prompts: Sequence[list[int]
         if head:
             fits = seen is not None and mask is not None and mask.shape == seen.shape[:2] and int(mask[row].sum()) == head
             if not fits:
-                raise CirfError("what this model is given before it answers was computed elsewhere, so it cannot be told in vectors")
+                raise CirfError(
+                    "what this model is given before it answers was computed elsewhere, so it cannot be told in vectors"
+                )
             assert seen is not None and mask is not None
             vectors[:head] = seen[row][mask[row].bool().to(seen.device)]
         rows.append(Given(ids, vectors, (vectors != plain).any(dim=1)))
