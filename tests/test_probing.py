@@ -42,10 +42,7 @@ def test_what_can_be_probed_is_and_untouched_it_answers_as_ever(run: Path, tmp_p
     for method, probes in (("coconut", ["drop", "shuffle", "swap", "truncate-1"]), ("pause", ["drop", "truncate-1"])):
         rows = _rows(out, method)
         assert list(rows) == ["none", "keep", *probes]
-        asked = [
-            (row["id"], row["output"], row["parsed"], row["correct"])
-            for row in read_rows(run / "evaluation" / method / "sums.jsonl")
-        ]
+        answered = read_rows(run / "evaluation" / method / "sums.jsonl")
         for name in ("none", "keep"):
             for key in ("id", "output", "parsed", "correct", "tokens", "truncated"):
                 assert [row[key] for row in rows[name]] == [row[key] for row in answered], (name, key)
