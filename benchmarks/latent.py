@@ -3,10 +3,10 @@
     python -m benchmarks.latent --data DIR [--run RUN --method coconut] [--task gsm8k] [--rows 64] [--batch 16] [--threads 2]
 
 With ``--run`` the model is that run's, asked as it was trained. Without, a bundled one or ``--model`` is given fresh marks and
-thinks in ``--thoughts`` vectors without having learned to: what it writes means nothing, but a thought takes as long. Such a model
-seldom ends before its cap, by default the task's. Both sides do the same work in one process, with the same prompts, cap, number
-format and threads, and take turns batch by batch. In 16 bits a padded batch rounds otherwise than a single row, so a few
-answers may differ there. The last line is JSON; a ratio above 1 means that batches are faster.
+thinks in ``--thoughts`` vectors without having learned to: what it writes means nothing, but a thought takes as long. It seldom
+ends before its cap, by default the task's. Both sides do the same work in one process, with the same prompts, cap, number format
+and threads, and take turns batch by batch. In 16 bits a padded batch rounds otherwise than a single row, so a few answers may
+differ there. The last line is JSON; a ratio above 1 means that batches are faster.
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any)
 
 def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(tiny: Any, tmp_path: Path) -> None:
     model, tokenizer, ids = thinker(tiny, scale=12.0)
-    rows = [Row(prompt_text(tokenizer, text), answer) for text, answer in zip(ASKED, "13579", strict=True)]
+    alike = [f"What is {number} plus 7?" for number in range(5)]  # as long as each other, so that no position tells the answer
+    rows = [Row(prompt_text(tokenizer, text), answer) for text, answer in zip(alike, "13579", strict=True)]
+    assert len({len(encode(tokenizer, row.prompt)) for row in rows}) == 1
     model = taught(
         model, tokenizer, rows, tmp_path, input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1]), objective=Blind()
     )
