@@ -159,6 +159,56 @@ def evaluate(
 
 
 @app.command()
+def probe(
+    model: Annotated[str, typer.Argument(help="A run's folder, or a model's folder.")],
+    kinds: Annotated[
+        str,
+        typer.Option(
+            "--probes",
+            metavar="A,B",
+            help="What is done to thoughts, traces and pauses: drop, shuffle, swap (with another question's).",
+        ),
+    ] = "drop,shuffle,swap",
+    truncate: Annotated[
+        str | None,
+        typer.Option("--truncate", metavar="K,L", help="Keep the first K of them alone, for each number."),
+    ] = None,
+    results: Annotated[
+        str,
+        typer.Option("--results", help="Results in a trace: follow (go with their functional tokens) or keep (stay in place)."),
+    ] = "follow",
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            "--tasks",
+            metavar="A,B",
+            help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="quick, full or paper (see docs/evaluation.md), or own: as --set says.")
+    ] = "quick",
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="How the model is asked; of a run, which to probe (default: all that can be). Repeatable."),
+    ] = None,
+    sets: Sets = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder to write to (default: its own for each command).")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Ask whether thoughts, functional tokens or pauses do anything: perturb them, and see what becomes of the answers."""
+    from cirf.commands.evaluating import probe as go
+
+    named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
+    go(model, kinds, truncate, results, named, protocol, tuple(method or ()), sets or [], data, out, limit, quiet, as_json)
+
+
+@app.command()
 def show(
     folder: RunPath,
     method: Annotated[

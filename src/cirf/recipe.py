@@ -28,6 +28,7 @@ class Section(BaseModel):
 NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 """What can name a folder."""
 Positive = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -279,6 +280,19 @@ class Voting(Section):
     problems: Positive | None = key(None, "Test problems a task to vote on, the first ones; null: all.", unit="problems")
 
 
+class Probes(Section):
+    """Answers behind thoughts, functional tokens or pauses that are not the model's own any more."""
+
+    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all alike, so they are only dropped and truncated.")
+    truncate: tuple[Whole, ...] = key((), "Keep the first k of them alone, once for each k.")
+    results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Each probe by its name, once."""
+        return tuple(dict.fromkeys((*self.kinds, *(f"truncate-{count}" for count in self.truncate))))
+
+
 class Evaluate(Section):
     protocol: Literal["own", "quick", "full", "paper"] = key("own", "own: as the keys say. Any other sets temperature, top_p, runs, sampled and every task's number of test problems, whatever stands there. quick: the first 50, greedy; full: all, greedy and in three sampled runs; paper: the first 200 (MultiArith 180) of tasks with training rows and 500 of the others, three sampled runs.", paper="A.2 Inference Settings")
     temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
@@ -286,6 +300,7 @@ class Evaluate(Section):
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
     sampled: Sampled = key(Sampled(), "Where the evaluation is greedy: sampled runs besides it, told apart from it.")
     voting: Voting = key(Voting(), "Answers by majority.")
+    probes: Probes = key(Probes(), "What of a method's thinking its answers hang on, for methods that think in vectors, functional tokens or pauses. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency.", unit="problems")
     text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")

@@ -13,7 +13,8 @@ Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, a
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
 
-Beside a greedy evaluation sampled/METHOD holds the sampled runs that a recipe asks for. A method with a saved model
+Beside a greedy evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers behind
+perturbed thoughts, traces or pauses. A method with a saved model
 (``models``) needs none of the stages that train. With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one
 training a learning rate.
 """
@@ -33,7 +34,7 @@ from cirf.fingerprints import model_hash, problem_files, rationale_files, result
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
-from cirf.stages import codes, compress, data, keys, lineage, models, openings, prepare, scores, timing, votes
+from cirf.stages import codes, compress, data, keys, lineage, models, openings, prepare, probes, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -142,6 +143,9 @@ def plans(context: Context) -> list[Plan]:
         if drawing := keys.sampled(recipe.evaluate):
             how = keys.evaluation(recipe, method, drawing) | judged
             stages.append(plan(f"sampled/{method.name}", how, asked, scores.evaluate, method.name, drawing))
+        if names := probes.names_for(method, recipe):
+            how = keys.probing(recipe, method, names) | judged
+            stages.append(plan(f"probes/{method.name}", how, asked, probes.probing, method.name))
         answered[f"model/{method.name}"] = answering
     worded = rules | wordings if not all(method.trained for method in methods) else rules
     worded = worded | openings.key(methods, context.tasks)

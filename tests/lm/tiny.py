@@ -52,15 +52,17 @@ def build_tokenizer(template: str | None = CHATML) -> Any:
     return tokenizer
 
 
-def build_model(kind: str = "llama", tied: bool = True, rows: int = 448, seed: int = 0, scale: float = 4.0) -> Any:
-    """``llama``, ``qwen2``, ``gpt2`` or ``gemma2`` (scaled embeddings, soft-capped logits): width 32, 2 layers, float32."""
+def build_model(
+    kind: str = "llama", tied: bool = True, rows: int = 448, seed: int = 0, scale: float = 4.0, width: int = 32
+) -> Any:
+    """``llama``, ``qwen2``, ``gpt2`` or ``gemma2`` (scaled embeddings, soft-capped logits): 2 layers, 4 heads, float32."""
     import transformers as t
 
     torch.manual_seed(seed)
     common = {"vocab_size": rows, "tie_word_embeddings": tied, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
     grouped = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -72,10 +74,10 @@ def build_model(kind: str = "llama", tied: bool = True, rows: int = 448, seed: i
     elif kind == "qwen2":
         config = t.Qwen2Config(**common, **grouped)
     elif kind == "gemma2":
-        config = t.Gemma2Config(**common, **grouped, head_dim=8, final_logit_softcapping=5.0, sliding_window=64)
+        config = t.Gemma2Config(**common, **grouped, head_dim=width // 4, final_logit_softcapping=5.0, sliding_window=64)
     else:
         quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        config = t.GPT2Config(**common, n_embd=32, n_layer=2, n_head=4, n_positions=256, **quiet)
+        config = t.GPT2Config(**common, n_embd=width, n_layer=2, n_head=4, n_positions=256, **quiet)
     model = t.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa" if kind != "gemma2" else "eager")
     with torch.no_grad():  # larger than usual, so that a tiny model's outputs differ and its logits cap
         for parameter in model.parameters():

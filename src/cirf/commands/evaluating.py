@@ -10,10 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from cirf.commands.answering import answering, plain
 from cirf.errors import CirfError
-from cirf.recipe import Recipe, TaskEntry, Voting
+from cirf.recipe import Probes, Recipe, TaskEntry, Voting
 from cirf.tasks import JSONL
+
+_OPTIONS = {
+    "kinds": ("--probes", "drop, shuffle, swap or several of them, such as drop,swap"),
+    "truncate": ("--truncate", "numbers of at least 0, such as 1 or 1,2,4"),
+    "results": ("--results", "follow or keep"),
+}
 
 
 def evaluate(
@@ -28,8 +36,11 @@ def evaluate(
     limit: int | None,
     quiet: bool,
     as_json: bool,
+    probes: Probes | None = None,
 ) -> None:
     """Build the recipe of the evaluation, run it and print its table.
+
+    With ``probes`` the methods that can be probed are, those of ``methods`` or all of a run, and nothing is timed.
 
     A run's methods are evaluated on its own tasks, or on ``tasks``, and its trained models are taken as they are. A model that
     was trained in a run is asked as it was trained, by the recipe in its folder. Of any other model the method says how it is
@@ -38,11 +49,16 @@ def evaluate(
     """
     from cirf.commands.running import go, opened, with_data
     from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
+    from cirf.methods import get
     from cirf.recipe_io import dump, parse
+    from cirf.stages.probes import names_for
 
     if protocol not in (*PROTOCOLS, "own"):
         raise CirfError(f"--protocol {protocol}: there is no such protocol (there are: {', '.join(PROTOCOLS)}, own)")
-    asked = answering(model, tuple(dict.fromkeys(methods)))
+    chosen = tuple(dict.fromkeys(methods))
+    if probes is not None and not chosen:
+        chosen = _probed(model, probes)
+    asked = answering(model, chosen)
     recipe, run = asked.recipe, asked.run
     if tasks:
         recipe = _with_tasks(recipe, tasks)
@@ -50,6 +66,11 @@ def evaluate(
         raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     changes: dict[str, Any] = {"protocol": protocol}
     changes["voting"] = _voting(recipe, votes)
+    if probes is not None:
+        changes |= {"probes": probes, "latency_items": 0, "throughput_batches": ()}
+        changes["voting"] = recipe.evaluate.voting.model_copy(update={"votes": ()})
+    elif not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
+        changes["probes"] = Probes()
     recipe = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update=changes), "notes": asked.told})
     seed = recipe.seed
     recipe = parse(dump(recipe), "the evaluation's recipe", sets)
@@ -61,7 +82,7 @@ def evaluate(
     if limit is not None:
         recipe = recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"limit": limit})})
     recipe = by_protocol(with_data(recipe, data))
-    bare = not (tasks or votes or methods or sets or data)
+    bare = not (tasks or votes or methods or sets or data or probes)
     folder = out or _default(recipe, run, protocol if limit is None else f"{protocol}-limit-{limit}", bare)
     if any(folder.glob("models/*/stage.json")):
         raise CirfError(f"--out {folder}: a run that trained models lies there; give the evaluation a folder of its own")
@@ -72,6 +93,49 @@ def evaluate(
 
     say(asked.told)
     go(opened(recipe, folder, quiet), None, as_json, say)
+
+
+def probe(
+    model: str,
+    kinds: str,
+    truncate: str | None,
+    results: str,
+    tasks: Sequence[str],
+    protocol: str,
+    methods: Sequence[str],
+    sets: Sequence[str],
+    data: Path | None,
+    out: Path | None,
+    limit: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Evaluate with probes, and print what they say."""
+    named = tuple(name.strip() for name in kinds.split(",") if name.strip())
+    counts = () if truncate is None else tuple(part.strip() for part in truncate.split(","))
+    try:
+        probes = Probes.model_validate({"kinds": named, "truncate": counts, "results": results})
+    except ValidationError as error:
+        key = str(error.errors(include_url=False)[0]["loc"][0])
+        option, wanted = _OPTIONS[key]
+        raise CirfError(f"{option}: expected {wanted}") from None
+    if not probes.names:
+        raise CirfError("--probes: name at least one of drop, shuffle and swap, or numbers with --truncate")
+    evaluate(model, tasks, protocol, None, methods, sets, data, out, limit, quiet, as_json, probes)
+
+
+def _probed(model: str, probes: Probes) -> tuple[str, ...]:
+    """Of a run's methods, those that can be probed; none where none can, or ``model`` is no run."""
+    from cirf.commands.running import open_run
+    from cirf.methods import get
+    from cirf.stages.probes import names_for
+
+    folder = Path(model).expanduser()
+    if not (folder / "recipe.yaml").is_file() or (folder / "config.json").is_file() or (folder / "stage.json").is_file():
+        return ()
+    recipe = open_run(folder)
+    asked = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"probes": probes})})
+    return tuple(name for name in recipe.methods if names_for(get(name, recipe), asked))
 
 
 def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:

@@ -33,12 +33,14 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     from cirf.stages.compress import SCORED_BY
     from cirf.stages.context import Context
     from cirf.stages.models import check_saved
+    from cirf.stages.probes import check as check_probes
     from cirf.store import RunFolder
 
     recipe = absolute(recipe)
     for method in (*recipe.methods, *recipe.variants):
         get(method, recipe)  # a name that is no method's is said before any work
     learners(recipe)
+    check_probes(recipe)
     for method in recipe.finetune.overrides:
         if not get(method, recipe).trained:
             raise CirfError(f"finetune.overrides.{method}: {method} is not trained; remove the key")
@@ -209,6 +211,8 @@ def write_report(folder: Path, as_json: bool) -> None:
     print_table(data)
     for line in _by_majority(data["voting"]):
         print(line)
+    if data["probes"]:
+        print_probes(data["probes"])
     overlap = data["data"]["reports"]["problems"].get("overlap", {})
     for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
         print(line)
@@ -243,6 +247,40 @@ def print_table(data: dict[str, Any]) -> None:
             f"{row['unparsed']:.1%}",
         )
     Console(width=200).print(table)  # its own width: in a narrow window a broken line says more than cells cut off
+
+
+def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
+    """The probes of every method as a table on standard output."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True)
+    table.add_column("probe", no_wrap=True)
+    titles = ("accuracy\n(95 %)", "n", "against none\n(95 %)", "p,\ncorrected", "perturbed", "another\nanswer", "as the\nother's")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for method, found in data.items():
+        for name, row in found["probes"].items():
+            low, high = row["interval"]
+            pair = row.get("against")
+            beside = ("", "")
+            if pair:
+                points, (least, most) = 100 * pair["difference"], pair["interval"]
+                p = pair["p"] if pair["p_holm"] is None else pair["p_holm"]
+                beside = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
+            table.add_row(
+                method,
+                name,
+                f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
+                str(row["n"]),
+                *beside,
+                "" if name == "none" else f"{row['changed']:.1%}",
+                "" if name == "none" else f"{row['moved']:.1%}",
+                f"{row['as_partner']:.1%}" if "as_partner" in row else "",
+            )
+    Console(width=200).print(table)
 
 
 def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:

@@ -87,6 +87,23 @@ def generate(
     return [outputs[i] for i in range(len(prompts))]
 
 
+def go_on(model: Any, tokenizer: Any, begun: Begun, cap: int, written: Sequence[Sequence[int]]) -> list[Output]:
+    """Greedy outputs of one batch of rows that were begun already.
+
+    ``written`` [b]: ids at the end of each row that count as the model's own: they are part of its output, and of its cap.
+
+    Raises:
+        CirfError: no memory for the batch.
+    """
+    stops = stop_ids(model, tokenizer)
+    left = max(1, cap - min(map(len, written)))
+    try:
+        made = _generate(model, begun.prompts, left, 0.0, 1.0, stops, begun=begun)
+    except torch.OutOfMemoryError:
+        raise CirfError(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size") from None
+    return [_output(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
+
+
 def generate_one(
     model: Any,
     tokenizer: Any,

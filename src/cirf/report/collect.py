@@ -83,6 +83,7 @@ def collect(
         "latency": facts(latency),
         "throughput": throughput,
         "voting": read_voting(run, recipe, methods),
+        "probes": {name: found for name in methods if (found := _json(run.at(f"probes/{name}") / "probes.json"))},
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-_TOLD = ("evaluation", "sampled", "latency", "throughput", "voting", "voting-latency", "compressed")
+_TOLD = ("evaluation", "sampled", "probes", "latency", "throughput", "voting", "voting-latency", "compressed")
 _NOWHERE = ".left-out"
 
 

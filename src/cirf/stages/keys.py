@@ -99,6 +99,14 @@ def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, A
     return keys | {"evaluate": keys["evaluate"] | many}
 
 
+def probing(recipe: Recipe, method: Method, names: Sequence[str]) -> dict[str, Any]:
+    """What the rows of a method's probes depend on: ``names`` are those that are done to it. They are always greedy."""
+    greedy = recipe.evaluate.model_copy(update={"temperature": 0.0})
+    keys = answering(recipe, greedy, method.caps) | asking_as([method])
+    how: dict[str, Any] = {"names": list(names)} | ({"results": greedy.probes.results} if method.functional else {})
+    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include={"batch_size"}), "probes": how}
+
+
 def asking_as(methods: Sequence[Method]) -> dict[str, Any]:
     """What methods of settings or files of their own ask and read by; nothing where there are none."""
     own = {method.name: method.identity for method in methods if method.identity}

@@ -1,0 +1,135 @@
+"""Answers of a model that thinks in vectors, in padded batches against one question at a time, from the text to the answer.
+
+    python -m benchmarks.latent --data DIR [--run RUN --method coconut] [--task gsm8k] [--rows 64] [--batch 16] [--threads 2]
+
+With ``--run`` the model is that run's, asked as it was trained. Without, a bundled one or ``--model`` is given fresh marks and
+thinks in ``--thoughts`` vectors without having learned to: what it writes means nothing, but a thought takes as long. It seldom
+ends before its cap, by default the task's. Both sides do the same work in one process, with the same prompts, cap, number format
+and threads, and take turns batch by batch. In 16 bits a padded batch rounds otherwise than a single row, so a few answers may
+differ there. The last line is JSON; a ratio above 1 means that batches are faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path as File
+from typing import Any, NamedTuple
+
+
+class _Side(NamedTuple):
+    """Who thinks, and what is asked."""
+
+    model: Any
+    tokenizer: Any
+    thinking: Any
+    prompts: list[str]
+    cap: int
+    told: str
+
+
+def _of_run(options: argparse.Namespace) -> _Side:
+    """A method of a run, which thinks as it was trained to."""
+    from cirf.evaluation.harness import hide
+    from cirf.lm.backbone import prompt_text
+    from cirf.methods import get
+    from cirf.recipe_io import load
+    from cirf.stages.context import Context
+    from cirf.stages.models import load_for
+    from cirf.store import RunFolder
+
+    recipe = load(str(options.run / "recipe.yaml"))
+    recipe = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"dtype": options.dtype})})
+    model, tokenizer = load_for(Context(recipe, RunFolder(options.run)), options.method)
+    method, (task, problems) = get(options.method, recipe), _asked(options)
+    thinking = method.beginnings(model, tokenizer)
+    if thinking is None:
+        raise SystemExit(f"--method {options.method}: it does not think in vectors")
+    prompts = [prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem in problems]
+    cap = options.cap or method.cap(task, recipe.evaluate)
+    return _Side(model, tokenizer, thinking, prompts, cap, f"{options.run}, {options.method}")
+
+
+def _untrained(options: argparse.Namespace) -> _Side:
+    """A model with fresh marks."""
+    from cirf.assets import resolve
+    from cirf.evaluation.harness import hide
+    from cirf.lm import backbone, vocabulary
+    from cirf.lm.latent_decode import Latent, Thinking
+    from cirf.methods.method import at_head_of_answer
+    from cirf.recipe import Backbone
+
+    section, source = Backbone(model=options.model, dtype=options.dtype), resolve(options.model)
+    tokenizer = backbone.load_tokenizer(source, section)
+    model = backbone.load_model(source, section)
+    latent = Latent("<latent>", "</latent>", options.thoughts)
+    vocabulary.add_tokens(model, tokenizer, (latent.begin, latent.end))
+    tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, latent.begin)
+    task, problems = _asked(options)
+    prompts = [backbone.prompt_text(tokenizer, task.render(hide(problem))) for problem in problems]
+    told = f"{options.model} in {latent.count} thoughts that it never learned"
+    return _Side(model, tokenizer, Thinking(model, tokenizer, latent), prompts, options.cap or task.cap, told)
+
+
+def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """The task and its first rows."""
+    from cirf.recipe import Problems, TaskEntry
+    from cirf.tasks import get
+    from cirf.tasks.load import load_problems
+
+    entry = TaskEntry(task=options.task, test=options.rows)
+    return get(options.task), load_problems(Problems(tasks=(entry,), data=options.data, validation=0), 1).test[options.task]
+
+
+def main() -> None:
+    """Time both in turns, compare what they write, print the table and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="mirrored data sets; a generated task needs none")
+    parser.add_argument("--run", type=File)
+    parser.add_argument("--method", default="coconut")
+    parser.add_argument("--model", default="bundled:smollm2-135m-instruct")
+    parser.add_argument("--thoughts", type=int, default=6, help="of a model that was not trained to think")
+    parser.add_argument("--task", default="gsm8k")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--cap", type=int, help="most tokens of an answer (default: the method's or the task's)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="float32")
+    options = parser.parse_args()
+
+    import torch
+
+    from cirf.lm import decode
+
+    torch.set_num_threads(options.threads)
+    asked = _untrained(options) if options.run is None else _of_run(options)
+    model, tokenizer, thinking, prompts, cap, told_by = asked
+    prompts.sort(key=lambda prompt: -len(tokenizer(prompt, add_special_tokens=False).input_ids))  # as an evaluation's batches
+    sides = {options.batch: f"batches of {options.batch}", 1: "one at a time"}
+    for size in sides:  # to warm up
+        decode.generate(model, tokenizer, prompts[:size], 4, batch_size=size, prefixes=thinking)
+    seconds, written = dict.fromkeys(sides, 0.0), {size: list[Any]() for size in sides}
+    for turn, start in enumerate(range(0, len(prompts), options.batch)):
+        batch = prompts[start : start + options.batch]
+        for size in list(sides)[:: 1 if turn % 2 else -1]:
+            started = time.perf_counter()
+            written[size] += decode.generate(model, tokenizer, batch, cap, batch_size=size, prefixes=thinking)
+            seconds[size] += time.perf_counter() - started
+    together, alone = written[options.batch], written[1]
+    differing = sum(one.ids != other.ids for one, other in zip(together, alone, strict=True))
+    count = len(prompts)
+    tokens = sum(output.tokens for output in alone) / count
+    print(f"{told_by}: {count} rows of {options.task}, cap {cap}, {tokens:.1f} tokens an answer")
+    for size, name in sides.items():
+        print(f"{name:15} {seconds[size] / count:.3f} s a question")
+    print(f"{options.dtype}, {options.threads} threads; outputs that differ: {differing}")
+    ours, peer = seconds[options.batch] / count, seconds[1] / count
+    told = {"benchmark": "latent", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(peer / ours, 2)}
+    told |= {"unit": "s a question", "n": count, "model": told_by, "task": options.task, "batch": options.batch}
+    told |= {"tokens": round(tokens, 1), "cap": cap, "dtype": options.dtype, "threads": options.threads}
+    print(json.dumps(told | {"same_outputs": differing == 0, "differing": differing}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""From a model to its answers behind perturbed thoughts, functional tokens or pauses."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cirf.errors import CirfError
+from cirf.methods import get
+from cirf.stages import openings
+from cirf.stages.context import Context
+from cirf.stages.models import load_for
+
+if TYPE_CHECKING:
+    from cirf.methods.method import Method
+    from cirf.recipe import Recipe
+
+Units = Literal["thoughts", "steps", "pauses"]
+
+
+def units_of(method: Method) -> Units | None:
+    """What of a method can be perturbed: the vectors it thinks in, the steps of its trace, the new tokens in its prompt; ``None``
+    where there is nothing between question and answer, or only words."""
+    return "thoughts" if method.latents else "steps" if method.functional else "pauses" if method.tokens else None
+
+
+def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
+    """The probes that a recipe asks for and that say something of a method; none where it has nothing to perturb."""
+    units = units_of(method)
+    alike = {"shuffle", "swap"} if units == "pauses" else set()
+    return tuple(name for name in recipe.evaluate.probes.names if units and name not in alike)
+
+
+def check(recipe: Recipe) -> None:
+    """``CirfError`` where probes are asked for and no method of the recipe can be probed by any of them."""
+    asked = recipe.evaluate.probes.names
+    if asked and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
+        raise CirfError(
+            f"evaluate.probes: {', '.join(asked)} can be done to none of {', '.join(recipe.methods)}: nothing but words stands "
+            "between question and answer, or pauses, which are only dropped and truncated; name a method that thinks in vectors "
+            "or functional tokens"
+        )
+
+
+def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
+    """Answer every test question under every probe, greedily, in padded batches, and judge the answers."""
+    from cirf.evaluation.probes import KEEP, probe
+    from cirf.lm import backbone
+    from cirf.lm.probe import Between, OfPauses, OfThoughts, OfTrace, Prober
+    from cirf.lm.vocabulary import token_names
+
+    recipe = context.recipe
+    model, tokenizer = load_for(context, name)
+    method = get(name, recipe)
+    begins = openings.beginnings(method, context.tasks, model, tokenizer)
+    units = units_of(method)
+    between: Between
+    if units == "thoughts" and begins is not None:
+        between = OfThoughts(model, begins)
+    elif units == "steps":
+        names = token_names(recipe.codebook.size, recipe.vocabulary.delimiters)
+        between = OfTrace(tokenizer, names, recipe.evaluate.probes.results)
+    else:
+        between = OfPauses(tokenizer, method.tokens)
+    probes = names_for(method, recipe)
+    told = probe(
+        method,
+        context.tasks,
+        context.test(),
+        Prober(model, tokenizer, begins, between, probes, recipe.seed),
+        probes,
+        partial(backbone.prompt_text, tokenizer),
+        recipe.evaluate,
+        work,
+        context.progress,
+        {"units": units, "results": recipe.evaluate.probes.results if units == "steps" else None},
+    )
+    kept = told["probes"][KEEP]
+    notes = [f"{kept['moved']:.1%} of the answers are others where a probe changed nothing"] if kept["moved"] else []
+    return {"rows": kept["n"], "notes": notes}

@@ -1,0 +1,246 @@
+"""Probes: what changes nothing changes no answer; and who answers from thoughts or a trace answers otherwise behind another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from cirf import recipe
+from cirf.lm.batches import Feature, Row
+from cirf.lm.decode import Output, generate
+from cirf.lm.finetune import finetune
+from cirf.lm.latent import logits_after, think
+from cirf.lm.latent_decode import Latent, Thinking
+from cirf.lm.latent_embeds import given
+from cirf.lm.latent_loss import LatentObjective
+from cirf.lm.objective import Batch
+from cirf.lm.probe import OfPauses, OfThoughts, OfTrace, Prober, Unit, _shuffled
+from cirf.lm.prompt import encode, prompt_text
+from cirf.lm.vocabulary import add_tokens, extend, token_names
+from cirf.methods.method import at_head_of_answer
+
+LATENT = Latent("<latent>", "</latent>", 3)
+ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
+NAMES = list("abcde")
+CAP = 6
+
+
+def thinker(tiny: Any, kind: str = "llama", scale: float = 4.0) -> tuple[Any, Any, list[int]]:
+    model, tokenizer = tiny.build_model(kind, tied=False, scale=scale), tiny.build_tokenizer()
+    ids = add_tokens(model, tokenizer, [LATENT.begin, LATENT.end])
+    tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, LATENT.begin)
+    return model, tokenizer, ids
+
+
+def probed(model: Any, tokenizer: Any, prompts: list[str], probes: tuple[str, ...], seed: int = 0) -> dict[str, list[Any]]:
+    thinking = Thinking(model, tokenizer, LATENT)
+    prober = Prober(model, tokenizer, thinking, OfThoughts(model, thinking), probes, seed)
+    return prober(prompts, NAMES[: len(prompts)], CAP)
+
+
+def plainly(model: Any, vectors: torch.Tensor) -> tuple[int, ...]:
+    """The most likely ids behind vectors [s x d], without a cache."""
+    written: list[int] = []
+    with torch.no_grad():
+        for _ in range(CAP):
+            written.append(int(model(inputs_embeds=vectors[None], use_cache=False).logits[0, -1].argmax()))
+            vectors = torch.cat([vectors, model.get_input_embeddings()(torch.tensor(written[-1:]))])
+    return tuple(written)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
+def test_thoughts_perturbed_are_answered_as_without_a_cache(tiny: Any, kind: str) -> None:
+    model, tokenizer, _ = thinker(tiny, kind)
+    prompts = [prompt_text(tokenizer, text) for text in ASKED]
+    found = probed(model, tokenizer, prompts, ("drop", "shuffle", "swap", "truncate-1", "truncate-9"))
+    wanted = generate(model, tokenizer, prompts, CAP, prefixes=Thinking(model, tokenizer, LATENT))
+    assert [one.output for one in found["none"]] == [one.output for one in found["keep"]] == wanted
+    assert not any(one.changed for name in ("none", "keep", "truncate-9") for one in found[name])
+    assert all(one.changed for name in ("drop", "shuffle", "swap", "truncate-1") for one in found[name])
+    shorter = Thinking(model, tokenizer, Latent(LATENT.begin, LATENT.end, 1))
+    assert [one.output for one in found["truncate-1"]] == generate(model, tokenizer, prompts, CAP, prefixes=shorter)
+    rows = given(model, Thinking(model, tokenizer, LATENT), [encode(tokenizer, text) for text in prompts])
+    heads, ends = [row.vectors[:-4] for row in rows], [row.vectors[-1:] for row in rows]
+    assert {one.partner for one in found["swap"]} == set(range(5))
+    for place, (drop, swap) in enumerate(zip(found["drop"], found["swap"], strict=True)):
+        assert swap.partner not in (None, place)
+        other = rows[swap.partner].vectors[-4:-1]
+        for output, vectors in ((drop.output, []), (swap.output, [other])):
+            ids = plainly(model, torch.cat([heads[place], *vectors, ends[place]]))
+            assert output.ids == ids[: len(output.ids)] and (len(output.ids) == CAP or not output.truncated)
+
+
+def test_a_shuffle_is_another_order_where_there_is_one() -> None:
+    units = [Unit((token,), torch.full((1, 2), float(token))) for token in (3, 4, 5)]
+    made = [_shuffled(units, Random(seed)) for seed in range(20)]
+    assert {tuple(unit.ids[0] for unit in order) for order in made} == {(3, 5, 4), (4, 3, 5), (4, 5, 3), (5, 3, 4), (5, 4, 3)}
+    assert all(float(unit.vectors[0, 0]) == unit.ids[0] for order in made for unit in order if unit.vectors is not None)
+    assert _shuffled(units[:1], Random(0)) == (units[0],)
+    assert [unit.ids for unit in _shuffled([Unit((7,))] * 3, Random(0))] == [(7,)] * 3
+
+
+def test_draws_hang_on_the_seed_and_the_questions(tiny: Any) -> None:
+    model, tokenizer, _ = thinker(tiny)
+    prompts = [prompt_text(tokenizer, text) for text in ASKED]
+    once, again = (probed(model, tokenizer, prompts, ("shuffle", "swap")) for _ in range(2))
+    assert once == again
+    rings = {tuple(one.partner for one in probed(model, tokenizer, prompts, ("swap",), seed)["swap"]) for seed in range(6)}
+    assert len(rings) > 1
+    alone = probed(model, tokenizer, prompts[:1], ("swap",))["swap"][0]
+    assert alone.partner is None and not alone.changed
+
+
+class Blind(LatentObjective):
+    """A row is shown any row's prompt when it answers, so that only its own thoughts can tell it the answer."""
+
+    def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        if "counts" not in batch:
+            return super().logits(model, batch)
+        thoughts = think(model, batch["heads"], batch["seen"], batch["counts"])
+        end, turn = batch["heads"].shape[1], int(torch.randint(len(batch["heads"]), ()))
+        for layer in thoughts.cache.layers:
+            for name in ("keys", "values"):
+                part = getattr(layer, name)
+                setattr(layer, name, torch.cat([part[:, :, :end].roll(turn, 0), part[:, :, end:]], dim=2))
+        thoughts.mask[:, :end] = thoughts.mask[:, :end].roll(turn, 0)
+        return logits_after(model, thoughts, batch["input_ids"], batch["behind"], batch["labels"])
+
+
+class Thinks:
+    """A curriculum of rows that all have thoughts."""
+
+    def __init__(self, lessons: Any, end: int) -> None:
+        self.rows = []
+        for feature in (lesson.feature for lesson in lessons):
+            ids = (*feature.ids[: feature.start], end, *feature.ids[feature.start :])
+            self.rows.append(Feature(ids, feature.start + 1, thoughts=(feature.start, LATENT.count)))
+        self.validation = self.rows[:1]
+
+    def feature(self, index: int, update: int) -> Feature:
+        return self.rows[index]
+
+    def fresh(self, update: int) -> bool:
+        return False
+
+    def told(self) -> dict[str, Any]:
+        return {}
+
+
+def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any) -> Any:
+    section = recipe.Finetune(
+        adaptation="full", epochs=120, batch_size=len(rows), accumulation=1, learning_rate=5e-3, warmup_steps=5, weight_decay=0.0,
+        bf16=False,
+    )  # fmt: skip
+    return finetune(model, tokenizer, rows, [], section, "m", more.pop("new_ids", []), work, 0, **more)[0]
+
+
+def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(tiny: Any, tmp_path: Path) -> None:
+    model, tokenizer, ids = thinker(tiny, scale=12.0)
+    alike = [f"What is {number} plus 7?" for number in range(5)]  # as long as each other, so that no position tells the answer
+    rows = [Row(prompt_text(tokenizer, text), answer) for text, answer in zip(alike, "13579", strict=True)]
+    assert len({len(encode(tokenizer, row.prompt)) for row in rows}) == 1
+    model = taught(
+        model, tokenizer, rows, tmp_path, input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1]), objective=Blind()
+    )
+    found = probed(model, tokenizer, [row.prompt for row in rows], ("drop", "swap"))
+    assert [one.output.text for one in found["none"]] == [one.output.text for one in found["keep"]] == list("13579")
+    assert [one.output.text for one in found["swap"]] == ["13579"[one.partner] for one in found["swap"]]
+    assert sum(one.output.text == row.target for one, row in zip(found["drop"], rows, strict=True)) <= 2
+
+
+def functional(tiny: Any, tokenizer: Any, size: int = 4) -> tuple[Any, list[int]]:
+    model = tiny.build_model(scale=12.0)
+    return model, extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), size, 0)
+
+
+def trace_cuts(tokenizer: Any, results: Any, *texts: str) -> tuple[OfTrace, list[Any]]:
+    between = OfTrace(tokenizer, token_names(4), results)
+    written = [Output(text, 0, False, tuple(encode(tokenizer, text))) for text in texts]
+    return between, between.cut([[5, 6]] * len(texts), written)
+
+
+def test_a_trace_is_cut_into_its_steps(tiny: Any, tokenizer: Any) -> None:
+    functional(tiny, tokenizer)
+    whole = "<cirf><cirf_001>48<cirf_003><cirf_000>72</cirf>"
+    between, (cut, *others) = trace_cuts(
+        tokenizer, "follow", f"{whole}72", "72", "<cirf><cirf_001>48", "<cirf></cirf>7", "</cirf><cirf>"
+    )
+    assert others == [None] * 4
+
+    def text(units: Any) -> list[str]:
+        return [tokenizer.decode(list(unit.ids)) for unit in units]
+
+    assert text(cut.units) == ["<cirf_001>48", "<cirf_003>", "<cirf_000>72"]
+    begun = between.begin([cut])
+    assert begun.prompts == [[5, 6, *encode(tokenizer, whole)]] and begun.heads == [0] and cut.asked == 2
+    assert text(between.arranged(cut.units, cut.units[1:])) == ["<cirf_003>", "<cirf_000>72"]
+
+
+def test_results_that_stay_keep_their_places(tiny: Any, tokenizer: Any) -> None:
+    functional(tiny, tokenizer)
+    texts = (
+        "<cirf><cirf_001>48<cirf_003>7<cirf_000>72</cirf>72",
+        "<cirf><cirf_002>9</cirf>9",
+        "<cirf><cirf_002><cirf_002></cirf>",
+    )
+    between, (cut, short, bare) = trace_cuts(tokenizer, "keep", *texts)
+
+    def text(units: tuple[Unit, ...], others: Any) -> str:
+        return "".join(tokenizer.decode(list(unit.ids)) for unit in between.arranged(units, others))
+
+    assert text(cut.units, cut.units) == "<cirf_001>48<cirf_003>7<cirf_000>72"
+    assert text(cut.units, cut.units[::-1]) == "<cirf_000>48<cirf_003>7<cirf_001>72"
+    assert text(cut.units, ()) == "48 7 72"
+    assert text(cut.units, cut.units[:1]) == "<cirf_001>48 7 72"
+    assert text(cut.units, short.units) == "<cirf_002>48 7 72"
+    assert text(short.units, cut.units) == "<cirf_001>9<cirf_003><cirf_000>"
+    assert text(bare.units, ()) == ""
+
+
+def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    """In training every question comes with every trace, its own more often, so that only the trace tells the answer."""
+    model, ids = functional(tiny, tokenizer)
+    targets = [f"<cirf><cirf_00{code}><cirf_00{3 - code}></cirf>{code + 4}" for code in range(4)]
+    rows = []
+    for place, question in enumerate(ASKED[:4]):
+        prompt = prompt_text(tokenizer, question)
+        rows += [Row(prompt, target) for target in (*targets, targets[place], targets[place])]
+    model = taught(model, tokenizer, rows, tmp_path, new_ids=ids)
+    names = token_names(4)
+    prober = Prober(model, tokenizer, None, OfTrace(tokenizer, names, "follow"), ("drop", "shuffle", "swap", "truncate-1"), 0)
+    prompts = [prompt_text(tokenizer, question) for question in ASKED[:4]]
+    found = prober(prompts, NAMES[:4], 12)
+    texts = [one.output.text for one in found["none"]]
+    assert texts == targets
+    assert [one.output for one in found["keep"]] == [one.output for one in found["none"]]
+    assert [one.output.text for one in found["swap"]] == [targets[one.partner] for one in found["swap"]]
+    assert all(one.changed for one in found["swap"])
+    assert [one.output.text.partition("</cirf>")[0] for one in found["truncate-1"]] == [
+        f"<cirf>{names.codes[i]}" for i in range(4)
+    ]
+    assert all(one.output.text.startswith("<cirf></cirf>") for one in found["drop"])
+    short = prober(prompts, NAMES[:4], 4)  # the cap is as it was: the trace takes all of it
+    assert [one.output for one in short["keep"]] == [one.output for one in short["none"]]
+    assert all(one.output.truncated and one.output.tokens == 4 for one in short["keep"])
+
+
+def test_pauses_can_become_fewer(tiny: Any, tokenizer: Any) -> None:
+    model = tiny.build_model()
+    (pause,) = add_tokens(model, tokenizer, ["<pause>"])
+    with torch.no_grad():
+        model.get_input_embeddings().weight[pause] += 3.0
+    plain, template = [prompt_text(tokenizer, text) for text in ASKED], tokenizer.chat_template
+    tokenizer.chat_template = at_head_of_answer(template, "<pause>" * 3)
+    prompts = [prompt_text(tokenizer, text) for text in ASKED]
+    found = Prober(model, tokenizer, None, OfPauses(tokenizer, ["<pause>"]), ("drop", "truncate-2"), 0)(prompts, NAMES, CAP)
+    for name, count in (("none", 3), ("keep", 3), ("truncate-2", 2), ("drop", 0)):
+        wanted = generate(model, tokenizer, [text + "<pause>" * count for text in plain], CAP)
+        assert [one.output for one in found[name]] == wanted, name
+        assert all(one.changed == (count < 3) for one in found[name])
+    assert [one.output for one in found["drop"]] != [one.output for one in found["none"]]
+    nothing = Prober(model, tokenizer, None, OfPauses(tokenizer, ["<pause>"]), ("drop",), 0)(plain, NAMES, CAP)
+    assert nothing["drop"] == nothing["none"] == nothing["keep"]

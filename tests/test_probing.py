@@ -1,0 +1,111 @@
+"""``cirf probe``: a run's methods, their thoughts, traces and pauses perturbed, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf.lm.probe import Prober
+from cirf.store import read_rows
+
+VARIANTS = {
+    "coconut": {"settings": {"start": "backbone", "stages": 1, "thoughts": 2, "stage_epochs": 0.2}},
+    "pause": {"settings": {"n": 3}},
+}
+
+
+@pytest.fixture(scope="module")
+def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probing")
+    keys: dict[str, Any] = {"methods": ["coconut", "pause", "direct_sft"], "variants": VARIANTS, "evaluate__latency_items": 0}
+    said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+def _rows(out: Path, method: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in read_rows(out / "probes" / method / "sums.jsonl"):
+        found.setdefault(row["probe"], []).append(row)
+    return found
+
+
+def test_what_can_be_probed_is_and_untouched_it_answers_as_ever(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    said = tinyrun.cirf("probe", run, "--truncate", "1", "--protocol", "own", "--out", out)
+    assert said.code == 0, said.err
+    assert sorted(path.name for path in (out / "probes").iterdir()) == ["coconut", "pause"]
+    for method, probes in (("coconut", ["drop", "shuffle", "swap", "truncate-1"]), ("pause", ["drop", "truncate-1"])):
+        rows = _rows(out, method)
+        assert list(rows) == ["none", "keep", *probes]
+        answered = read_rows(run / "evaluation" / method / "sums.jsonl")
+        for name in ("none", "keep"):
+            for key in ("id", "output", "parsed", "correct", "tokens", "truncated"):
+                assert [row[key] for row in rows[name]] == [row[key] for row in answered], (name, key)
+        assert all(row["changed"] == (name in probes) for name, found in rows.items() for row in found)
+    report = json.loads((out / "report.json").read_text())["probes"]
+    assert list(report) == ["coconut", "pause"] and report["coconut"]["units"] == "thoughts"
+    assert report["pause"]["probes"]["drop"]["n"] == 8 and report["coconut"]["probes"]["swap"]["n_partner"] == 8
+    assert "What the answers hang on" in (out / "report.html").read_text()
+    assert any(line.split()[:2] == ["coconut", "swap"] for line in said.out.splitlines()), said.out
+    assert not (out / "latency").exists()
+    again = tinyrun.cirf("probe", run, "--truncate", "1", "--protocol", "own", "--out", out)
+    assert "probes/coconut: finished before" in again.err
+
+
+def test_a_trace_is_perturbed_where_one_is_written(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    caps = ("--set", "evaluate.latency_items=0", "--protocol", "own")
+    out = tmp_path / "out"
+    said = tinyrun.cirf("probe", finished, "--probes", "drop", "--results", "keep", *caps, "--out", out, "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)["probes"]["cirf_full"]
+    assert told["units"] == "steps" and told["results"] == "keep" and list(told["probes"]) == ["none", "keep", "drop"]
+    answered = read_rows(finished / "evaluation" / "cirf_full" / "sums.jsonl")
+    assert [row["output"] for row in _rows(out, "cirf_full")["keep"]] == [row["output"] for row in answered]
+
+
+def test_a_killed_probing_asks_only_what_is_missing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, killed, calls = tmp_path / "whole", tmp_path / "killed", list[int]()
+    keys = ("--probes", "swap", "--protocol", "own", "--method", "coconut", "--quiet")
+    assert tinyrun.cirf("probe", run, *keys, "--out", whole).code == 0
+    ask = Prober.__call__
+
+    def dies(self: Prober, prompts: Any, names: Any, cap: int) -> Any:
+        calls.append(len(prompts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return ask(self, prompts, names, cap)
+
+    monkeypatch.setattr(Prober, "__call__", dies)
+    assert tinyrun.cirf("probe", run, *keys, "--out", killed).code != 0
+    assert tinyrun.cirf("probe", run, *keys, "--out", killed).code == 0
+    assert calls == [4, 4, 4]  # eight questions in batches of four: the second one again
+    for name in ("sums.jsonl", "probes.json"):
+        told = [(out / "probes" / "coconut" / name).read_bytes() for out in (whole, killed)]
+        assert told[0] == told[1]
+
+
+def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
+    def said(*arguments: str) -> str:
+        return tinyrun.cirf("probe", run, *arguments, "--out", tmp_path / "out").error()
+
+    assert "--probes: expected drop, shuffle, swap" in said("--probes", "turn")
+    assert "--truncate: expected numbers" in said("--truncate", "one")
+    assert "--results: expected follow or keep" in said("--results", "gone")
+    assert "--probes: name at least one" in said("--probes", "")
+    assert "can be done to none of direct_sft" in said("--method", "direct_sft")
+    assert "can be done to none of pause" in said("--method", "pause", "--probes", "swap")
+
+
+def test_an_evaluation_of_methods_without_any_leaves_a_runs_probes_out(run: Path, tmp_path: Path) -> None:
+    keys = ("--protocol", "own", "--out", tmp_path / "out")
+    probes = ("--set", 'evaluate.probes.kinds=["drop"]')
+    assert tinyrun.cirf("evaluate", run, "--method", "pause", *probes, *keys).code == 0
+    assert list(_rows(tmp_path / "out", "pause")) == ["none", "keep", "drop"]
+    said = tinyrun.cirf("evaluate", tmp_path / "out", "--protocol", "own", "--out", tmp_path / "again")
+    assert said.code == 0, said.err
+    assert (tmp_path / "again" / "probes" / "pause").is_dir()
