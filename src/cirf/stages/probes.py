@@ -10,7 +10,7 @@ from cirf.errors import CirfError
 from cirf.methods import get
 from cirf.stages import openings
 from cirf.stages.context import Context
-from cirf.stages.models import load_for
+from cirf.stages.models import load_for, source_of
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method
@@ -53,7 +53,7 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     recipe = context.recipe
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
-    begins = openings.beginnings(method, context.tasks, model, tokenizer)
+    begins = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
     units = units_of(method)
     between: Between
     if units == "thoughts" and begins is not None:
