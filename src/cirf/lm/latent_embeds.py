@@ -121,8 +121,8 @@ def prompt_embeddings(
 ) -> list[torch.Tensor]:
     """Rendered prompts as vectors [s x d] each, in their order, thoughts and end mark included: an engine's ``prompt_embeds``.
 
-    They are in the model's number format and on its device. ``beginnings`` is the method's (`Method.beginnings`), or
-    `cirf.lm.latent_decode.Thinking` of a saved model; ``None``: the tokens' rows alone. Prompts of like length are computed
+    They are in the model's number format and on its device. ``beginnings`` is the method's (`Method.beginnings`), or a
+    saved model's (`cirf.lm.thinking.saved_beginnings`); ``None``: the tokens' rows alone. Prompts of like length are computed
     together, ``batch_size`` at once.
     """
     encoded = [encode(tokenizer, prompt) for prompt in prompts]
