@@ -27,7 +27,7 @@ def test_it_thinks_as_often_as_its_stages_say() -> None:
     counts = [methods.get("coconut", recipe).latents for recipe in (_recipe(), _recipe("paper"), _recipe("official"))]
     assert counts == [6, 5, 6]
     none = methods.get("coconut", _recipe(thoughts=0))
-    assert none.latents == 0 and none.tokens == () and none.beginnings(None, None) is None
+    assert none.latents == 0 and none.tokens == () and none.beginnings(None, None, "") is None
 
 
 def test_without_a_mark_all_is_answer_and_with_one_it_is_prose() -> None:
@@ -66,7 +66,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
     other = _recipe().model_copy(update={"methods": ("coconut",)})
     named = {"sft_cot": {"method": "sft_terse"}}
     broken = Recipe.model_validate(other.model_dump() | {"variants": named})
-    with pytest.raises(CirfError, match=r"variants\.sft_cot: coconut goes on from sft_cot itself"):
+    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method itself"):
         methods.learners(broken)
 
 

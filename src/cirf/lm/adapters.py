@@ -32,7 +32,7 @@ def add_second(model: Any, section: recipe.Lora, name: str, seed: int) -> None:
     and nothing goes through it but within `through`."""
     first = model.active_adapter
     with torch.random.fork_rng(devices=[]), _quiet():
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model.add_adapter(name, _config(section))
     _choose(model, first, [first, name])
 

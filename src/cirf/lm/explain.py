@@ -49,7 +49,7 @@ class Decoder:
             return
         if self.own is None:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
                 self.own = put_adapters(copy.deepcopy(model), section.lora)
         assert self.own is not None
         self._learns = [weight for weight in self.own.parameters() if weight.requires_grad]

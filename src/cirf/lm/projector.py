@@ -21,7 +21,7 @@ class Projector(torch.nn.Module):
         """The seed alone decides the first weights."""
         super().__init__()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             self.net = torch.nn.Sequential(
                 torch.nn.Linear(width, inner), torch.nn.GELU(), torch.nn.Linear(inner, width), torch.nn.LayerNorm(width)
             )
