@@ -2,7 +2,7 @@
 
     python -m benchmarks.thinking --out DIR [--seeds 1 2 3] [--bits 8] [--epochs 250]
 
-A question is ``a1b0c1``: who turns the coin, and who does not. A step is the parity so far, ``a1``, ``b1``, ``c0``, and the answer
+A question is ``a1b0c1``: who turns the coin, and who does not. A step is the parity so far, ``a1``, ``b1``, ``c0``; the answer is
 that of the last. No question of the test is among those learned. ``coconut`` learns with a thought for every step that is gone,
 beginning with whole rationales; ``direct_sft`` learns the answers alone. Both are the same model, trained on the same rows for as
 many updates at the same learning rate. Then every test question is given the thoughts of another (``swap``): where the model
