@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf import methods
 from cirf.lm.probe import Prober
+from cirf.recipe import Recipe
+from cirf.stages.probes import units_of
 from cirf.store import read_rows
 
 VARIANTS = {
@@ -25,6 +28,18 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
     said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_whatever_begins_otherwise_or_writes_a_trace_can_be_probed(name: str) -> None:
+    recipe = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "methods": [name]})
+    method = methods.get(name, recipe)
+    if type(method).beginnings is not methods.Method.beginnings:
+        assert units_of(method) == "thoughts", "its class says how it begins, but not by `latents` how many vectors that takes"
+    elif method.functional:
+        assert units_of(method) == "steps"
+    else:
+        assert units_of(method) in (None, "pauses") and bool(units_of(method)) == bool(method.tokens)
 
 
 def _rows(out: Path, method: str) -> dict[str, list[dict[str, Any]]]:

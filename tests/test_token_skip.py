@@ -169,9 +169,9 @@ def test_a_model_that_weighs_is_known_by_its_content(tmp_path: Path, monkeypatch
     found = []
     for seed in (1, 1, 2):
         tinyrun.write_backbone(folder, seed=seed)
-        found.append(methods.get("token_skip", recipe).prepared_by(recipe))
+        found.append(keys.preparing(recipe, methods.get("token_skip", recipe)))
     assert found[0] == found[1] != found[2]
-    assert methods.get("token_skip", _recipe()).prepared_by(recipe) == {}
+    assert "reads" not in keys.preparing(_recipe(), methods.get("token_skip", _recipe()))
     monkeypatch.chdir(tmp_path)
     relative = _recipe(scorer="surprisal", scorer_model="other")
     assert absolute(relative).variants["token_skip"].settings["scorer_model"] == str(folder.resolve())

@@ -148,6 +148,11 @@ class Method:
         """What `prepare` reads of the recipe besides the backbone, the seed and the method's own settings."""
         return {}
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Folders, hub ids or ``bundled:NAME`` of the models that `prepare` reads, which count by their content."""
+        return (self.guide,) if self.guide else ()
+
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
         ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by

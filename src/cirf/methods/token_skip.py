@@ -134,13 +134,16 @@ class TokenSkip(Prose):
         return True
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """The model that scores, by its content, and how a language model is asked."""
-        from cirf.fingerprints import model_hash
+        """How a language model that scores is asked."""
         from cirf.rationales.importance import get
 
-        asks, model = get(self.settings.scorer).asks, self.settings.scorer_model
-        told: dict[str, Any] = {} if model is None else {"scorer_model": model_hash(model)}
-        return told | (recipe.backbone.model_dump(include={"attention", "empty_system"}) if asks == "language model" else {})
+        asks = get(self.settings.scorer).asks == "language model"
+        return recipe.backbone.model_dump(include={"attention", "empty_system"}) if asks else {}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The model that scores."""
+        return () if self.settings.scorer_model is None else (self.settings.scorer_model,)
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Every rationale at its ratio, with the share of its tokens that is really left."""

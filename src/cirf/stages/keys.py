@@ -79,7 +79,7 @@ def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
     backbone = {"content": content, "dtype": recipe.backbone.dtype}
     taught = {name: value for name, value in method.taught_by.items() if name != "preset"}
     keys = {"method": taught, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
-    return keys | ({"guide": [method.guide, model_hash(method.guide)]} if method.guide else {})
+    return keys | ({"reads": {name: model_hash(name) for name in method.reads}} if method.reads else {})
 
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
