@@ -2,11 +2,12 @@
 
     python -m benchmarks.thinking --out DIR [--seeds 1 2 3]
 
-A question is ``a1b0c1d0e1f1g0...l1``: who turns the coin, and who does not; those from g on only stand by. A step is the parity
-so far, ``a1``, ``b1``, ``c0``, and the answer that of the last, ``f``. No question of the test is among those learned. ``coconut``
-learns with a thought for every step that is gone, beginning with whole rationales; ``direct_sft`` learns the answers alone. Both
-are the same model, trained on the same rows for as many updates at the same learning rate. Then every test question is given the
-thoughts of another (``swap``): where the model answers from them, it falls to chance.
+A question is ``a1b0c1d0e1f1g0...l1``: who turns the coin, and who does not; those from g on only stand by. A step is the
+parity so far, ``a1``, ``b1``, ``c0``, and the answer that of the last, ``f``. No question of the test is among those
+learned. ``coconut`` learns with a thought for every step that is gone, beginning with whole rationales; ``direct_sft``
+learns the answers alone. Both are the same model, trained on the same rows for as many updates at the same learning rate.
+Then every test question is given the thoughts of another (``swap``): where the model answers from them, it falls to
+chance.
 
 A model folder, rows and a recipe are written for every seed and run by `cirf`, which goes on after a kill. The last line is JSON;
 its ratio is that of the accuracies of all seeds together.

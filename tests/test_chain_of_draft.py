@@ -297,6 +297,7 @@ def test_other_examples_are_another_evaluation_and_others_methods_keep_theirs(
 def test_methods_without_openings_keep_nothing() -> None:
     task = {"gsm8k": tasks.get("gsm8k")}
     for name in methods.names():
-        found = openings.openings_of(methods.get(name, recipe()), task)
+        method = methods.get(name, recipe())
+        found = openings.openings_of(method, task)
         assert bool(found) == (name == "chain_of_draft")
-        assert found or openings.prefixes(methods.get(name, recipe()), task, None, None) is None
+        assert found or method.latents or openings.beginnings(method, task, None, None, "") is None

@@ -74,7 +74,7 @@ def example(answer: str = "72", segments: tuple[str, ...] = ("48/2 = 24 in May."
 
 
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
-THINKING = ("coconut", "codi", "sim_cot")
+THINKING = ("coconut", "codi", "sim_cot", "soft_cot", "sem_cot")
 
 
 def test_targets_are_the_papers_forms() -> None:

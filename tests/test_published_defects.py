@@ -156,7 +156,10 @@ def test_the_layout_when_answering_is_one_of_training(context: Context, name: st
         prompt = encode(tokenizer, row.prompt)
         assert list(feature.ids[: len(prompt)]) == prompt and feature.skipped is None
         last = feature.ids[len(prompt) :]
-        if method.latents:  # as many thoughts, and behind them what is given before the model writes
+        if method.guide:  # the places of its vectors stand in the prompt
+            begun = begins.begin([prompt])
+            assert begun.prompts == [prompt] and begins.vectors([prompt]).shape[1] == method.latents
+        elif method.latents:  # as many thoughts, and behind them what is given before the model writes
             assert feature.thoughts == (len(prompt), method.latents)
             begun = begins.begin([prompt])
             assert last[: feature.start - len(prompt)] == tuple(begun.prompts[0][begun.heads[0] :])

@@ -109,7 +109,7 @@ def test_the_teacher_reads_all_steps_but_the_last_and_the_student_none() -> None
 
 def test_without_thoughts_there_are_no_marks() -> None:
     tokenizer = build("apart")
-    tokenizer.chat_template = tokenizer.chat_template.partition("{%- if add")[0]
+    tokenizer.chat_template = tokenizer.chat_template.partition("{{ '<latent>'")[0]
     student, _ = taught(tokenizer, Form(0, END, ANCHOR, False, True), "42", STEPS[0])
     assert student.thoughts is None and student.teacher is not None
     assert shown(tokenizer, student) == ("How many?", f"{ANCHOR} 42<|im_end|>")

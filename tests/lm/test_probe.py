@@ -13,7 +13,7 @@ from cirf import recipe
 from cirf.lm.batches import Feature, Row
 from cirf.lm.decode import Output, generate
 from cirf.lm.finetune import finetune
-from cirf.lm.latent import logits_after, think
+from cirf.lm.latent import Thoughts
 from cirf.lm.latent_decode import Latent, Thinking
 from cirf.lm.latent_embeds import given
 from cirf.lm.latent_loss import LatentObjective
@@ -97,17 +97,15 @@ def test_draws_hang_on_the_seed_and_the_questions(tiny: Any) -> None:
 class Blind(LatentObjective):
     """A row is shown any row's prompt when it answers, so that only its own thoughts can tell it the answer."""
 
-    def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        if "counts" not in batch:
-            return super().logits(model, batch)
-        thoughts = think(model, batch["heads"], batch["seen"], batch["counts"])
+    def think(self, model: Any, batch: Batch) -> Thoughts:
+        thoughts = super().think(model, batch)
         end, turn = batch["heads"].shape[1], int(torch.randint(len(batch["heads"]), ()))
         for layer in thoughts.cache.layers:
             for name in ("keys", "values"):
                 part = getattr(layer, name)
                 setattr(layer, name, torch.cat([part[:, :, :end].roll(turn, 0), part[:, :, end:]], dim=2))
         thoughts.mask[:, :end] = thoughts.mask[:, :end].roll(turn, 0)
-        return logits_after(model, thoughts, batch["input_ids"], batch["behind"], batch["labels"])
+        return thoughts
 
 
 class Thinks:

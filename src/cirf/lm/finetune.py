@@ -252,7 +252,7 @@ def _answer_loss(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _adapt(
-    model: Any, section: recipe.Finetune, new_ids: list[int], input_ids: list[int], seed: int, frozen: bool
+    model: Any, section: recipe.Finetune, new_ids: list[int], input_ids: list[int], seed: int, frozen: bool = False
 ) -> tuple[Any, TrainableRows | None]:
     """Choose what is trained: all of it, or adapters and the new rows, or nothing."""
     from transformers import set_seed
