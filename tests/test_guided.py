@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from cirf import methods, tasks
+from cirf.commands.running import absolute
 from cirf.errors import CirfError
 from cirf.recipe import Recipe
 from cirf.records import Example, Problem, Trace
+from cirf.stages import keys
 from cirf.store import read_rows
 
 
@@ -262,3 +264,33 @@ def test_without_meaning_no_encoder_is_made() -> None:
         methods.get("sem_cot", _recipe("sem_cot", alpha=1.5))
     made = methods.get("sem_cot", _recipe("sem_cot", alpha=0.0, short_by="llm"))
     assert "writer" not in made.prepared_by(_recipe("sem_cot"))
+
+
+def test_how_the_guide_is_asked_and_who_it_is_is_part_of_what_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tinyrun.write_backbone(tmp_path / "small")
+    for name in ("soft_cot", "sem_cot"):
+        base = _recipe(name, backbone="bundled:smollm2-135m-instruct", guide=str(tmp_path / "small"))
+        told = []
+        for change in ({}, {"empty_system": False}, {"attention": "eager"}):
+            recipe = base.model_copy(update={"backbone": base.backbone.model_copy(update=change)})
+            told.append(keys.preparing(recipe, methods.get(name, recipe)))
+        assert told[0] != told[1] != told[2] != told[0]
+    monkeypatch.chdir(tmp_path)
+    relative = absolute(_recipe("soft_cot", guide="small"))
+    assert relative.variants["soft_cot"].settings["guide"] == str((tmp_path / "small").resolve())
+
+
+def test_a_guide_that_is_not_there_is_said_before_anything_is_done(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    variants = {"soft_cot": {"settings": {"guide": str(tmp_path / "smal")}}}
+    made = workshop.recipe(tmp_path / "r.yaml", methods=["direct_sft", "soft_cot"], variants=variants)
+    said = tinyrun.cirf("run", made, "--out", tmp_path / "run")
+    assert "smal" in said.error() and not (tmp_path / "run" / "models").exists()
+
+
+def test_rows_that_are_all_too_long_are_one_line(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys_: dict[str, Any] = {"methods": ["sem_cot"], "variants": {"sem_cot": {"settings": {"alpha": 0.0}}}}
+    made = workshop.recipe(tmp_path / "r.yaml", **keys_, finetune__max_length=10)
+    said = tinyrun.cirf("run", made, "--out", tmp_path / "run")
+    assert "sem_cot: every training row is longer than finetune.max_length; raise it" in said.error()

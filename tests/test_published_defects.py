@@ -402,7 +402,7 @@ def test_what_a_model_is_chosen_by_is_not_what_is_reported(
 
 def _files(folder: Path) -> list[str]:
     """Those of a model, but not its checkpoints or what a clock touched."""
-    found = [path for path in (*folder.iterdir(), *folder.glob("latent/*")) if path.is_file()]
+    found = [path for path in (*folder.iterdir(), *folder.glob("latent/*"), *folder.glob("guide/*")) if path.is_file()]
     return sorted(path.relative_to(folder).as_posix() for path in found if path.name != "timings.json")
 
 

@@ -13,7 +13,7 @@ from cirf.errors import CirfError
 from cirf.lm.batches import Feature
 from cirf.lm.decode import generate, generate_one, sample_many
 from cirf.lm.finetune import Row, finetune, tokenise
-from cirf.lm.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft
+from cirf.lm.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
 from cirf.lm.loss import IGNORED
 from cirf.lm.objective import Objective
 from cirf.lm.prompt import encode, prompt_text, settle_template
@@ -275,3 +275,19 @@ def test_a_frozen_model_stays_to_the_bit_while_a_map_or_a_guide_learns(tiny: Any
     moved = {name for name, value in guide.state_dict().items() if not torch.equal(value, known[name])}
     assert not moved if not live else {"thought", "projection.weight", "model.model.norm.weight"} <= moved
     assert not any("embed" in name or "lm_head" in name for name in moved)
+
+
+def test_a_saved_guide_is_asked_as_in_training_in_every_format(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    guide = tmp_path / "guide"
+    tiny.build_model(seed=4).save_pretrained(guide)
+    tiny.build_tokenizer(tiny.CHATML).save_pretrained(guide)
+    for empty, dtype in ((True, torch.float32), (False, torch.float16), (False, torch.bfloat16)):
+        section = recipe.Backbone(dtype="float32", device="cpu", empty_system=empty)
+        learned = load_guide(str(guide), section, 32, "Think.")
+        soft = Soft("<pad>", 2, str(guide), fingerprint(learned.model), "Think.", empty_system=empty)
+        save_soft(tmp_path, soft, learned.projection)
+        told = read_soft(tmp_path)
+        assert told == soft
+        found = saved_guide(tmp_path, soft, tiny.build_model().to(dtype))
+        assert found.ids("How many?", 2) == learned.ids("How many?", 2)
+        assert ("long introduction" in found.tokenizer.decode(found.ids("How many?", 2))) == (not empty)

@@ -42,7 +42,7 @@ def lm_eval(
     recipe = recipe.model_copy(update={"methods": (method,), "problems": asked})
     recipe = absolute(with_data(parse(dump(recipe), "the command line", sets), data))
     asker = get(method, recipe)
-    if asker.latents and not choice:
+    if asker.latents:
         raise CirfError(
             f"--method {method}: it thinks in vectors before it answers, which the harness cannot; use `cirf evaluate`"
         )

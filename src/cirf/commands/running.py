@@ -90,7 +90,9 @@ def absolute(recipe: Recipe) -> Recipe:
 
     def own(variant: Variant) -> Variant:
         method = full(variant.method) if (variant.method or "").endswith(OWN) else variant.method
-        models = {name: full(str(value)) for name, value in variant.settings.items() if name.endswith("_model") and value}
+        models = {
+            name: full(str(value)) for name, value in variant.settings.items() if name.endswith(("_model", "guide")) and value
+        }
         return variant.model_copy(update={"method": method, "settings": {**variant.settings, **models}})
 
     tasks = tuple(

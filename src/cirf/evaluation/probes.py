@@ -158,7 +158,7 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
         name: {task: [row for row in part if row["probe"] == name] for task, part in rows.items()}
         for name in (NONE, KEEP, *probes)
     }
-    plain = {(task, row["id"]): row["parsed"] for task, part in tables[NONE].items() for row in part}
+    plain = {(task, row["id"]): _said(row) for task, part in tables[NONE].items() for row in part}
     compared = {name: found for name in probes if (found := compare_rows(tables[name], tables[NONE])) is not None}
     against = corrected(compared)
     told: dict[str, Any] = {}
@@ -168,9 +168,14 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
         told[name] = {
             **score(pooled).to_dict(),
             "changed": mean([row["changed"] for row in pooled]),
-            "moved": mean([row["parsed"] != plain[task, row["id"]] for task, part in tasks.items() for row in part]),
+            "moved": mean([_said(row) != plain[task, row["id"]] for task, part in tasks.items() for row in part]),
             **({"as_partner": mean(swapped), "n_partner": len(swapped)} if swapped else {}),
             **({"against": against[name].to_dict()} if name in against else {}),
             "tasks": {task: score(part).to_dict() for task, part in tasks.items()},
         }
     return told
+
+
+def _said(row: Row) -> tuple[bool, str]:
+    """An answer, or where none could be read what was written."""
+    return (True, row["parsed"]) if row["parsed"] is not None else (False, row["output"])

@@ -45,6 +45,7 @@ class Soft:
     ``guide`` (a folder, a hub id, ``bundled:NAME``, or the folder `OWN`), which reads ``instruction`` before the question.
 
     ``fingerprint`` is that of the guide's weights. ``shifted``: the states are those one place before each of its places.
+    ``empty_system``: as in the recipe, for the guide's chat template.
     """
 
     placeholder: str
@@ -53,6 +54,7 @@ class Soft:
     fingerprint: str
     instruction: str
     shifted: bool = False
+    empty_system: bool = True
 
 
 class Guide(torch.nn.Module):
@@ -158,7 +160,7 @@ def read_soft(folder: Path) -> Soft | None:
         told = json.loads(path.read_text(encoding="utf-8"))
         texts = {name: told[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
         assert all(isinstance(text, str) for text in texts.values())
-        return Soft(count=int(told["count"]), shifted=bool(told["shifted"]), **texts)
+        return Soft(count=int(told["count"]), shifted=bool(told["shifted"]), empty_system=bool(told["empty_system"]), **texts)
     except (ValueError, KeyError, TypeError, AssertionError):
         raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
 
@@ -169,7 +171,9 @@ def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
     path = folder / _WEIGHTS
     try:
         weights = load_file(path)
-        section = recipe.Backbone(dtype=str(model.dtype).removeprefix("torch."), device=str(model.device))
+        # Weights that were rounded to float16 cannot be told from others, so in its place they are in the other 16 bits.
+        dtype = "bfloat16" if model.dtype == torch.float16 else str(model.dtype).removeprefix("torch.")
+        section = recipe.Backbone(dtype=dtype, device=str(model.device), empty_system=soft.empty_system)
         source, width = str(folder / OWN) if own else soft.guide, model.get_input_embeddings().weight.shape[1]
         guide = load_guide(source, section, width, soft.instruction, soft.shifted, "thought" in weights)
         guide.projection.load_state_dict({name: weights[name] for name in ("weight", "bias")})

@@ -67,6 +67,7 @@ class Guided(Method):
         self.guide: str = str(path.resolve()) if path.exists() else named
         self.latents = self.settings.n
         self._seed = recipe.seed
+        self._empty_system = recipe.backbone.empty_system
         self._legacy = self.settings.form == "semcot"
         self.ends = not self._legacy
         self._holder = ""
@@ -100,6 +101,10 @@ class Guided(Method):
     def prepares(self) -> bool:
         """What the guide reads is made ready in a stage of its own."""
         return True
+
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """How the guide is asked."""
+        return recipe.backbone.model_dump(include={"attention", "empty_system"})
 
     def heard(self, material: Material, problems: Sequence[str]) -> list[str]:
         """What the guide is told of these problems, by their ids: the user's turn, as it is had back from the ids of a prompt

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cirf.errors import CirfError
 from cirf.methods import semcot
 from cirf.methods.guided import Guided, GuidedSettings
 from cirf.methods.method import Preset
@@ -79,7 +80,7 @@ class SemCot(Guided):
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
         """The longest row, and who writes short rationales where a model does."""
-        told: dict[str, Any] = {"max_length": recipe.finetune.max_length, "attention": recipe.backbone.attention}
+        told = super().prepared_by(recipe) | {"max_length": recipe.finetune.max_length}
         if self.settings.short_by == "llm" and self.settings.alpha:
             writer = recipe.results.writer
             models = sorted({endpoint.model for endpoint in writer.endpoints})
@@ -204,6 +205,8 @@ class SemCot(Guided):
         features, dropped = tokenise(rows, tokenizer, material.recipe.finetune.max_length, ends=self.ends)
         by_row = {feature.given: feature for feature in features}
         training, held_out = ([row for row in part if row in by_row] for part in _split(material))
+        if not training:
+            raise CirfError(f"{self.name}: every training row is longer than finetune.max_length; raise it")
         read = json.loads((material.folder / _READ).read_text(encoding="utf-8"))
         states = material.scratch / "states.safetensors"
         if not states.is_file():
@@ -244,7 +247,7 @@ class SemCot(Guided):
 
         assert self.prepared is not None
         settings, encoder, meant = self.settings, None, None
-        section = Backbone(dtype="float32", device=str(model.device))
+        section = Backbone(dtype="float32", device=str(model.device), empty_system=self._empty_system)
         width = model.get_input_embeddings().weight.shape[1]
         guide = load_guide(self.guide, section, width, settings.instruction, settings.places == "before", learned=True)
         guide.projection.load_state_dict(load_file(self.prepared / _MAP))
@@ -266,7 +269,8 @@ class SemCot(Guided):
         guide: Any = objective.module
         dtype = json.loads((folder / "config.json").read_text(encoding="utf-8"))["dtype"]
         save_model(guide.model, guide.tokenizer, folder / OWN, dtype)
-        soft = Soft(self._holder, self.settings.n, OWN, fingerprint(guide.model), self.settings.instruction, guide.shifted)
+        made_by = fingerprint(guide.model)
+        soft = Soft(self._holder, self.settings.n, OWN, made_by, self.settings.instruction, guide.shifted, self._empty_system)
         save_soft(folder, soft, guide.projection, guide.thought)
 
 

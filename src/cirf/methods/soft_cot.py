@@ -134,5 +134,6 @@ class SoftCot(Guided):
         assert self.prepared is not None and objective is not None
         made_of: Any = objective.module
         made = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
-        soft = Soft(self._holder, self.settings.n, made["guide"], made["fingerprint"], self.settings.instruction)
+        told = (made["guide"], made["fingerprint"], self.settings.instruction)
+        soft = Soft(self._holder, self.settings.n, *told, empty_system=self._empty_system)
         save_soft(folder, soft, made_of)

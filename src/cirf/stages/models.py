@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.assets import resolve
 from cirf.distributed import is_main
 from cirf.errors import CirfError
-from cirf.methods import get
+from cirf.methods import get, learners
 from cirf.recipe import Finetune
 from cirf.stages.context import Context
 from cirf.store import RECORDS, to_json, write_atomic, write_rows
@@ -35,7 +35,8 @@ without what the method puts into it."""
 
 
 def check_backbone(context: Context) -> None:
-    """``CirfError`` where the backbone is not what the recipe says: told by its configuration, before hours of work."""
+    """``CirfError`` where the backbone is not what the recipe says, or another model that a method reads is not there: told by
+    their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, pick_device
 
     pick_device(context.recipe.backbone.device)
@@ -44,6 +45,10 @@ def check_backbone(context: Context) -> None:
     check_causal(config, source)
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
+    for method in learners(context.recipe):
+        for name in method.reads:
+            other = {"model": name, "revision": None, "trust_remote_code": False}
+            load_config(resolve(name, context.progress), context.recipe.backbone.model_copy(update=other))
     _ = context.width
 
 
