@@ -105,7 +105,7 @@ def test_wherever_a_time_stands_it_is_said_what_of(html):
 def test_comparisons_overlap_and_turns_are_told(data, html):
     text = html.replace("\N{NO-BREAK SPACE}", " ")
     assert "p, corrected" in text and "corrected for 3 comparisons" in text and "McNemar’s exact test" in text
-    assert "Near a training question" in text and "“the coin lee does not flip the coin is it still heads up”" in text
+    assert "Near one there" in text and "“the coin lee does not flip the coin is it still heads up”" in text
     assert "All 4 models were in memory at once" in text and "the methods take turns at each" in text
     assert "Questions/s, 32 at once" in text
     alone = {**data, "throughput": {}}
