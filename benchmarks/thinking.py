@@ -1,13 +1,17 @@
-"""A task where thoughts are needed: the parity of a chain, by a small model that is trained from nothing.
+"""A task where thoughts are needed: a coin that is handed on, by a small model that is trained from nothing.
 
     python -m benchmarks.thinking --out DIR [--seeds 1 2 3]
 
-A question is ``a1b0c1d0e1f1g0...l1``: who turns the coin, and who does not; those from g on only stand by. A step is the
-parity so far, ``a1``, ``b1``, ``c0``, and the answer that of the last, ``f``. No question of the test is among those
-learned. ``coconut`` learns with a thought for every step that is gone, beginning with whole rationales; ``direct_sft``
-learns the answers alone. Both are the same model, trained on the same rows for as many updates at the same learning rate.
-Then every test question is given the thoughts of another (``swap``): where the model answers from them, it falls to
-chance.
+A question is ``ad1be0cf0da1ec0fb1c0``: a hands the coin to d and turns it over, b to e and does not, and so on; c has it
+first, heads up (0). Who has it when four have handed it on, and how does it lie? A step is that after each of them,
+``f0``, ``b1``, and the answer is the last. Each step looks up what the one before has found, and two layers are too few
+to take all four at once. (The parity of a row of bits is no such task: a model that learned it with thoughts gave the
+same answers with those of other questions.)
+
+``coconut`` goes on from ``sft_cot`` with two thoughts for every step that is gone; ``direct_sft`` learns the answers alone. Both
+are the same model at first, trained on the same rows for as many updates, those of ``sft_cot`` counted; no question of the test
+is among them. Then every test question is given the thoughts of another (``swap``): answers that hang on them fall to chance, one
+in twelve.
 
 A model folder, rows and a recipe are written for every seed and run by `cirf`, which goes on after a kill. The last line is JSON;
 its ratio is that of the accuracies of all seeds together.
@@ -18,30 +22,33 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from itertools import accumulate
 from pathlib import Path as File
 from typing import Any
 
+PEOPLE, HANDINGS = "abcdef", 4
 SIGNS = ["<end>", "<unk>", *"01 \n#>="]
 TEMPLATE = (
     "{% for message in messages %}{{ ('>' if message['role'] == 'user' else '=') + message['content'] }}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}={% endif %}"
 )
-WIDTH, LAYERS, HEADS = 64, 2, 4
-LETTERS, CHAIN = "abcdefghijkl", 6
-TRAIN, TEST = 1536, 512
-UPDATES, BATCH = 1500, 32
+WIDTH, LAYERS, HEADS, SCALE = 64, 2, 4, 0.25
+TRAIN, TEST = 4096, 512
+EPOCHS = {"sft_cot": 5.0, "coconut": 10.0, "direct_sft": 15.0}
 
 
 def write_model(folder: File, seed: int) -> None:
-    """A model of 0.1 M random weights, whose tokens are ``a0``, ``a1``, ``b0`` ... and a few signs."""
+    """A model of 0.1 M random weights that reads who hands on to whom, and who has the coin, in a token each.
+
+    Its last norm begins as small as its embeddings, so that a state fed back is as long as the row of a token.
+    """
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    words = [*SIGNS, *(letter + bit for letter in LETTERS for bit in "01")]
+    handed = [giver + taker + turn for giver in PEOPLE for taker in PEOPLE for turn in "01"]
+    words = [*SIGNS, *handed, *(holder + side for holder in PEOPLE for side in "01")]
     core = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[a-z][01]|[\s\S]"), "isolated")
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[a-z][a-z][01]|[a-z][01]|[\s\S]"), "isolated")
     core.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", unk_token="<unk>", pad_token="<end>")
     tokenizer.chat_template = TEMPLATE
@@ -55,52 +62,66 @@ def write_model(folder: File, seed: int) -> None:
         num_attention_heads=HEADS,
         num_key_value_heads=HEADS,
         max_position_embeddings=256,
-        initializer_range=0.1,  # rows as long as in a wide model
+        initializer_range=0.1,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=0,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=SCALE)
+    torch.nn.init.constant_(model.model.norm.weight, SCALE)
+    model.save_pretrained(folder)
 
 
 def write_rows(folder: File, seed: int) -> None:
-    """Questions to learn from and others to test on, drawn from all there are."""
-    rows = []
-    for number in random.Random(f"thinking {seed}").sample(range(2 ** len(LETTERS)), TRAIN + TEST):
-        bits = [number >> place & 1 for place in range(len(LETTERS))]
-        sums = list(accumulate(bits[:CHAIN], lambda one, other: one ^ other))
-        steps = [f"{letter}{value}" for letter, value in zip(LETTERS[:CHAIN], sums, strict=True)]
-        question = "".join(f"{letter}{bit}" for letter, bit in zip(LETTERS, bits, strict=True))
-        rows.append(json.dumps({"question": question, "answer": str(sums[-1]), "rationale": "\n".join(steps)}) + "\n")
-    (folder / "train.jsonl").write_text("".join(rows[:TRAIN]))
-    (folder / "test.jsonl").write_text("".join(rows[TRAIN:]))
+    """Questions to learn from and others to test on. Nobody hands the coin to himself, and each takes it from one."""
+    draw, rows = random.Random(f"thinking {seed}"), dict[str, str]()
+    while len(rows) < TRAIN + TEST:
+        takers = draw.sample(PEOPLE, len(PEOPLE))
+        if any(giver == taker for giver, taker in zip(PEOPLE, takers, strict=True)):
+            continue
+        turns = [draw.randrange(2) for _ in PEOPLE]
+        handed = [giver + taker + str(turn) for giver, taker, turn in zip(PEOPLE, takers, turns, strict=True)]
+        holder, side, steps = draw.choice(PEOPLE), 0, list[str]()
+        question = "".join((*draw.sample(handed, len(handed)), holder + str(side)))
+        for _ in range(HANDINGS):
+            place = PEOPLE.index(holder)
+            holder, side = takers[place], side ^ turns[place]
+            steps.append(f"{holder}{side}")
+        rows[question] = json.dumps({"question": question, "answer": steps[-1], "rationale": "\n".join(steps)}) + "\n"
+    lines = list(rows.values())
+    (folder / "train.jsonl").write_text("".join(lines[:TRAIN]))
+    (folder / "test.jsonl").write_text("".join(lines[TRAIN:]))
 
 
 def recipe(folder: File, seed: int) -> dict[str, Any]:
-    """Both methods under one schedule; one step after the other gives way to a thought, all of them by four fifths of it."""
-    task = {"task": "jsonl", "name": "parity", "train_file": str(folder / "train.jsonl"), "test_file": str(folder / "test.jsonl")}
-    settings = {"start": "backbone", "stages": CHAIN - 1, "thoughts": 1, "done_by": 0.8, "fresh_optimizer": "never"}
-    training = {"adaptation": "full", "epochs": UPDATES * BATCH / TRAIN, "batch_size": BATCH, "accumulation": 1, "bf16": False}
-    training |= {"learning_rate": 2.0e-3, "warmup_steps": 50, "schedule": "constant", "beta2": 0.98, "save_every": 500}
+    """All methods under one schedule, and one step after the other gives way to thoughts. The marks begin as a line's end does,
+    after which a step comes."""
+    files = {"train_file": str(folder / "train.jsonl"), "test_file": str(folder / "test.jsonl")}
+    settings = {"stages": HANDINGS - 1, "thoughts": 2, "done_by": 0.8, "fresh_optimizer": "never", "rows_like": "\n"}
+    training = {"adaptation": "full", "batch_size": 32, "accumulation": 1, "learning_rate": 2.0e-3, "warmup_steps": 50}
+    training |= {"beta2": 0.98, "bf16": False, "save_every": 500, "evaluate_every": 250}
     return {
         "name": f"thinking-{seed}",
         "seed": seed,
-        "methods": ["coconut", "direct_sft"],
+        "methods": list(EPOCHS),
         "variants": {"coconut": {"settings": settings}},
         "backbone": {"model": str(folder / "model"), "dtype": "float32", "device": "cpu", "threads": 1},
-        "problems": {"tasks": [task], "validation": 0.02},
+        "problems": {"tasks": [{"task": "jsonl", "name": "handed_on", "answer": "text", **files}], "validation": 0.02},
         "segments": {"by": "line"},
-        "finetune": training | {"evaluate_every": 200},
-        "evaluate": {"batch_size": 64, "latency_items": 0, "probes": {"kinds": ["drop", "shuffle", "swap"]}},
+        "finetune": training | {"overrides": {name: {"epochs": epochs} for name, epochs in EPOCHS.items()}},
+        "evaluate": {"batch_size": 64, "text_cap": 64, "latency_items": 0, "probes": {"kinds": ["drop", "shuffle", "swap"]}},
     }
 
 
 def measured(folder: File, seed: int) -> dict[str, Any]:
     """Run one seed and read its report."""
     from cirf.commands.running import opened, print_probes, print_table
+    from cirf.evaluation.harness import compare_rows
     from cirf.recipe import Recipe
     from cirf.report.collect import collect
     from cirf.run import execute
+    from cirf.store import read_rows
 
     if not (folder / "train.jsonl").is_file():
         write_model(folder / "model", seed)
@@ -112,10 +133,12 @@ def measured(folder: File, seed: int) -> dict[str, Any]:
     swap = data["probes"]["coconut"]["probes"]["swap"]
     found = {**data["methods"], "swap": swap}
     told: dict[str, Any] = {name: {key: row[key] for key in ("accuracy", "interval", "n")} for name, row in found.items()}
-    gain = data["comparisons"]["direct_sft"]
-    told["gain"] = {key: gain[key] for key in ("difference", "interval", "p")}
+    tables = {name: {"handed_on": read_rows(folder / "run" / "evaluation" / name / "handed_on.jsonl")} for name in EPOCHS}
+    gain = compare_rows(tables["coconut"], tables["direct_sft"])
+    assert gain is not None
+    told["gain"] = {"difference": gain.difference, "interval": list(gain.interval), "p": gain.p}
     told["as_partner"] = swap["as_partner"]
-    seconds = {name: data["training"][name]["timings"]["training_seconds"] for name in data["methods"]}
+    seconds = {name: data["training"][name]["timings"]["training_seconds"] for name in EPOCHS}
     return {"seed": seed, **told, "training_seconds": seconds}
 
 
