@@ -49,7 +49,7 @@ def main() -> None:
     asked = load_problems(problems, recipe.seed).test[options.task]
     prompts = [backbone.prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem in asked]
     encoded = [tokenizer(prompt, add_special_tokens=False).input_ids for prompt in prompts]
-    prefixes: Any = openings.prefixes(method, {options.task: task}, model, tokenizer)
+    prefixes: Any = openings.beginnings(method, {options.task: task}, model, tokenizer, source)
     started = time.perf_counter()
     prefixes.prepare(prompts)
     once = time.perf_counter() - started
