@@ -2,11 +2,11 @@
 
     python -m benchmarks.thinking --out DIR [--seeds 1 2 3]
 
-A question is ``ad1be0cf0da1ec0fb1c0``: a hands the coin to d and turns it over, b to e and does not, and so on; c has it
-first, heads up (0). Who has it when four have handed it on, and how does it lie? A step is that after each of them,
-``f0``, ``b1``, and the answer is the last. Each step looks up what the one before has found, and two layers are too few
-to take all four at once. (The parity of a row of bits is no such task: a model that learned it with thoughts gave the
-same answers with those of other questions.)
+A question is ``ad1be0cf0da1ec0fb1c0``: a hands the coin to d and turns it over, b to e and does not, and so on; c has it first,
+heads up (0). Who has it when four have handed it on, and how does it lie? A step is that after each of them, ``f0``, ``b1``, and
+the answer is the last. Each step looks up what the one before has found, and two layers are too few to take all four at once.
+(The parity of a row of bits is no such task: models that learned it with thoughts answered nearly as well with those of other
+questions.)
 
 ``coconut`` goes on from ``sft_cot`` with two thoughts for every step that is gone; ``direct_sft`` learns the answers alone. Both
 are the same model at first, trained on the same rows for as many updates, those of ``sft_cot`` counted; no question of the test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_what_can_be_probed_is_and_untouched_it_answers_as_ever(run: Path, tmp_p
     assert "probes/coconut: finished before" in again.err
 
 
-def test_a_trace_is_perturbed_where_one_is_written(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_with_functional_tokens_are_probed_by_their_traces(finished: Path, tmp_path: Path) -> None:
     caps = ("--set", "evaluate.latency_items=0", "--protocol", "own")
     out = tmp_path / "out"
     said = tinyrun.cirf("probe", finished, "--probes", "drop", "--results", "keep", *caps, "--out", out, "--json")
@@ -117,10 +118,13 @@ def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
 
 
 def test_an_evaluation_of_methods_without_any_leaves_a_runs_probes_out(run: Path, tmp_path: Path) -> None:
-    keys = ("--protocol", "own", "--out", tmp_path / "out")
-    probes = ("--set", 'evaluate.probes.kinds=["drop"]')
-    assert tinyrun.cirf("evaluate", run, "--method", "pause", *probes, *keys).code == 0
-    assert list(_rows(tmp_path / "out", "pause")) == ["none", "keep", "drop"]
-    said = tinyrun.cirf("evaluate", tmp_path / "out", "--protocol", "own", "--out", tmp_path / "again")
-    assert said.code == 0, said.err
-    assert (tmp_path / "again" / "probes" / "pause").is_dir()
+    asking = shutil.copytree(run, tmp_path / "run")
+    text = (asking / "recipe.yaml").read_text()
+    assert "\n    kinds: []\n" in text
+    (asking / "recipe.yaml").write_text(text.replace("\n    kinds: []\n", "\n    kinds: [drop]\n"))
+    for method, there in (("pause", True), ("direct_sft", False)):
+        out = tmp_path / method
+        said = tinyrun.cirf("evaluate", asking, "--method", method, "--protocol", "own", "--out", out)
+        assert said.code == 0, said.err
+        assert (out / "probes").exists() == there
+    assert list(_rows(tmp_path / "pause", "pause")) == ["none", "keep", "drop"]
