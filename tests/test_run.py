@@ -233,7 +233,7 @@ def test_a_changed_key_makes_again_just_what_depends_on_it(
 
 
 def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
-    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    rows = read_rows(source)
     change(rows)
     return tinyrun.write_jsonl(path, rows)
 

@@ -46,7 +46,7 @@ def reply(body: dict[str, Any]) -> str:
 def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Path:
     bare = tinyrun.write_jsonl(
         path.with_name("questions.jsonl"),
-        [{key: row[key] for key in ("question", "answer")} for row in map(json.loads, workshop.train.read_text().splitlines())],
+        [{key: row[key] for key in ("question", "answer")} for row in read_rows(workshop.train)],
     )
     endpoint = {"url": url, "model": "m"}
     made = {
@@ -74,9 +74,7 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
         assert said.code == 0, said.err
         told = json.loads((tmp_path / "run" / "teacher" / "report.json").read_text())["models"]["m"]
         assert told["answers"] == 40 and 0.5 < told["right"] < 1 and 2 < told["steps_mean"] < 3
-        rationales = [
-            json.loads(line) for line in (tmp_path / "run" / "rationales" / "rationales.jsonl").read_text().splitlines()
-        ]
+        rationales = read_rows(tmp_path / "run" / "rationales" / "rationales.jsonl")
         assert len(rationales) == round(40 * told["usable"]) and {row["source"] for row in rationales} == {"m"}
         assert all(len(row["prompt"]) == 16 for row in rationales)
         results = read_rows(tmp_path / "run" / "results" / "results.jsonl")
@@ -126,7 +124,7 @@ def test_a_client_killed_while_asking_asks_nothing_twice_that_was_kept(workshop:
         kept = log.read_bytes().count(b"\n")
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert 12 <= kept < 40
-    rows = [json.loads(line) for line in (tmp_path / "run" / "teacher" / "answers.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "run" / "teacher" / "answers.jsonl")
     assert len({row["problem"] for row in rows}) == len(rows) == 40
     assert 40 <= len(server.asked) <= 42, "at most what was under way is asked again"
 
@@ -139,7 +137,7 @@ def test_a_model_in_this_process_teaches(workshop: tinyrun.Workshop, tmp_path: P
     path = recipe(workshop, tmp_path / "recipe.yaml", "http://localhost:9/v1", **keys)
     said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--until", "teacher")
     assert said.code == 0, said.err
-    rows = [json.loads(line) for line in (tmp_path / "run" / "teacher" / "answers.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "run" / "teacher" / "answers.jsonl")
     assert len(rows) == 40 and all(row["tokens"] <= 12 for row in rows)
     log = tmp_path / "run" / "asked" / "rationales.jsonl"
     whole = log.read_bytes()
@@ -148,4 +146,4 @@ def test_a_model_in_this_process_teaches(workshop: tinyrun.Workshop, tmp_path: P
 
     shutil.rmtree(tmp_path / "run" / "teacher")
     assert tinyrun.cirf("run", path, "--out", tmp_path / "run", "--until", "teacher").code == 0
-    assert [json.loads(line) for line in (tmp_path / "run" / "teacher" / "answers.jsonl").read_text().splitlines()] == rows
+    assert read_rows(tmp_path / "run" / "teacher" / "answers.jsonl") == rows

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf.store import read_rows
+
 METHODS = ["cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare"]
 PRUNED = METHODS[1:5]
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +26,10 @@ def pruned(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_pruned_traces_are_full_ones_without_some_results(pruned: Path) -> None:
-    full = {(row["problem"], row["sample"]): row for row in rows(pruned / "traces" / "traces.jsonl")}
+    full = {(row["problem"], row["sample"]): row for row in read_rows(pruned / "traces" / "traces.jsonl")}
     kept = {}
     for name in PRUNED:
-        made = rows(pruned / "compressed" / name / "traces.jsonl")
+        made = read_rows(pruned / "compressed" / name / "traces.jsonl")
         assert [(row["problem"], row["sample"]) for row in made] == list(full)
         for row in made:
             whole = full[row["problem"], row["sample"]]
@@ -53,12 +51,12 @@ def test_lean_traces_are_as_short_as_those_of_fast(pruned: Path) -> None:
 
 def test_what_methods_are_trained_on_is_what_was_left(pruned: Path) -> None:
     for name in METHODS:
-        targets = [row["completion"] for row in rows(pruned / "models" / name / "sft.jsonl")]
+        targets = [row["completion"] for row in read_rows(pruned / "models" / name / "sft.jsonl")]
         stage = pruned / "compressed" / name / "traces.jsonl" if name in PRUNED else pruned / "traces" / "traces.jsonl"
-        traces = {row["problem"]: row for row in rows(stage)}
+        traces = {row["problem"]: row for row in read_rows(stage)}
         results = [
             {"problem": row["problem"], "results": ["", "", ""] if name == "cirf_bare" else traces[row["problem"]]["results"]}
-            for row in rows(pruned / "segments" / "segments.jsonl")
+            for row in read_rows(pruned / "segments" / "segments.jsonl")
         ]
         inside = {
             "".join(

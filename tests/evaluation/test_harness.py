@@ -15,6 +15,7 @@ from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
+from cirf.store import read_rows
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
@@ -73,7 +74,7 @@ def files(work: Path) -> dict[str, bytes]:
 
 def test_rows_hold_all_that_the_scores_are_made_of(tmp_path):
     scores = go(tmp_path, Engine())
-    rows = {name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in TASKS}
+    rows = {name: read_rows(tmp_path / f"{name}.jsonl") for name in TASKS}
     assert scores_from_rows(rows) == scores
     assert [row["id"] for row in rows["svamp"]] == [f"s{i}" for i in range(20)]
     first = rows["svamp"][0]
@@ -198,7 +199,7 @@ def test_several_runs_are_averaged_and_add_no_questions(tmp_path):
     scores = evaluate(COT, TASKS, test, noisy, str, section, tmp_path, SILENT)
     assert scores.overall.runs == (0.25, 0.25, 0.25)
     assert scores.overall.n == 4 and scores.overall.interval == pytest.approx(wilson(1, 4))
-    rows = [json.loads(line) for line in (tmp_path / "svamp.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "svamp.jsonl")
     assert [(row["run"], row["id"]) for row in rows] == [(run, f"s{i}") for run in range(3) for i in range(4)]
     assert scores.overall.to_dict()["runs"] == [0.25, 0.25, 0.25]
     assert solved({"svamp": rows})["svamp/s1"] == pytest.approx(2 / 3)

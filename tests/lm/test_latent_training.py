@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from thinks import Thinks
 
 from cirf import recipe
 from cirf.lm.batches import Feature, Row
@@ -111,26 +112,6 @@ def test_thinking_wants_its_marks(tiny: Any, tokenizer: Any, tmp_path: Path) -> 
         read_latent(tmp_path)
 
 
-class Thinks:
-    """A curriculum of rows that all have thoughts."""
-
-    def __init__(self, lessons: Any, end: int) -> None:
-        self.rows = []
-        for feature in (lesson.feature for lesson in lessons):
-            ids = (*feature.ids[: feature.start], end, *feature.ids[feature.start :])
-            self.rows.append(Feature(ids, feature.start + 1, thoughts=(feature.start, LATENT.count)))
-        self.validation = self.rows[:2]
-
-    def feature(self, index: int, update: int) -> Feature:
-        return self.rows[index]
-
-    def fresh(self, update: int) -> bool:
-        return False
-
-    def told(self) -> dict[str, Any]:
-        return {}
-
-
 @pytest.mark.parametrize(("adaptation", "tied"), [("full", True), ("lora", False)])
 def test_overfitted_on_eight_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path: Path, adaptation: Any, tied: bool) -> None:
     model, tokenizer, ids = prepared(tiny, tied=tied, scale=12.0)
@@ -142,7 +123,7 @@ def test_overfitted_on_eight_rows_it_thinks_answers_and_stops(tiny: Any, tmp_pat
     )  # fmt: skip
     trained, history, _ = finetune(
         model, tokenizer, rows, rows[:2], section, "coconut", [], tmp_path, 0,
-        input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1]), objective=LatentObjective(),
+        input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1], LATENT.count), objective=LatentObjective(),
     )  # fmt: skip
     outputs = generate(trained, tokenizer, [row.prompt for row in rows], 8, prefixes=Thinking(trained, tokenizer, LATENT))
     right = [output.text == row.target for output, row in zip(outputs, rows, strict=True)]

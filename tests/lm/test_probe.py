@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from thinks import Thinks
 
 from cirf import recipe
-from cirf.lm.batches import Feature, Row
+from cirf.lm.batches import Row
 from cirf.lm.decode import Output, generate
 from cirf.lm.finetune import finetune
 from cirf.lm.latent import Thoughts
@@ -108,26 +109,6 @@ class Blind(LatentObjective):
         return thoughts
 
 
-class Thinks:
-    """A curriculum of rows that all have thoughts."""
-
-    def __init__(self, lessons: Any, end: int) -> None:
-        self.rows = []
-        for feature in (lesson.feature for lesson in lessons):
-            ids = (*feature.ids[: feature.start], end, *feature.ids[feature.start :])
-            self.rows.append(Feature(ids, feature.start + 1, thoughts=(feature.start, LATENT.count)))
-        self.validation = self.rows[:1]
-
-    def feature(self, index: int, update: int) -> Feature:
-        return self.rows[index]
-
-    def fresh(self, update: int) -> bool:
-        return False
-
-    def told(self) -> dict[str, Any]:
-        return {}
-
-
 def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any) -> Any:
     section = recipe.Finetune(
         adaptation="full", epochs=120, batch_size=len(rows), accumulation=1, learning_rate=5e-3, warmup_steps=5, weight_decay=0.0,
@@ -142,7 +123,13 @@ def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(ti
     rows = [Row(prompt_text(tokenizer, text), answer) for text, answer in zip(alike, "13579", strict=True)]
     assert len({len(encode(tokenizer, row.prompt)) for row in rows}) == 1
     model = taught(
-        model, tokenizer, rows, tmp_path, input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1]), objective=Blind()
+        model,
+        tokenizer,
+        rows,
+        tmp_path,
+        input_ids=ids,
+        teach=lambda train, *_: Thinks(train, ids[1], LATENT.count, watched=1),
+        objective=Blind(),
     )
     found = probed(model, tokenizer, [row.prompt for row in rows], ("drop", "swap"))
     assert [one.output.text for one in found["none"]] == [one.output.text for one in found["keep"]] == list("13579")

@@ -16,7 +16,7 @@ from cirf.errors import CirfError
 from cirf.rationales.calls import Connection, retry_after
 from cirf.rationales.endpoints import ask, known_answers
 from cirf.rationales.requests import Request
-from cirf.store import RowLog
+from cirf.store import RowLog, read_rows
 
 MODEL = "teacher"
 
@@ -53,7 +53,7 @@ def test_five_hundred_questions_to_a_server_that_fails_three_times_in_ten(tmp_pa
     assert {request.key: f"answer to {request.messages[0][1]} by teacher with {request.seed}" for request in asked} == {
         key: answer.text for key, answer in answers.items()
     }
-    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "log.jsonl")
     assert sorted(row["key"] for row in rows) == sorted(request.key for request in asked)
     assert all(row["tokens"] == 7 and row["finish"] == "stop" for row in rows)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cirf.records import Problem
+from cirf.store import read_rows
 from cirf.tasks import get
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -21,7 +22,7 @@ NINE = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa", "math500"
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (GOLDEN / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return read_rows(GOLDEN / f"{name}.jsonl")
 
 
 def problem(name: str, row: dict[str, Any]) -> Problem:

@@ -13,6 +13,7 @@ import tinyrun
 from cirf.errors import CirfError
 from cirf.recipe import Problems
 from cirf.records import Problem
+from cirf.store import read_rows
 from cirf.tasks import answers, get, names
 from cirf.tasks.load import load_problems, source_files
 
@@ -157,7 +158,7 @@ def test_end_to_end_and_a_changed_file_redoes_what_depends_on_it(workshop: tinyr
     assert said.code == 0, said.err
     scores = json.loads((out / "evaluation/cirf_full/scores.json").read_text())
     assert list(scores["tasks"]) == ["clock_times"] and scores["overall"]["n"] == 8
-    results = [json.loads(line) for line in (out / "results/results.jsonl").read_text().splitlines()]
+    results = read_rows(out / "results/results.jsonl")
     assert all(":" in result for row in results for result in row["results"])
     prompt = json.loads((out / "evaluation/direct/clock_times.jsonl").read_text().splitlines()[0])["prompt"]
     assert prompt.endswith("Reply with the time only, like 9:05.")
