@@ -11,7 +11,7 @@ TORCH := torch==2.13.0
 
 help:
 	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores, 10 to 20 minutes)"
-	@echo "make test         the default suite (under 5 minutes); more: $(BIN)/pytest -m slow"
+	@echo "make test         the default suite; more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
 	@echo "make wheel        build the wheel and check that it installs"
 	@echo "make recipes      bring the comments of recipes/*.yaml up to date with the schema"

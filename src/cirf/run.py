@@ -34,7 +34,21 @@ from cirf.fingerprints import model_hash, problem_files, rationale_files, result
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
-from cirf.stages import codes, compress, data, keys, lineage, models, openings, prepare, probes, scores, timing, votes
+from cirf.stages import (
+    codes,
+    compress,
+    data,
+    keys,
+    lineage,
+    model_checks,
+    models,
+    openings,
+    prepare,
+    probes,
+    scores,
+    timing,
+    votes,
+)
 from cirf.stages.context import Context
 from cirf.store import Part, Plan, to_json, write_atomic
 
@@ -267,7 +281,7 @@ def execute(context: Context, until: str | None = None, say: Callable[[str], Non
     """
     stages = asked_for(context, until)
     if not all(settled(partial(context.folder.is_done, stage)) for stage in stages):
-        models.check_backbone(context)
+        model_checks.check_backbone(context)
     if not is_main():
         _bring_up_to_date(context, stages, _nothing)
     else:

@@ -32,7 +32,7 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     from cirf.methods import get, learners
     from cirf.stages.compress import SCORED_BY
     from cirf.stages.context import Context
-    from cirf.stages.models import check_saved
+    from cirf.stages.model_checks import check_saved
     from cirf.stages.probes import check as check_probes
     from cirf.store import RunFolder
 
@@ -88,7 +88,7 @@ def absolute(recipe: Recipe) -> Recipe:
         path = Path(name).expanduser() if name else None
         return str(path.resolve()) if path is not None and path.exists() else name
 
-    def own(variant: Variant) -> Variant:
+    def own(variant: Variant) -> Variant:  # settings that are models are told by their names: a user's file is not run for it
         method = full(variant.method) if (variant.method or "").endswith(OWN) else variant.method
         models = {
             name: full(str(value)) for name, value in variant.settings.items() if name.endswith(("_model", "guide")) and value
@@ -324,7 +324,7 @@ def _moved(recipe: Recipe, folder: Path) -> Recipe:
 def dry(context: Context, until: str | None, as_json: bool) -> None:
     """Say what a run would do, with tokens, memory and disk."""
     from cirf.commands.estimates import estimate, print_estimate
-    from cirf.stages.models import check_backbone
+    from cirf.stages.model_checks import check_backbone
 
     check_backbone(context)
     made = estimate(context, until)

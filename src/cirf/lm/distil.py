@@ -16,8 +16,8 @@ import torch
 from cirf.lm.batches import Feature, collate
 from cirf.lm.latent import Thoughts, behind
 from cirf.lm.latent_loss import LatentObjective, cut, place_and_count
-from cirf.lm.loss import IGNORED, only_at
-from cirf.lm.objective import Batch, summed
+from cirf.lm.loss import read_targets, summed
+from cirf.lm.objective import Batch
 from cirf.lm.projector import Projector
 
 
@@ -69,12 +69,8 @@ def teach(model: Any, ids: torch.Tensor, labels: torch.Tensor, columns: torch.Te
 
     ``ids`` and ``labels`` are [b x u], padded on the right; no mask is needed.
     """
-    targets = labels[:, 1:]
-    rows, places = (targets != IGNORED).nonzero(as_tuple=True)
-    with only_at(model, rows * ids.shape[1] + places) as kept:
-        made = model(input_ids=ids, use_cache=False, output_hidden_states=True)
-        logits = kept(made.logits)
-    return summed(logits.float(), targets[rows, places], None), at(made.hidden_states, columns)
+    logits, targets, made = read_targets(model, labels, input_ids=ids, use_cache=False, output_hidden_states=True)
+    return summed(logits, targets, None), at(made.hidden_states, columns)
 
 
 def at(states: Sequence[torch.Tensor], columns: torch.Tensor) -> torch.Tensor:

@@ -21,13 +21,13 @@ from cirf.lm.attention import for_rows
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
 from cirf.lm.curriculum import Curriculum, Lesson
+from cirf.lm.history import History, code_rows, survival
 from cirf.lm.memory import keep_freed_memory
 from cirf.lm.objective import Objective
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.rows import TrainableRows
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.trainer import Course, TargetTrainer, Trained, arguments
-from cirf.lm.vocabulary import matrices
 from cirf.progress import SILENT, Progress
 
 _BESIDE = "cirf_beside"
@@ -43,59 +43,6 @@ class Plan:
     epoch: int
     total: int
     warmup: int
-
-
-@dataclass(frozen=True, slots=True)
-class Survival:
-    """What training left of the functional tokens' first rows, per matrix (``input``, and ``output`` where untied).
-
-    ``cosine``: mean cosine between a row's first and last value. ``geometry``: correlation of the rows' pairwise cosines
-    before and after (``None`` below three tokens). ``norm_before``, ``norm_after``: mean L2 norms.
-    """
-
-    matrix: str
-    cosine: float
-    geometry: float | None
-    norm_before: float
-    norm_after: float
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The course of a training; no clock in it.
-
-    ``losses``: ``{update, loss, gradient_norm, learning_rate}`` of every update, the loss being the mean over the update's
-    target tokens before it; ``validation``: ``{update, loss, answer_loss}``, the last over the tokens of the answer and the end
-    token alone, update 0 being the model before training; ``tokens`` and ``target_tokens`` are those of one epoch;
-    ``curriculum``: what a curriculum tells of itself.
-    """
-
-    method: str
-    adaptation: str
-    rows: int
-    dropped: int
-    validation_rows: int
-    updates: int
-    updates_per_epoch: int
-    epochs: float
-    warmup_updates: int
-    warmup_scaled_down: bool
-    learning_rate: float
-    tokens: int
-    target_tokens: int
-    trainable_parameters: int
-    parameters: int
-    losses: list[dict[str, float]]
-    validation: list[dict[str, float]]
-    functional_rows: list[Survival]
-    curriculum: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; a curriculum only where there was one."""
-        row = dataclasses.asdict(self)
-        if self.curriculum is None:
-            del row["curriculum"]
-        return row
 
 
 def plan_updates(rows: int, section: recipe.Finetune, epochs: float, processes: int = 1) -> Plan:
@@ -170,7 +117,7 @@ def finetune(
     device = device or str(model.device)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
-    before = _rows(model, new_ids)
+    before = code_rows(model, new_ids)
     base = model
     model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed, frozen)
     if objective is not None:
@@ -226,7 +173,8 @@ def finetune(
             if "eval_loss" in row
         ],
         functional_rows=[
-            _survival(name, old, new) for name, old, new in zip(("input", "output"), before, _rows(plain, new_ids), strict=False)
+            survival(name, old, new)
+            for name, old, new in zip(("input", "output"), before, code_rows(plain, new_ids), strict=False)
         ],
         curriculum=None if curriculum is None else curriculum.told(),
     )
@@ -328,25 +276,6 @@ def _plain(trainer: TargetTrainer, rows: TrainableRows | None) -> Any:
     if rows is not None:
         rows.merge()
     return model.requires_grad_(False).eval()
-
-
-def _rows(model: Any, new_ids: Sequence[int]) -> list[torch.Tensor]:
-    """The functional tokens' rows [K x d] of each matrix, without the delimiters'; nothing if there are none."""
-    codes = torch.tensor(list(new_ids[2:]))
-    return [weight.detach()[codes.to(weight.device)].float().cpu() for weight in matrices(model)] if len(codes) else []
-
-
-def _survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
-    unit = [torch.nn.functional.normalize(rows, dim=1) for rows in (before, after)]
-    geometry = None
-    if len(before) > 2:
-        above = torch.triu_indices(len(before), len(before), offset=1)
-        pairs = torch.stack([(rows @ rows.T)[above[0], above[1]] for rows in unit])
-        value = float(torch.corrcoef(pairs)[0, 1])
-        geometry = round(value, 6) if math.isfinite(value) else None
-    cosine = float((unit[0] * unit[1]).sum(dim=1).mean())
-    norms = [float(rows.norm(dim=1).mean()) for rows in (before, after)]
-    return Survival(name, round(cosine, 6), geometry, round(norms[0], 6), round(norms[1], 6))
 
 
 def _forget(trainer: TargetTrainer) -> None:

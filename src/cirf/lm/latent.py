@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from cirf.lm.loss import IGNORED, only_at, unwrap
+from cirf.lm.loss import only_at, read_targets, unwrap
 
 Project = Callable[[torch.Tensor], torch.Tensor]
 """f: a state [b x d] as the next input [b x d]."""
@@ -112,20 +112,17 @@ def behind(
     ``ids`` and ``mask`` are [b x t], padded on the right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always
     in the first column.
     """
-    targets = labels[:, 1:]
-    rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
-    places = thoughts.length[:, None] + torch.arange(ids.shape[1], device=ids.device)
-    with only_at(model, rows * ids.shape[1] + columns) as kept:
-        made = model(
-            input_ids=ids,
-            attention_mask=torch.cat([thoughts.mask, mask], dim=1),
-            position_ids=places,
-            past_key_values=thoughts.cache,
-            use_cache=True,
-            output_hidden_states=states,
-        )
-        logits = kept(made.logits)
-    return Behind(logits.float(), targets[rows, columns], made.hidden_states if states else None)
+    logits, targets, made = read_targets(
+        model,
+        labels,
+        input_ids=ids,
+        attention_mask=torch.cat([thoughts.mask, mask], dim=1),
+        position_ids=thoughts.length[:, None] + torch.arange(ids.shape[1], device=ids.device),
+        past_key_values=thoughts.cache,
+        use_cache=True,
+        output_hidden_states=states,
+    )
+    return Behind(logits, targets, made.hidden_states if states else None)
 
 
 def padded_left(rows: Sequence[Sequence[int]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,8 +9,8 @@ import torch
 
 from cirf.lm.batches import Feature
 from cirf.lm.latent import Thoughts, logits_after, padded_left, think
-from cirf.lm.loss import IGNORED
-from cirf.lm.objective import Batch, Objective, summed
+from cirf.lm.loss import IGNORED, summed
+from cirf.lm.objective import Batch, Objective
 from cirf.lm.projector import Projector
 
 

@@ -49,6 +49,25 @@ def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Ten
             hook.remove()
 
 
+def read_targets(model: Any, labels: torch.Tensor, **given: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """One pass: logits [n x V] (float32) that predict the n targets, the targets [n], row by row, and all that the model made.
+
+    ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column.
+    """
+    targets = labels[:, 1:]
+    rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
+    with only_at(model, rows * labels.shape[1] + columns) as kept:
+        made = model(**given)
+        logits = kept(made.logits)
+    return logits.float(), targets[rows, columns], made
+
+
+def summed(logits: torch.Tensor, targets: torch.Tensor, count: torch.Tensor | int | None) -> torch.Tensor:
+    """Sum of the negative log-likelihoods of targets [n] by their logits [n x V] over ``count``; ``None``: over n."""
+    total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    return total / (targets.numel() if count is None else count)
+
+
 def target_logits(
     model: Any, input_ids: torch.Tensor, labels: torch.Tensor, position_ids: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,11 +78,8 @@ def target_logits(
     where they are not 0, 1, 2, ...
     """
     places = {} if position_ids is None else {"position_ids": position_ids}
-    targets = labels[:, 1:]
-    rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
-    with only_at(model, rows * input_ids.shape[1] + columns) as kept:
-        logits = kept(model(input_ids=input_ids, use_cache=False, **places).logits)
-    return logits.float(), targets[rows, columns]
+    logits, targets, _ = read_targets(model, labels, input_ids=input_ids, use_cache=False, **places)
+    return logits, targets
 
 
 def target_loss(
@@ -78,6 +94,4 @@ def target_loss(
     With accumulation or several processes ``count`` is the number of targets of the whole update, so that every target
     token weighs the same however the rows are cut into batches.
     """
-    logits, targets = target_logits(model, input_ids, labels, position_ids)
-    total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-    return total / (targets.numel() if count is None else count)
+    return summed(*target_logits(model, input_ids, labels, position_ids), count)

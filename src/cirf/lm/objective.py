@@ -13,7 +13,7 @@ import torch
 
 from cirf import recipe
 from cirf.lm.batches import Feature, collate
-from cirf.lm.loss import target_logits
+from cirf.lm.loss import summed, target_logits
 
 Batch = Mapping[str, torch.Tensor]
 """Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, and of its entries as many as there are
@@ -46,9 +46,3 @@ class Objective:
         """What is minimised: the sum of the targets' negative log-likelihoods over ``count``, the targets of the whole update,
         so that each of them weighs the same however the rows are cut into batches; their mean where it is ``None``."""
         return summed(*self.logits(model, batch), count)
-
-
-def summed(logits: torch.Tensor, targets: torch.Tensor, count: torch.Tensor | int | None) -> torch.Tensor:
-    """Sum of the negative log-likelihoods of targets [n] by their logits [n x V] over ``count``; ``None``: over n."""
-    total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-    return total / (targets.numel() if count is None else count)

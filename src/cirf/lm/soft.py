@@ -19,7 +19,7 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.latent import padded_left
-from cirf.lm.loss import IGNORED, only_at, unwrap
+from cirf.lm.loss import only_at, read_targets, unwrap
 from cirf.lm.prompt import encode, prompt_text
 
 _MARK = "cirf7question"
@@ -96,11 +96,8 @@ def soft_logits(
     ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.loss.target_logits`); ``vectors`` are
     [b x n x d].
     """
-    targets = labels[:, 1:]
-    rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
-    with only_at(model, rows * ids.shape[1] + columns) as kept:
-        logits = kept(model(inputs_embeds=embed(model, ids, slots, vectors), use_cache=False).logits)
-    return logits.float(), targets[rows, columns]
+    logits, targets, _ = read_targets(model, labels, inputs_embeds=embed(model, ids, slots, vectors), use_cache=False)
+    return logits, targets
 
 
 def prefill(model: Any, rows: Sequence[Sequence[int]], starts: Sequence[int], vectors: Sequence[torch.Tensor]) -> Any:
