@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirf.analysis.style import _SPARE, _STYLES, style
+from cirf.analysis.traces import is_functional, read_codes
 from cirf.report.plots import codebook_svg, pareto_svg, training_svg
-from cirf.report.style import _SPARE, _STYLES, style
-from cirf.report.traces import is_functional, read_codes
 
 SVG = "{http://www.w3.org/2000/svg}"
 

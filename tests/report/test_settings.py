@@ -7,13 +7,13 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirf.analysis.traces import read_codes
 from cirf.assets import published_hash
 from cirf.recipe_io import dump
 from cirf.records import Trace
 from cirf.report.collect import collect
 from cirf.report.page import render
 from cirf.report.settings import as_trained, read_settings
-from cirf.report.traces import read_codes
 from cirf.store import read_rows
 
 ENVIRONMENT = {"cpu": "a CPU"}

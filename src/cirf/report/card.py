@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cirf.analysis.style import style
 from cirf.report.page import number, percent, tokens
 from cirf.report.settings import as_trained
-from cirf.report.style import style
 from cirf.tasks import JSONL, get
 from cirf.tasks.task import Task
 

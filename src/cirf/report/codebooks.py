@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cirf.report.shown import Shown
+from cirf.analysis.shown import Shown
 from cirf.report.training import load_object
 
 _TOLD = ("perplexity", "column_imbalance", "disagreement")

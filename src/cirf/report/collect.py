@@ -19,6 +19,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cirf.analysis.labels import UNUSED, label_codes
+from cirf.analysis.shown import Shown
+from cirf.analysis.traces import read_codes
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
@@ -27,11 +30,8 @@ from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
 from cirf.report.compression import read_compression
 from cirf.report.examples import pick_examples
-from cirf.report.labels import UNUSED, label_codes
 from cirf.report.settings import as_trained, read_settings
-from cirf.report.shown import Shown
 from cirf.report.times import facts, latency_of, read_times, task_latency_of
-from cirf.report.traces import read_codes
 from cirf.report.training import load_object, read_training
 from cirf.report.voting import read_voting
 from cirf.store import read_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cirf.analysis.shown import Shown
 from cirf.compression.search import Path as Removals
-from cirf.report.shown import Shown
 from cirf.report.training import load_object
 from cirf.store import read_rows
 

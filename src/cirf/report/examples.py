@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from cirf.analysis.traces import is_functional, read_codes
 from cirf.evaluation.harness import Row
-from cirf.report.traces import is_functional, read_codes
 
 Tables = Mapping[str, Sequence[Row]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cirf.analysis.style import Style, style
+from cirf.analysis.traces import is_functional
 from cirf.evaluation.statistics import Comparison, Interval, describe_difference
 from cirf.report.leaks import seen_before
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
-from cirf.report.style import Style, style
 from cirf.report.times import holding, setting
-from cirf.report.traces import is_functional
 
 _BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
 _MANY_CUT_OFF = 0.02

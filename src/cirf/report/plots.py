@@ -1,27 +1,15 @@
-"""The pictures, as SVG text to stand inside the page: no files, no fonts, no clocks, the same data the same bytes.
-
-They are drawn for a light ground and stand on a light card in either colour scheme.
-"""
+"""The report's pictures, as SVG text to stand inside the page."""
 
 from __future__ import annotations
 
-import io
-import math
-import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from cirf.report.placing import place_names
-from cirf.report.style import style
+from cirf.analysis.drawing import INK, SOFT, canvas, limits, ticks
+from cirf.analysis.placing import place_names
+from cirf.analysis.style import style
 from cirf.report.times import setting
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_INK, _SOFT, _GRID = "#1f2430", "#565d6d", "#e3e6ec"
 
 
 def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
@@ -37,12 +25,12 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
     if not rows:
         return None
     xs = [row[key[axis]] for row in rows.values()]
-    with _figure(4.9, 3.7, f"pareto-{axis}") as (figure, out):
+    with canvas(4.9, 3.7, f"pareto-{axis}") as (figure, out):
         axes = figure.add_subplot()
         logarithmic = max(xs) > 4 * min(xs)
         if logarithmic:
             axes.set_xscale("log")
-        _limits(axes, xs, logarithmic)
+        limits(axes, xs, logarithmic)
         axes.set_ylim(-3, 103)
         axes.set_xlabel("seconds an answer, one question at a time" if axis == "latency" else "generated tokens an answer")
         axes.set_ylabel("accuracy, %")
@@ -53,9 +41,9 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
             axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
             points.append((x, y, low, high, look.title, look.colour))
-        _ticks(axes, axis, logarithmic)
+        ticks(axes, axis, logarithmic)
         if axis == "latency":
-            figure.supxlabel("\n".join(textwrap.wrap(setting(data["latency"]), 84)), fontsize=7.5, color=_SOFT)
+            figure.supxlabel("\n".join(textwrap.wrap(setting(data["latency"]), 84)), fontsize=7.5, color=SOFT)
         place_names(figure, axes, points)
         what = f"mean seconds an answer ({setting(data['latency'])})" if axis == "latency" else "mean generated tokens an answer"
         out.append(f"Accuracy against {what}. " + "; ".join(f"{p[4]}: {p[1]:.1f} % at {p[0]:.3g}" for p in points))
@@ -67,7 +55,7 @@ def training_svg(data: Mapping[str, Any]) -> str | None:
     curves = {name: row for name, row in data["training"].items() if row["train"] or row["validation"]}
     if not curves:
         return None
-    with _figure(4.9, 3.5, "training") as (figure, out):
+    with canvas(4.9, 3.5, "training") as (figure, out):
         axes = figure.add_subplot()
         told, handles = [], []
         for name, row in curves.items():
@@ -97,9 +85,9 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
         return None
     from matplotlib.ticker import MaxNLocator
 
-    with _figure(4.9, 3.5, "codebook") as (figure, out):
+    with canvas(4.9, 3.5, "codebook") as (figure, out):
         titles = {"autoencoder": "autoencoder", "vq": "with codes"}
-        looks = {"total": (_INK, "-"), "reconstruction": ("#0b62b0", "-")}
+        looks = {"total": (INK, "-"), "reconstruction": ("#0b62b0", "-")}
         looks |= {"codebook": ("#a83c00", "--"), "commitment": ("#00735c", ":")}
         for place, (phase, rows) in enumerate(phases.items(), 1):
             axes = figure.add_subplot(1, len(phases), place)
@@ -107,7 +95,7 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
                 if name in looks and not (phase == "autoencoder" and name == "reconstruction"):
                     colour, dash = looks[name]
                     axes.plot(range(1, len(rows) + 1), [row[name] for row in rows], dash, color=colour, linewidth=1.6, label=name)
-            axes.set_title(titles.get(phase, phase), fontsize=10, color=_SOFT, loc="left")
+            axes.set_title(titles.get(phase, phase), fontsize=10, color=SOFT, loc="left")
             axes.set_xlabel("epoch")
             axes.set_ylim(bottom=0)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -124,14 +112,14 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
     found = data["compression"]
     if not found or not found["curve"]:
         return None
-    with _figure(4.9, 3.1, "compression") as (figure, out):
+    with canvas(4.9, 3.1, "compression") as (figure, out):
         axes = figure.add_subplot()
         gammas, kept = zip(*found["curve"], strict=True)
         axes.plot(gammas, [100 * share for share in kept], color="#0b62b0", linewidth=2)
         for row in found["thresholds"]:
             axes.plot([row["gamma"]], [100 * row["results"]], "o", color="#0b62b0", markersize=7, markeredgecolor="white")
             told = f"{100 * row['results']:.0f} %"
-            axes.annotate(told, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=_INK, fontsize=9)
+            axes.annotate(told, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=INK, fontsize=9)
         axes.set_ylim(0, 105)
         axes.set_xlim(left=-0.02 * max(gammas), right=1.12 * max(gammas) or 1)
         axes.set_xlabel("threshold γ: most that a removal may add to the answer's loss, nats")
@@ -159,12 +147,12 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
         other = style(found["against"], names)
         points.append((timed[0]["mean_s"] if timed else found["alone"]["tokens"], found["alone"], other.title, other))
     reach = [*slower, *(point[0] for point in points)]
-    with _figure(4.9, 3.7, "voting") as (figure, out):
+    with canvas(4.9, 3.7, "voting") as (figure, out):
         axes = figure.add_subplot()
         logarithmic = max(reach) > 4 * min(reach)
         if logarithmic:
             axes.set_xscale("log")
-        _limits(axes, reach, logarithmic)
+        limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
         ys, told = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
         curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=told)
@@ -180,86 +168,12 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             placed.append((x, y, low, high, told, drawn.colour))
         axes.set_xlabel("seconds an answer, one question at a time" if timed else "generated tokens an answer")
         axes.set_ylabel("accuracy, %")
-        _ticks(axes, "latency" if timed else "tokens", logarithmic)
+        ticks(axes, "latency" if timed else "tokens", logarithmic)
         figure.legend(frameon=False, fontsize=8.5, loc="outside upper left")
         if timed:
-            figure.supxlabel("\n".join(textwrap.wrap(setting(found["latency"]), 84)), fontsize=7.5, color=_SOFT)
+            figure.supxlabel("\n".join(textwrap.wrap(setting(found["latency"]), 84)), fontsize=7.5, color=SOFT)
         place_names(figure, axes, placed, curves)
         unit = " s" if timed else " tokens"
         said = "; ".join(f"{told}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, told, _ in placed)
         out.append(f"Accuracy by number of votes of {look.title}. {said}")
     return out[0]
-
-
-@contextmanager
-def _figure(width: float, height: float, salt: str) -> Iterator[tuple[Figure, list[str]]]:
-    """A figure to draw on; the caller appends its description to the list, and finds the SVG there instead after."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    settings: dict[str, Any] = {
-        "svg.hashsalt": salt,
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 10,
-        "axes.edgecolor": _GRID,
-        "axes.labelcolor": _SOFT,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "grid.color": _GRID,
-        "text.color": _INK,
-        "xtick.color": _SOFT,
-        "ytick.color": _SOFT,
-        "xtick.minor.size": 0,
-        "xtick.minor.width": 0,
-    }
-    out: list[str] = []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        for key, value in settings.items():
-            matplotlib.rcParams[key] = value  # type: ignore[index,unused-ignore]
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        yield figure, out
-        buffer = io.StringIO()
-        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
-    out[:] = [_inline(buffer.getvalue(), out[0], salt)]
-
-
-def _inline(svg: str, description: str, salt: str) -> str:
-    """The bare ``<svg>`` element with a role and a description; ids are made the picture's own, so two never clash."""
-    body = svg[svg.index("<svg") :].strip()
-    body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.S)
-    body = re.sub(r'\bid="([^"]+)"', rf'id="{salt}-\1"', body)
-    body = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{salt}-", body)
-    body = re.sub(r'(<svg[^>]*?) width="[^"]+"', r"\1", body, count=1)
-    body = re.sub(r'(<svg[^>]*?) height="[^"]+"', r"\1", body, count=1)
-    told = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return body.replace("<svg", f'<svg role="img" aria-label="{told}"', 1)
-
-
-def _limits(axes: Axes, xs: Sequence[float], logarithmic: bool) -> None:
-    if logarithmic:
-        room = (max(xs) / min(xs)) ** 0.16
-        axes.set_xlim(min(xs) / room, max(xs) * room)
-    else:
-        axes.set_xlim(0, 1.25 * max(xs))
-
-
-def _ticks(axes: Axes, axis: str, logarithmic: bool) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
-
-    unit = " s" if axis == "latency" else ""
-    if logarithmic:
-        low, high = axes.get_xlim()
-        decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-        steps = (1, 2, 5) if high / low < 200 else (1,)
-        axes.xaxis.set_major_locator(FixedLocator([step * 10.0**decade for decade in decades for step in steps]))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(low, high)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}{unit}"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cirf.analysis.shown import Shown
 from cirf.errors import CirfError
-from cirf.report.shown import Shown
 from cirf.report.training import load_object
 
 Data = dict[str, Any]

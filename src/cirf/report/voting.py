@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from cirf.analysis.shown import Shown
 from cirf.evaluation.vote_times import with_fallback
-from cirf.report.shown import Shown
 from cirf.report.training import load_object
 
 Data = dict[str, Any]

@@ -217,7 +217,7 @@ def _codes(context: Context) -> np.ndarray:
 
 def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
     """What each functional token stands for: a label, how often it was used, and a few of its segments."""
-    from cirf.report.labels import label_codes
+    from cirf.analysis.labels import label_codes
 
     by_code: dict[int, list[str]] = {}
     for example in examples:

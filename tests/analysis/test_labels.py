@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.report.labels import MIXED, UNUSED, label_codes, operations
+from cirf.analysis.labels import MIXED, UNUSED, label_codes, operations
 
 
 @pytest.mark.parametrize(
