@@ -116,6 +116,29 @@ def report(folder: RunPath, as_json: Json = False) -> None:
 
 
 @app.command()
+def analyze(
+    folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all that can be).")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the analyses and what each needs.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Lay the paper's values beside ours, marked as theirs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the paper's tables and figures, and more, from a run or a sweep."""
+    from cirf.commands.analyzing import analyze as make
+    from cirf.commands.analyzing import show_analyses
+    from cirf.errors import CirfError
+
+    if listing:
+        show_analyses(as_json)
+    elif folder is None:
+        raise CirfError("RUN is missing: name the folder of a run or of a sweep (or --list)")
+    else:
+        make(folder, names or [], paper, as_json)
+
+
+@app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     tasks: Annotated[

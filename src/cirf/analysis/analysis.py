@@ -1,0 +1,44 @@
+"""What an analysis is: a name, what it needs, and a function from runs to tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cirf.analysis.source import Source
+from cirf.analysis.table import Table
+from cirf.errors import CirfError
+
+
+class Lacking(CirfError):
+    """The runs do not hold what an analysis needs; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an analysis made. ``pictures``: SVG elements by name; ``notes``: sentences that a reader must know."""
+
+    tables: Sequence[Table] = ()
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without the pictures, which are files of their own."""
+        return {"tables": [table.to_dict() for table in self.tables], "pictures": list(self.pictures), "notes": list(self.notes)}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One table or figure.
+
+    ``title`` and ``summary`` stand over it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
+    what the runs must hold, in words; ``make`` raises `Lacking` where they do not.
+    """
+
+    name: str
+    title: str
+    summary: str
+    needs: str
+    make: Callable[[Source], Found]
+    paper: str | None = None

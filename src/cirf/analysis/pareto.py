@@ -1,0 +1,213 @@
+"""Accuracy against latency, in and out of domain, with the Pareto front; and the task-wise table.
+
+A method is on the front if no other is at least as accurate and at least as cheap, and better in one of the two. A front of
+point estimates says little where intervals overlap, so that the table tells of each method on it whether any cheaper one is
+inside the noise of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.drawing import canvas, limits, ticks
+from cirf.analysis.placing import place_names
+from cirf.analysis.published import published
+from cirf.analysis.source import Run, Source
+from cirf.analysis.style import style
+from cirf.analysis.table import Column, Table
+from cirf.evaluation.bootstrap import mean_of_shares
+from cirf.evaluation.statistics import mean
+
+Point = dict[str, Any]
+_DOMAINS = {"in": "in domain", "out": "out of domain"}
+_FRONT = (
+    Column("backbone", "Backbone"),
+    Column("domain", "Tasks"),
+    Column("method", "Method"),
+    Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
+    Column("seconds", "Time an answer", "seconds"),
+    Column("tokens", "Tokens an answer", "number"),
+    Column("front_seconds", "On the front, time"),
+    Column("front_tokens", "On the front, tokens"),
+)
+_TASKS = (
+    Column("source", "Source"),
+    Column("backbone", "Backbone"),
+    Column("method", "Method"),
+    Column("task", "Task"),
+    Column("domain", "Domain"),
+    Column("accuracy", "Accuracy", "share", bounds=True),
+    Column("n", "Questions", "count"),
+    Column("seconds", "Time an answer", "seconds"),
+    Column("tokens", "Tokens an answer", "number"),
+    Column("truncated", "Cut off", "share"),
+    Column("unparsed", "Not read", "share"),
+)
+
+
+def make(source: Source) -> Found:
+    """Points, fronts and the table of every run, one picture a backbone and domain."""
+    points, tasks = [], []
+    for run in source.runs:
+        points += [point for domain in _DOMAINS for point in _points(run, domain)]
+        tasks += _task_rows(run)
+    if not points:
+        raise Lacking("no method was evaluated yet; bring the run to its stage `evaluation`")
+    groups = _grouped(points)
+    for group in groups.values():
+        for cost in ("seconds", "tokens"):
+            for point, there in zip(group, on_front([(row["accuracy"], row[cost]) for row in group]), strict=True):
+                point[f"front_{cost}"] = there
+    pictures = {}
+    for (backbone, domain), group in groups.items():
+        for cost in ("seconds", "tokens"):
+            if all(row[cost] for row in group) and len(group) > 1:
+                pictures[f"{_file(backbone)}-{domain}-{cost}"] = _picture(group, f"{backbone}, {_DOMAINS[domain]}", cost)
+    if source.paper:
+        tasks += [_theirs(row, source) for row in published("main")]
+    front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, points)
+    table = Table("tasks", "Accuracy and time by task.", _TASKS, tasks)
+    notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
+    if len({row["questions"] for row in points}) > len(groups):
+        notes.append("Not all methods answered the same questions: only those with the same number beside them compare.")
+    return Found((front, table), pictures, notes)
+
+
+def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
+    """Which of (accuracy, cost) no other beats: as good and as cheap, and better in one; ``None`` where no cost is known."""
+
+    def beaten(place: int) -> bool:
+        accuracy, cost = points[place]
+        assert cost is not None
+        return any(
+            other[1] is not None and other[0] >= accuracy and other[1] <= cost and (other[0] > accuracy or other[1] < cost)
+            for other in points
+        )
+
+    return [None if cost is None else not beaten(place) for place, (_, cost) in enumerate(points)]
+
+
+def _points(run: Run, domain: str) -> list[Point]:
+    """A run's methods over the tasks of a domain that all of them answered."""
+    shared = [
+        task
+        for task in dict.fromkeys(task for row in run.methods.values() for task in row["tasks"])
+        if (task in run.trained_on) == (domain == "in") and all(task in row["tasks"] for row in run.methods.values())
+    ]
+    return [_point(run, name, shared, domain) for name in run.methods] if shared else []
+
+
+def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
+    told = [run.methods[method]["tasks"][task] for task in tasks]
+    shares = [_by_question(run.answers(method)[task]) for task in tasks]
+    low, high = mean_of_shares(shares)
+    seconds = [row.get("latency_mean_s") for row in told]
+    return {
+        "backbone": str(run.key("backbone.model")),
+        "domain": domain,
+        "method": method if not run.settings else f"{method} ({run.name})",
+        "kind": method,
+        "accuracy": mean([row["accuracy"] for row in told]),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "seconds": None if None in seconds else mean(seconds),
+        "tokens": mean([row["tokens"] for row in told]),
+        "questions": tuple(row["n"] for row in told),
+    }
+
+
+def _by_question(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """How often each question was solved, 0 to 1."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(float(row["correct"]))
+    return [mean(values) for values in found.values()]
+
+
+def _task_rows(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": run.name if run.settings else "this run",
+            "backbone": str(run.key("backbone.model")),
+            "method": method,
+            "task": task,
+            "domain": "in" if task in run.trained_on else "out",
+            "accuracy": told["accuracy"],
+            "accuracy_low": told["interval"][0],
+            "accuracy_high": told["interval"][1],
+            "n": told["n"],
+            "seconds": told.get("latency_mean_s"),
+            "tokens": told["tokens"],
+            "truncated": told["truncated"],
+            "unparsed": told["unparsed"],
+        }
+        for method, row in run.methods.items()
+        for task, told in row["tasks"].items()
+    ]
+
+
+def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """A row of the paper's main table as one of ours."""
+    task = row["task"]
+    known = any(task in run.trained_on for run in source.runs)
+    return {
+        **{key: row[key] for key in ("source", "method", "task", "seconds")},
+        "backbone": row["model"],
+        "domain": "in" if known or task in ("coin_flip", "commonsense_qa", "gsm8k", "multiarith", "svamp") else "out",
+        "accuracy": row["accuracy"] / 100,
+    }
+
+
+def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point["backbone"], point["domain"]), []).append(point)
+    return groups
+
+
+def _picture(points: Sequence[Point], title: str, cost: str) -> str:
+    """Points with their intervals, the front as a line: up and to the left is better."""
+    names = list(dict.fromkeys(point["kind"] for point in points))
+    xs = [point[cost] for point in points]
+    with canvas(4.9, 3.7, f"{_file(title)}-{cost}") as (figure, out):
+        axes = figure.add_subplot()
+        logarithmic = max(xs) > 4 * min(xs)
+        if logarithmic:
+            axes.set_xscale("log")
+        limits(axes, xs, logarithmic)
+        axes.set_ylim(-3, 103)
+        front = sorted((row[cost], 100 * row["accuracy"]) for row in points if row[f"front_{cost}"])
+        line = axes.plot([x for x, _ in front], [y for _, y in front], color="#9aa1ad", linewidth=1.4, zorder=1)
+        placed = []
+        for row, x in zip(points, xs, strict=True):
+            look, y = style(row["kind"], names), 100 * row["accuracy"]
+            low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
+            axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
+            axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
+            told = look.title if row["method"] == row["kind"] else row["method"]
+            placed.append((x, y, low, high, told, look.colour))
+        ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
+        axes.set_xlabel("seconds an answer, one question at a time" if cost == "seconds" else "generated tokens an answer")
+        axes.set_ylabel("accuracy, mean of tasks, %")
+        place_names(figure, axes, placed, line)
+        unit = "s" if cost == "seconds" else "tokens"
+        told = "; ".join(f"{name}: {y:.1f} % at {x:.3g} {unit}" for x, y, _, _, name, _ in placed)
+        out.append(f"Accuracy against cost, {title}. {told}")
+    return out[0]
+
+
+def _file(name: str) -> str:
+    """A name as part of a file's name."""
+    return "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
+
+
+ANALYSIS = Analysis(
+    "pareto",
+    "Accuracy against cost",
+    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line joins methods that none beats in both.",
+    "evaluations; for times the stage `latency`",
+    make,
+    "Figure main tradeoff, Table main-results",
+)

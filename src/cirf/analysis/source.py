@@ -1,0 +1,154 @@
+"""What analyses read: one run, or the runs of a sweep, each with its report's data and its files.
+
+Everything is read when it is first asked for and kept: several analyses look at the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cirf.analysis.shown import Shown
+from cirf.store import read_rows
+
+Row = dict[str, Any]
+Tables = Mapping[str, Sequence[Row]]
+"""Rows of an evaluation, by task."""
+
+
+class Run:
+    """A run's folder, opened by its recipe.
+
+    ``name`` tells it from the others of a sweep; ``part`` and ``settings``: the sweep's part and what the run has of its own
+    (dotted recipe keys), empty for a run alone. ``collect`` gives the data of its report (``report.json``); ``warning``: what a
+    reader must know of the run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        collect: Callable[[], Mapping[str, Any]],
+        stages: Collection[str] | None = None,
+        *,
+        name: str = "",
+        part: str = "",
+        settings: Mapping[str, Any] | None = None,
+        warning: str = "",
+    ) -> None:
+        self.folder, self.name, self.part, self.warning = folder, name or folder.name, part, warning
+        self.settings: Mapping[str, Any] = settings or {}
+        self.shown = Shown(folder, stages)
+        self._collect = collect
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """The data of the run's report."""
+        return self._collect()
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The run's recipe, whole."""
+        recipe: Mapping[str, Any] = self.data["recipe"]
+        return recipe
+
+    def key(self, dotted: str) -> Any:
+        """A key of the recipe, such as ``codebook.size``; ``None`` where there is none."""
+        value: Any = self.recipe
+        for part in dotted.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def has(self, stage: str) -> bool:
+        """Whether a stage is done by the recipe."""
+        return self.shown.at(stage).is_dir()
+
+    def file(self, stage: str, name: str) -> Path | None:
+        """A file of a finished stage; ``None`` if there is none."""
+        path = self.shown.at(stage) / name
+        return path if path.is_file() else None
+
+    def _rows(self, stage: str, name: str) -> list[Row]:
+        path = self.file(stage, name)
+        return [] if path is None else read_rows(path)
+
+    @cached_property
+    def methods(self) -> Mapping[str, Mapping[str, Any]]:
+        """Methods that were evaluated, with their numbers as in the report."""
+        methods: Mapping[str, Mapping[str, Any]] = self.data["methods"]
+        return methods
+
+    @cached_property
+    def _answers(self) -> dict[str, Tables]:
+        return {}
+
+    def answers(self, method: str) -> Tables:
+        """The evaluation's rows of a method, by task in the report's order."""
+        if method not in self._answers:
+            tasks = self.methods.get(method, {}).get("tasks", {})
+            self._answers[method] = {task: self._rows(f"evaluation/{method}", f"{task}.jsonl") for task in tasks}
+        return self._answers[method]
+
+    @cached_property
+    def trained_on(self) -> frozenset[str]:
+        """Tasks with training problems: the others are out of domain."""
+        return frozenset(self.data["data"]["train"])
+
+    @cached_property
+    def problems(self) -> Mapping[str, Row]:
+        """Training problems by id; those held out for validation are not among them."""
+        return {row["id"]: row for row in self._rows("problems", "train.jsonl")}
+
+    @cached_property
+    def segments(self) -> Mapping[tuple[str, int], list[str]]:
+        """Steps of each rationale, by problem and sample."""
+        return {(row["problem"], row["sample"]): row["segments"] for row in self._rows("segments", "segments.jsonl")}
+
+    @cached_property
+    def rationales(self) -> Mapping[tuple[str, int], str]:
+        """Each rationale's text, by problem and sample."""
+        return {(row["problem"], row["sample"]): row["text"] for row in self._rows("rationales", "rationales.jsonl")}
+
+    @cached_property
+    def traces(self) -> Mapping[tuple[str, int], Row]:
+        """Functional traces of training rationales (``codes``, ``results``, ``answer``), by problem and sample."""
+        return {(row["problem"], row["sample"]): row for row in self._rows("traces", "traces.jsonl")}
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The backbone's tokenizer; loading it takes seconds. ``CirfError`` if it is not on this machine."""
+        from cirf.lm.backbone import load_tokenizer
+        from cirf.recipe import Backbone
+
+        section = Backbone.model_validate(self.recipe["backbone"])
+        return load_tokenizer(section.model, section)
+
+    @property
+    def codebook(self) -> str:
+        """The stage of the codebook that models are trained with."""
+        return f"codebook-{self.key('codebook.size')}"
+
+    @cached_property
+    def codes(self) -> Mapping[tuple[str, int], list[int]]:
+        """Codes of each rationale's steps, by problem and sample, of that codebook."""
+        return {(row["problem"], row["sample"]): row["codes"] for row in self._rows(self.codebook, "codes.jsonl")}
+
+    @cached_property
+    def training_codes(self) -> Mapping[tuple[str, int], list[int]]:
+        """Codes of the rationales that models are trained on."""
+        return {place: codes for place, codes in self.codes.items() if place[0] in self.problems}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One run or several. ``paper``: lay the paper's values beside ours, marked as theirs."""
+
+    runs: Sequence[Run]
+    paper: bool = False
+
+    @property
+    def single(self) -> Run:
+        """The only run; of several the first."""
+        return self.runs[0]

@@ -1,0 +1,84 @@
+"""Rows and lengths by task: how much a rationale is shortened before a model is trained at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.published import published
+from cirf.analysis.source import Run, Source
+from cirf.analysis.table import Column, Table
+from cirf.evaluation.statistics import mean
+
+_COLUMNS = (
+    Column("task", "Dataset"),
+    Column("domain", "Domain"),
+    Column("train", "Train", "count"),
+    Column("used", "With a rationale", "count"),
+    Column("test", "Test", "count"),
+    Column("cot_tokens", "Mean CoT tokens", "number"),
+    Column("functional_tokens", "Mean functional tokens", "number"),
+    Column("trace_tokens", "Mean trace tokens", "number"),
+)
+
+
+def make(source: Source) -> Found:
+    """Counts of the run, and lengths of its training rationales measured with the backbone's tokenizer."""
+    run = source.single
+    lengths = _lengths(run)
+    tasks = dict.fromkeys([*run.data["data"]["train"], *run.data["data"]["test"]])
+    if not tasks:
+        raise Lacking("no problems yet; bring the run to its stage `problems`")
+    rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
+    notes = ["Train: problems that models are trained on; the paper counts all of a dataset."]
+    if source.paper:
+        rows += published("statistics")
+    columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS
+    return Found(
+        (Table("statistics", "Datasets of the run, with mean lengths of training rationales.", columns, rows),), {}, notes
+    )
+
+
+def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, Any]:
+    told = run.data["data"]
+    counted = told["reports"]["problems"].get("tasks", {}).get(task, {})
+    trained = task in told["train"]
+    row: dict[str, Any] = {
+        "source": "this run",
+        "task": task,
+        "domain": "in" if trained else "out",
+        "train": counted.get("available_train", told["train"].get(task)) if trained else None,
+        "used": told["train"].get(task),
+        "test": told["test"].get(task),
+    }
+    for place, key in enumerate(("cot_tokens", "functional_tokens", "trace_tokens")):
+        row[key] = mean([values[place] for values in lengths]) if lengths else None
+    return row
+
+
+def _lengths(run: Run) -> dict[str, list[tuple[int, int, int]]]:
+    """By task, of each training rationale: its tokens, its functional tokens, the tokens of its trace with results."""
+    if not run.training_codes or not run.key("backbone.model"):
+        return {}
+    tokenizer = run.tokenizer
+    traces = run.traces
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for place, codes in run.training_codes.items():
+        text = run.rationales.get(place)
+        if text is None:
+            continue
+        results = traces[place]["results"] if place in traces else []
+        written = sum(len(tokenizer(result, add_special_tokens=False)["input_ids"]) for result in results if result)
+        cot = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        found.setdefault(run.problems[place[0]]["task"], []).append((cot, len(codes), len(codes) + written))
+    return found
+
+
+ANALYSIS = Analysis(
+    "statistics",
+    "Datasets",
+    "Rows by task, and how long a rationale is in words and in functional tokens, counted with the backbone's tokenizer.",
+    "a run's problems; for lengths its traces",
+    make,
+    "Table dataset statistics",
+)

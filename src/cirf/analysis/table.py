@@ -1,0 +1,154 @@
+"""A table that is data first: written as CSV, JSON and LaTeX, shown on a page, always from the same rows.
+
+A worked example::
+
+    Table("accuracy", "Accuracy by method.", (Column("method", "Method"), Column("accuracy", "Accuracy", "share", bounds=True)),
+          [{"method": "cirf_full", "accuracy": 0.5375, "accuracy_low": 0.489, "accuracy_high": 0.586}])
+
+    CSV     method,accuracy,accuracy_low,accuracy_high
+            cirf_full,0.5375,0.489,0.586
+    page    cirf_full    53.8 % (48.9 to 58.6)
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Form = Literal["text", "count", "number", "share", "points", "seconds", "list"]
+"""How a value is shown: ``share`` 0.538 as 53.8 %, ``points`` a difference of shares with its sign, ``list`` lines."""
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
+_SPACE = "\N{NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its key in the rows, its title, how its values are shown.
+
+    ``bounds``: the rows hold the ends of an interval too, as ``KEY_low`` and ``KEY_high``, in the value's own unit.
+    """
+
+    key: str
+    title: str
+    form: Form = "text"
+    bounds: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """Whether values stand to the right."""
+        return self.form not in ("text", "list")
+
+    def show(self, row: Mapping[str, Any]) -> str:
+        """A row's value in words; a dash for what is not known."""
+        value = row.get(self.key)
+        if value is None:
+            return "–"
+        told = shown(value, self.form)
+        low, high = row.get(f"{self.key}_low"), row.get(f"{self.key}_high")
+        if not self.bounds or low is None or high is None:
+            return told
+        bare = [shown(end, self.form).removesuffix(f"{_SPACE}%").removesuffix(f"{_SPACE}s") for end in (low, high)]
+        return f"{told} ({bare[0]} to {bare[1]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by column; ``name`` is the file's stem and the LaTeX label. Rows hold plain JSON values."""
+
+    name: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+
+    def keys(self) -> list[str]:
+        """Every value's key, in the order of the columns, ends of intervals behind their value."""
+        return [key for column in self.columns for key in (column.key, *_ends(column))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the values as they are."""
+        columns = [{"key": column.key, "title": column.title, "form": column.form} for column in self.columns]
+        rows = [{key: row.get(key) for key in self.keys()} for row in self.rows]
+        return {"name": self.name, "caption": self.caption, "columns": columns, "rows": rows}
+
+    def to_csv(self) -> str:
+        """One line a row, values unrounded; the entries of a list are parted by `` | ``."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.keys())
+        writer.writerows([_plain(row.get(key)) for key in self.keys()] for row in self.rows)
+        return out.getvalue()
+
+    def to_latex(self) -> str:
+        """A ``table`` with booktabs' rules, everything escaped."""
+        form = "".join("r" if column.numeric else "l" for column in self.columns)
+        lines = [
+            r"\begin{table}[t]",
+            r"\centering",
+            r"\small",
+            rf"\begin{{tabular}}{{{form}}}",
+            r"\toprule",
+            " & ".join(escape(column.title) for column in self.columns) + r" \\",
+            r"\midrule",
+            *(line for row in self.rows for line in self._latex_rows(row)),
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{escape(self.caption)}}}",
+            rf"\label{{tab:{self.name}}}",
+            r"\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _latex_rows(self, row: Mapping[str, Any]) -> list[str]:
+        """A row; one with lists takes a line an entry."""
+        cells = [
+            [str(entry) for entry in row.get(column.key) or ()] if column.form == "list" else [column.show(row)]
+            for column in self.columns
+        ]
+        height = max(1, *(len(cell) for cell in cells))
+        padded = [cell + [""] * (height - len(cell)) for cell in cells]
+        return [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
+
+
+def shown(value: Any, form: Form) -> str:
+    """A value in words."""
+    if form == "share":
+        return f"{100 * value:.1f}{_SPACE}%"
+    if form == "points":
+        return f"{100 * value:+.1f}"
+    if form == "seconds":
+        return f"{value:.3g}{_SPACE}s" if value < 100 else f"{value:,.0f}{_SPACE}s"
+    if form == "count":
+        return f"{value:,.0f}"
+    if form == "number":
+        return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}"
+    return ", ".join(map(str, value)) if form == "list" else str(value)
+
+
+def escape(text: str) -> str:
+    """A text for LaTeX: nothing in it is a command."""
+    return "".join(_LATEX.get(letter, letter) for letter in text.replace("\n", " ")).replace(_SPACE, "~").replace("–", "--")
+
+
+def _ends(column: Column) -> tuple[str, ...]:
+    return (f"{column.key}_low", f"{column.key}_high") if column.bounds else ()
+
+
+def _plain(value: Any) -> Any:
+    return " | ".join(str(entry) for entry in value) if isinstance(value, list | tuple) else value

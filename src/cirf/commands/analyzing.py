@@ -1,0 +1,140 @@
+"""``analyze``: the paper's tables and figures, and more, from a run or a sweep."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+
+if TYPE_CHECKING:
+    from cirf.analysis.analysis import Analysis, Found
+    from cirf.analysis.source import Run, Source
+
+FOLDER = "analysis"
+_SWEEP = "sweep.json"
+
+
+def show_analyses(as_json: bool) -> None:
+    """List the analyses: name, place in the paper, what the runs must hold."""
+    from cirf.analysis import get, names
+
+    rows = [get(name) for name in names()]
+    if as_json:
+        fields = ("name", "title", "summary", "needs", "paper")
+        print(json.dumps([{field: getattr(row, field) for field in fields} for row in rows], indent=2))
+        return
+    for row in rows:
+        print(f"{row.name}\n    {row.summary}\n    needs: {row.needs}\n    paper: {row.paper or 'beyond it'}")
+
+
+def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> None:
+    """Make the analyses (all that the runs allow, if none is named) and write them below ``folder/analysis``.
+
+    Files: ``analysis.json`` and ``index.html`` of all, and a folder an analysis with its tables as CSV and LaTeX and its
+    pictures as SVG. Whatever stood there is replaced. ``CirfError`` if the folder is no run and no sweep, if one that was named
+    cannot be made, or if none can.
+    """
+    from cirf.analysis import get, names
+    from cirf.analysis.analysis import Lacking
+    from cirf.analysis.source import Source
+    from cirf.report.analyses import render_analyses
+    from cirf.store import to_json, write_atomic
+
+    source = Source(open_runs(folder), paper)
+    found: dict[str, tuple[Analysis, Found]] = {}
+    lacking: dict[str, str] = {}
+    for analysis in [get(name) for name in dict.fromkeys(asked)] or [get(name) for name in names()]:
+        try:
+            found[analysis.name] = (analysis, analysis.make(source))
+        except Lacking as error:
+            if asked:
+                raise CirfError(f"{folder}: {analysis.name}: {error}") from None
+            lacking[analysis.name] = str(error)
+    if not found:
+        raise CirfError(f"{folder}: it holds nothing to analyse: {next(iter(lacking.values()))}")
+    out = folder / FOLDER
+    for name, (_, made) in found.items():
+        _write(out / name, made)
+    told = _told(folder, source, found, lacking)
+    write_atomic(out / "analysis.json", to_json(told))
+    write_atomic(out / "index.html", render_analyses(told, {name: made for name, (_, made) in found.items()}))
+    if as_json:
+        sys.stdout.write(to_json(told))
+        return
+    for name, (_, made) in found.items():
+        print(f"{name}: {_counted(made)}")
+    for line in told["warnings"]:
+        print(line)
+    for name, why in lacking.items():
+        print(f"{name}: left out: {why}")
+    print(f"analysis: {out / 'index.html'}")
+
+
+def open_runs(folder: Path) -> list[Run]:
+    """The run in a folder, or those of a sweep that are there; ``CirfError`` if it is neither."""
+    if not (folder / _SWEEP).is_file():
+        return [_open(folder)]
+    told = json.loads((folder / _SWEEP).read_text(encoding="utf-8"))
+    there = [point for point in told["points"] if (folder / point["run"] / "recipe.yaml").is_file()]
+    if not there:
+        raise CirfError(f"{folder}: no run of the sweep is there yet; `cirf sweep` makes them")
+    return [_open(folder / point["run"], name=point["run"], part=point["part"], settings=point["settings"]) for point in there]
+
+
+def _open(folder: Path, **about: Any) -> Run:
+    from cirf.analysis.source import Run
+    from cirf.commands.running import open_run
+    from cirf.commands.standing import up_to_date
+    from cirf.report.collect import collect
+
+    open_run(folder)
+    stages = up_to_date(folder)
+    warning = ""
+    if stages is not None and not stages:
+        stages = None
+        warning = "none of its stages is up to date, as after an update of this software: told is what lies there"
+    return Run(folder, lambda: collect(folder, stages=stages), stages, warning=warning, **about)
+
+
+def _write(folder: Path, made: Found) -> None:
+    """An analysis's files, in place of whatever stood there."""
+    from cirf.store import write_atomic
+
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    for table in made.tables:
+        write_atomic(folder / f"{table.name}.csv", table.to_csv())
+        write_atomic(folder / f"{table.name}.tex", table.to_latex())
+    for name, picture in made.pictures.items():
+        write_atomic(folder / f"{name}.svg", picture + "\n")
+
+
+def _told(
+    folder: Path, source: Source, found: Mapping[str, tuple[Analysis, Found]], lacking: Mapping[str, str]
+) -> dict[str, Any]:
+    """All of it as JSON."""
+    return {
+        "name": str(source.single.key("name")) if len(source.runs) == 1 else folder.resolve().name,
+        "runs": [run.name for run in source.runs],
+        "paper": source.paper,
+        "analyses": {
+            name: {"title": row.title, "summary": row.summary, "paper": row.paper, **made.to_dict()}
+            for name, (row, made) in found.items()
+        },
+        "left_out": dict(lacking),
+        "warnings": [f"{run.name}: {run.warning}" for run in source.runs if run.warning],
+    }
+
+
+def _counted(made: Found) -> str:
+    rows = sum(len(table.rows) for table in made.tables)
+    parts = [f"{rows} row{'s' if rows != 1 else ''}"]
+    if made.pictures:
+        parts.append(f"{len(made.pictures)} picture{'s' if len(made.pictures) != 1 else ''}")
+    return ", ".join(parts)
