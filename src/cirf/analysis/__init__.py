@@ -8,7 +8,7 @@ from importlib import import_module
 from cirf.analysis.analysis import Analysis
 from cirf.errors import CirfError
 
-_NAMES = ("pareto", "difficulty", "statistics")
+_NAMES = ("pareto", "difficulty", "semantics", "transitions", "statistics", "hyperparameters")
 
 
 def names() -> tuple[str, ...]:
