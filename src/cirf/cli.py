@@ -285,12 +285,15 @@ def ask(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],
     question: Annotated[str, typer.Argument(help="The question.")],
     choice: Annotated[list[str] | None, typer.Option("--choice", help="An option, in order. Repeatable.")] = None,
+    budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
+    results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
+    grammar: Annotated[bool, typer.Option("--grammar", help="Hold the answer to the form of traces.")] = False,
     as_json: Json = False,
 ) -> None:
     """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
     from cirf.commands.asking import ask as answer
 
-    answer(model, question, choice or [], as_json)
+    answer(model, question, choice or [], as_json, steering={"budget": budget, "results": results, "grammar": grammar})
 
 
 @app.command()

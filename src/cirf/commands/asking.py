@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,11 @@ def _relabelled(functions: dict[str, Any], folder: Path) -> dict[str, Any]:
     return functions
 
 
-def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> None:
+def ask(path: Path, question: str, choices: Sequence[str], as_json: bool, steering: Mapping[str, Any]) -> None:
     """Answer one question and print the trace, each token with its label, the answer and the time.
 
-    It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults.
+    It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults. ``steering`` are
+    settings of `cirf.methods.cirf.TraceSettings`; ``CirfError`` where any is asked of a model without functional tokens.
     """
     from cirf.lm import backbone, decode
     from cirf.lm.thinking import saved_beginnings
@@ -70,7 +71,9 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
     cap = limits.trace_cap + _LONGEST_ANSWER if functions else limits.text_cap
     thinking = saved_beginnings(folder, model, tokenizer)
-    output = decode.generate_one(model, tokenizer, prompt, cap, limits.temperature, limits.top_p, seed, None, thinking)
+    how = (cap, limits.temperature, limits.top_p, seed)
+    steer = _steer(functions, steering, model, tokenizer)
+    output = decode.generate_one(model, tokenizer, prompt, *how, prefixes=thinking, steer=steer)
     steps: list[dict[str, Any]] = []
     prose, _, answer = output.text.rpartition(ANSWER_MARK)  # of a model that writes prose; all is answer without the mark
     if functions:
@@ -91,6 +94,22 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> Non
         print(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}")
     print(answer.strip())
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
+
+
+def _steer(functions: Mapping[str, Any], settings: Mapping[str, Any], model: Any, tokenizer: Any) -> Any:
+    """What makes the processors that steer an answer; ``tuple`` where nothing is asked for."""
+    from cirf.lm.prompt import stop_ids
+    from cirf.lm.steering import Steered, Steering
+    from cirf.lm.vocabulary import token_names
+    from cirf.methods.cirf import TraceSettings
+
+    asked = TraceSettings(**settings)
+    if asked == TraceSettings():
+        return tuple
+    if not functions:
+        raise CirfError("--budget, --no-results and --grammar steer functional tokens, which this model has none of")
+    names, how = token_names(functions["size"], functions["delimiters"]), Steering(**asked.model_dump(exclude={"grammar"}))
+    return lambda: (Steered(how, names, tokenizer, stop_ids(model, tokenizer)),)
 
 
 def codes(folder: Path, text: str | None, question: str | None, as_json: bool) -> None:

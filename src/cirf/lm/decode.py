@@ -16,6 +16,9 @@ from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.rounds import generate_in_rounds
 
+Steer = Callable[[], Sequence[Any]]
+"""Makes the logits processors of one batch (see `cirf.lm.steering`); ``tuple``: none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -52,6 +55,7 @@ def generate(
     batch_size: int = 32,
     done: Callable[[int], None] = lambda count: None,
     prefixes: Beginnings | None = None,
+    steer: Steer = tuple,
 ) -> list[Output]:
     """Outputs of rendered prompts, in their order.
 
@@ -65,6 +69,7 @@ def generate(
         done: told after each batch how many prompts it answered.
         prefixes: how prompts to this model begin where not token by token: what they share is computed once for all, or the
             model thinks first; ``None``: as they stand.
+        steer: makes the logits processors of a batch.
 
     Raises:
         CirfError: no memory for a batch.
@@ -79,7 +84,7 @@ def generate(
             ids = [encoded[i] for i in batch]
             try:
                 begun = None if prefixes is None else prefixes.begin(ids)
-                written = _generate(model, ids, cap, temperature, top_p, stops, begun=begun)
+                written = _generate(model, ids, cap, temperature, top_p, stops, begun=begun, processors=steer())
             except torch.OutOfMemoryError:
                 raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
         outputs |= {i: _output(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
@@ -114,6 +119,7 @@ def generate_one(
     seed: int = 0,
     on_text: Callable[[str], None] | None = None,
     prefixes: Beginnings | None = None,
+    steer: Steer = tuple,
 ) -> TimedOutput:
     """One answer at batch 1 with its times, tokenising and decoding included.
 
@@ -126,7 +132,7 @@ def generate_one(
     ids = encode(tokenizer, prompt)
     begun = None if prefixes is None else prefixes.begin([ids])
     with _seeded(model, seed, [prompt]):
-        written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun)[0]
+        written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun, processors=steer())[0]
     output = _output(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
@@ -144,6 +150,7 @@ def sample_many(
     seed: int,
     first: int = 0,
     prefixes: Beginnings | None = None,
+    steer: Steer = tuple,
 ) -> list[Output]:
     """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
     cache shared by all.
@@ -158,7 +165,7 @@ def sample_many(
     drawing = _drawing(model, temperature, top_p, [f"{seed}\0{prompt}\0{first + place}" for place in range(count)])
     try:
         begun = _shared(model, ids, count, prefixes)
-        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=drawing)
+        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing])
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
     return [_output(tokenizer, row, stops) for row in written]

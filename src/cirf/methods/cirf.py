@@ -10,12 +10,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cirf.methods.method import Method
+from cirf.recipe import Section, Whole, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.compression.search import Selector
+    from cirf.lm.decode import Steer
     from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
+
+
+class TraceSettings(Section):
+    """How answers are steered; a model needs no training for any of it (`cirf.lm.steering`)."""
+
+    grammar: bool = key(
+        False,
+        "Hold answers to the form of traces: one span of functional tokens and results, then the answer. Whatever else is set "
+        "here does so too.",
+    )
+    budget: Whole | None = key(None, "Most functional tokens of an answer; null: as many as the model likes.", unit="tokens")
+    results: bool = key(True, "Whether results are written between functional tokens.")
+    result_tokens: Whole | None = key(None, "Most tokens of one result; null: as many as the model likes.", unit="tokens")
+    result_cost: float = key(
+        0.0, "What beginning a result is made less likely by: a dial between all results (0) and none.", unit="nats", ge=0
+    )
 
 
 class CirfFull(Method):
@@ -26,12 +44,15 @@ class CirfFull(Method):
     trained = True
     functional = True
     caps = ("trace_cap",)
+    Settings = TraceSettings
+    answering = frozenset(TraceSettings.model_fields)
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """Take the token names from the recipe."""
         super().__init__(recipe, settings)
         self._delimiters = recipe.vocabulary.delimiters
         self._size = recipe.codebook.size
+        self.steered = bool(self.settings != TraceSettings())
 
     def target(self, example: Example) -> str:
         """The trace between its delimiters, and the answer right after."""
@@ -48,6 +69,24 @@ class CirfFull(Method):
     def cap(self, task: Task, section: Evaluate) -> int:
         """The recipe's cap of a trace and the task's of an answer."""
         return section.trace_cap + task.cap
+
+    def steer(self, model: Any, tokenizer: Any) -> Steer:
+        """Processors that hold answers to the form of traces, where the settings ask for it."""
+        if not self.steered:
+            return tuple
+        from cirf.lm.prompt import stop_ids
+        from cirf.lm.steering import Steered, Steering
+        from cirf.lm.vocabulary import token_names
+
+        how = Steering(**self.settings.model_dump(exclude={"grammar"}))
+        names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
+        return lambda: (Steered(how, names, tokenizer, stops),)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As of any method; settings that steer nothing are none."""
+        found = super().identity
+        return found if self.steered else {name: value for name, value in found.items() if name != "settings"}
 
 
 class _Greedy(CirfFull):

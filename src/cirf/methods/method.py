@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from cirf.compression.search import Selector
     from cirf.lm.curriculum import Curriculum, Lesson
+    from cirf.lm.decode import Steer
     from cirf.lm.objective import Objective
     from cirf.lm.prefix import Beginnings
     from cirf.methods.material import Material
@@ -62,8 +63,9 @@ class Method:
     ``tokens_learn``: whether adapters learn their rows, too. ``start`` names the method whose trained model it is fine-tuned
     from (``None``: the backbone). ``latents``: how many vectors its model thinks in before it answers, which an engine that
     knows tokens alone cannot do; they are the model's own states, or made by a smaller model, the ``guide`` (a folder, a hub id
-    or ``bundled:NAME``). ``frozen``: what its objective has beside the backbone is trained, and the backbone is not. ``version``
-    grows when a change would change its rows or readings.
+    or ``bundled:NAME``). ``frozen``: what its objective has beside the backbone is trained, and the backbone is not.
+    ``steered``: whether processors of logits hold its answers to a form (`steer`). ``version`` grows when a change would change
+    its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
     is trained; ``presets`` are sets of them.
@@ -84,6 +86,7 @@ class Method:
     latents: int = 0
     guide: str | None = None
     frozen: bool = False
+    steered: bool = False
     version: int = 1
     Settings: ClassVar[type[Section]] = NoSettings
     answering: ClassVar[frozenset[str]] = frozenset()
@@ -176,6 +179,10 @@ class Method:
     def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
         """What its model, which was loaded from ``source``, does with a prompt before it answers; ``None``: it reads it."""
         return None
+
+    def steer(self, model: Any, tokenizer: Any) -> Steer:
+        """What makes the logits processors that hold its answers to a form, batch by batch; ``tuple``: nothing does."""
+        return tuple
 
     @property
     def base(self) -> str:

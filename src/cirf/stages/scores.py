@@ -22,12 +22,12 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
     model, tokenizer = load_for(context, name)
     method = get(name, context.recipe)
     prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
+    steer = method.steer(model, tokenizer)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
         seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)
-        return decode.generate(
-            model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, section.batch_size, prefixes=prefixes
-        )
+        how = (cap, section.temperature, section.top_p, seed, section.batch_size)
+        return decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
 
     scores = evaluate(
         method,

@@ -149,9 +149,9 @@ class Bench:
         model, tokenizer = self.held[self.sources[method]]
         prefixes = self._prefixes(method, [prompt])
         before = _allocated(model)
-        timed = decode.generate_one(
-            model, tokenizer, prompt, cap, section.temperature, section.top_p, self.context.recipe.seed, prefixes=prefixes
-        )
+        how = (cap, section.temperature, section.top_p, self.context.recipe.seed)
+        steer = self.methods[method].steer(model, tokenizer)
+        timed = decode.generate_one(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
         self.growth = None if before is None else _peak(model) - before
         return timed
 
@@ -163,9 +163,9 @@ class Bench:
         model, tokenizer = self.held[self.sources[method]]
         prefixes, seed = self._prefixes(method, prompts), self.context.recipe.seed
         started = time.perf_counter()
-        made = decode.generate(
-            model, tokenizer, prompts, cap, section.temperature, section.top_p, seed, len(prompts), prefixes=prefixes
-        )
+        how = (cap, section.temperature, section.top_p, seed, len(prompts))
+        steer = self.methods[method].steer(model, tokenizer)
+        made = decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
         return sum(output.tokens for output in made), time.perf_counter() - started
 
     def sample(self, method: str, prompt: str, cap: int, count: int) -> Any:
@@ -175,7 +175,9 @@ class Bench:
         voting, seed = self.context.recipe.evaluate.voting, self.context.recipe.seed
         model, tokenizer = self.held[self.sources[method]]
         prefixes = self._prefixes(method)
-        return decode.sample_many(model, tokenizer, prompt, cap, count, voting.temperature, voting.top_p, seed, prefixes=prefixes)
+        steer = self.methods[method].steer(model, tokenizer)
+        how = (cap, count, voting.temperature, voting.top_p, seed)
+        return decode.sample_many(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
 
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.

@@ -42,9 +42,8 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
 
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
-        return decode.sample_many(
-            model, tokenizer, prompt, cap, count, section.temperature, section.top_p, recipe.seed, first, prefixes
-        )
+        how = (cap, count, section.temperature, section.top_p, recipe.seed, first)
+        return decode.sample_many(model, tokenizer, prompt, *how, prefixes, method.steer(model, tokenizer))
 
     asked = Asked(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
     how = keys.drawn(recipe, method) | {

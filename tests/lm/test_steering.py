@@ -1,0 +1,144 @@
+"""Steered answers: always in the form of traces and within the dials, and otherwise what they were."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.decode import generate, generate_one, sample_many
+from cirf.lm.prompt import encode, end_token, prompt_text, stop_ids
+from cirf.lm.steering import Steered, Steering
+from cirf.lm.vocabulary import extend, token_names
+
+SIZE = 4
+NAMES = token_names(SIZE)
+FORM = re.compile(r"<cirf>((?:<cirf_\d{3}>[^<]*)*)</cirf>([^<]*)", re.DOTALL)
+
+steerings = st.builds(
+    Steering,
+    budget=st.one_of(st.none(), st.integers(0, 3)),
+    results=st.booleans(),
+    result_tokens=st.one_of(st.none(), st.integers(0, 3)),
+    result_cost=st.sampled_from([0.0, 2.0]),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tiny: Any) -> tuple[Any, Any]:
+    """A model with functional tokens that writes anything, and its tokenizer."""
+    from cirf.lm.prompt import settle_template
+
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=3)
+    settle_template(tokenizer)
+    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), SIZE, 0)
+    return model, tokenizer
+
+
+def steered(how: Steering, model: Any, tokenizer: Any) -> Any:
+    return lambda: (Steered(how, NAMES, tokenizer, stop_ids(model, tokenizer)),)
+
+
+def check(ids: list[int], how: Steering, tokenizer: Any, ended: bool) -> None:
+    """The ids written by a steered model are a trace in form, or the beginning of one."""
+    text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    opening, closing, *codes = tokenizer.convert_tokens_to_ids(list(NAMES.all))
+    assert ids[0] == opening and ids.count(opening) == 1 and ids.count(closing) <= 1
+    span = ids[1 : ids.index(closing)] if closing in ids else ids[1:]
+    assert not span or span[0] in codes
+    used = [token for token in span if token in codes]
+    assert how.budget is None or len(used) <= how.budget
+    longest = run = 0
+    for token in span:
+        run = 0 if token in codes else run + 1
+        longest = max(longest, run)
+    assert how.results or not longest
+    assert how.result_tokens is None or longest <= how.result_tokens
+    if ended:
+        assert FORM.fullmatch(text), text
+
+
+@given(steerings, st.integers(0, 2**31))
+@settings(max_examples=60)
+def test_whatever_the_logits_the_answer_is_in_form(made: tuple[Any, Any], how: Steering, seed: int) -> None:
+    model, tokenizer = made
+    processor = steered(how, model, tokenizer)()[0]
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.tensor([[5, 6, 7]] * 3)
+    for _ in range(24):
+        scores = processor(ids, 8 * torch.randn(3, model.config.vocab_size, generator=draw))
+        assert not torch.isneginf(scores).all(dim=1).any(), "something may always come next"
+        ids = torch.cat([ids, scores.argmax(dim=1, keepdim=True)], dim=1)
+    stops = set(stop_ids(model, tokenizer))
+    for row in ids[:, 3:].tolist():
+        end = next((place for place, token in enumerate(row) if token in stops), None)
+        check(row[:end], how, tokenizer, end is not None)
+        assert max(row) < len(tokenizer), "no row of the head that is no token"
+
+
+def test_what_is_in_form_stays_as_it_is(made: tuple[Any, Any]) -> None:
+    _, tokenizer = made
+    model = made[0]
+    wanted = [*encode(tokenizer, "<cirf><cirf_002>48<cirf_001>7</cirf>55"), end_token(tokenizer)]
+    processor = steered(Steering(), model, tokenizer)()[0]
+    ids = torch.tensor([[9, 9]])
+    for token in wanted:
+        scores = torch.randn(1, model.config.vocab_size)
+        held = processor(ids, scores)
+        assert held[0, token] == scores[0, token]
+        kept = ~torch.isneginf(held)
+        assert torch.equal(held[kept], scores[kept])
+        ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
+
+
+def test_a_cost_is_taken_off_the_start_of_a_result_alone(made: tuple[Any, Any]) -> None:
+    model, tokenizer = made
+    digit = encode(tokenizer, "4")[0]
+    processor = steered(Steering(result_cost=3.0), model, tokenizer)()[0]
+    processor(torch.tensor([[9]]), torch.zeros(1, model.config.vocab_size))
+    for text, cost in (("<cirf><cirf_001>", 3.0), ("<cirf><cirf_001>4", 0.0), ("<cirf><cirf_001>4</cirf>", 0.0)):
+        scores = processor(torch.tensor([[9, *encode(tokenizer, text)]]), torch.zeros(1, model.config.vocab_size))
+        assert float(scores[0, digit]) == -cost
+
+
+@pytest.mark.parametrize("how", [Steering(), Steering(budget=2), Steering(results=False), Steering(budget=3, result_tokens=2)])
+def test_batches_and_votes_are_steered_as_single_answers_are(made: tuple[Any, Any], how: Steering) -> None:
+    model, tokenizer = made
+    prompts = [prompt_text(tokenizer, text) for text in ("Hi?", "What is 12 plus 7, and then some?", "yes", "A coin is up.")]
+    steer = steered(how, model, tokenizer)
+    together = generate(model, tokenizer, prompts, 40, batch_size=4, steer=steer)  # more than a round
+    for prompt, output in zip(prompts, together, strict=True):
+        alone = generate_one(model, tokenizer, prompt, 40, steer=steer)
+        assert (alone.text, alone.tokens) == (output.text, output.tokens)
+        check(list(output.ids) if output.truncated else list(output.ids[:-1]), how, tokenizer, not output.truncated)
+    for output in sample_many(model, tokenizer, prompts[1], 40, 3, 1.0, 0.9, 5, steer=steer):
+        check(list(output.ids) if output.truncated else list(output.ids[:-1]), how, tokenizer, not output.truncated)
+    drawn = generate(model, tokenizer, prompts, 40, 1.0, 0.5, 7, steer=steer)
+    assert all(output.text.startswith("<cirf>") for output in drawn)
+    assert any(not output.text.startswith("<cirf>") for output in generate(model, tokenizer, prompts, 40))
+
+
+def test_a_budget_of_nothing_is_an_empty_span(made: tuple[Any, Any]) -> None:
+    model, tokenizer = made
+    output = generate_one(
+        model, tokenizer, prompt_text(tokenizer, "Hi?"), 12, steer=steered(Steering(budget=0), model, tokenizer)
+    )
+    assert output.text.startswith("<cirf></cirf>")
+
+
+@pytest.mark.parametrize("wrong", [{"budget": -1}, {"result_tokens": -2}, {"result_cost": -0.5}, {"result_cost": math.inf}])
+def test_dials_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CirfError, match=next(iter(wrong))):
+        Steering(**wrong)
+
+
+def test_a_model_without_the_tokens_cannot_be_steered(tiny: Any) -> None:
+    with pytest.raises(CirfError, match="has no token <cirf>"):
+        Steered(Steering(), NAMES, tiny.build_tokenizer(), [0])

@@ -1,0 +1,60 @@
+"""Steering in a run: variants of one trained model, each within its dials, and none of it trains anything again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tinyrun
+
+from cirf.analysis.traces import read_codes
+from cirf.methods import get
+from cirf.recipe_io import load
+from cirf.store import read_rows
+
+
+@pytest.fixture(scope="module")
+def run(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished run, gone on with by a recipe of steered variants."""
+    folder = tmp_path_factory.mktemp("steered")
+    shutil.copytree(finished, folder / "run")
+    before = tinyrun.stages(folder / "run")
+    variants = {
+        name: {"method": "cirf_full", "model": "cirf_full", "settings": settings}
+        for name, settings in {"held": {"grammar": True}, "two": {"budget": 2}, "bare": {"results": False}}.items()
+    }
+    path = workshop.recipe(folder / "recipe.yaml", methods=["cirf_full", *variants], variants=variants)
+    said = tinyrun.cirf("run", path, "--out", folder / "run")
+    assert said.code == 0, said.err
+    made = tinyrun.remade(before, tinyrun.stages(folder / "run"))
+    assert not any(stage.startswith(("models/", "codebook", "evaluation/cirf_full")) for stage in made), made
+    return folder / "run"
+
+
+def outputs(run: Path, name: str) -> list[str]:
+    return [row["output"] for row in read_rows(run / "evaluation" / name / "sums.jsonl")]
+
+
+def test_every_answer_is_within_its_dials(run: Path) -> None:
+    assert all(text.startswith("<cirf>") and text.count("<cirf>") == 1 for text in outputs(run, "held"))
+    assert all(len([code for code, _ in read_codes(text) if code is not None]) <= 2 for text in outputs(run, "two"))
+    assert all(not result for text in outputs(run, "bare") for code, result in read_codes(text))
+    assert all(None not in [code for code, _ in read_codes(text)] for text in outputs(run, "held"))
+
+
+def test_settings_that_steer_nothing_leave_a_method_what_it_was(run: Path) -> None:
+    recipe = load(str(run / "recipe.yaml"))
+    full, two = get("cirf_full", recipe), get("two", recipe)
+    assert full.identity == {} and not full.steered and full.steer(None, None) is tuple
+    assert two.identity["settings"]["budget"] == 2 and two.taught_by == {"method": "cirf_full"}
+
+
+def test_one_question_is_asked_within_the_dials_and_words_are_not_steered(run: Path) -> None:
+    said = tinyrun.cirf("ask", run, "How many?", "--budget", "1", "--no-results", "--json")
+    assert said.code == 0, said.err
+    steps = json.loads(said.out)["steps"]
+    assert len(steps) <= 1 and all(not step["result"] for step in steps)
+    refused = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--budget", "1")
+    assert refused.code == 2 and "which this model has none of" in refused.err
