@@ -257,6 +257,19 @@ def show(
     browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against, sampled), limit, as_json)
 
 
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="A run's folder, or a model's.")],
+    gguf: Annotated[Path, typer.Option("--gguf", metavar="FILE", help="The file to write, for llama.cpp.")],
+    kind: Annotated[str, typer.Option("--type", help="Number format of the matrices: f32, f16, bf16 or q8_0.")] = "f16",
+    as_json: Json = False,
+) -> None:
+    """Write a model as one file for llama.cpp: weights, tokenizer with functional tokens, chat template."""
+    from cirf.commands.exporting import export as write
+
+    write(model, gguf, kind, as_json)
+
+
 @app.command(name="lm-eval")
 def lm_eval(
     out: Annotated[Path, typer.Argument(help="Folder to write to; the harness finds it with --include_path.")],

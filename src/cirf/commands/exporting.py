@@ -1,4 +1,4 @@
-"""``lm-eval``: our tasks as files of lm-evaluation-harness."""
+"""``lm-eval``: our tasks as files of lm-evaluation-harness; ``export``: a model as a file for another engine."""
 
 from __future__ import annotations
 
@@ -66,3 +66,26 @@ def lm_eval(
     for there, count in rows.items():
         print(f"{there}: {count:,} rows")
     print(command)
+
+
+def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
+    """Write a model as a GGUF file and say how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
+    from cirf.commands.asking import find_model
+    from cirf.lm.thinking import vectors_of
+    from cirf.progress import for_terminal
+    from cirf.serving.gguf_file import KINDS, write_gguf
+
+    chosen = next((known for known in KINDS if known == kind), None)
+    if chosen is None:
+        raise CirfError(f"--type {kind}: one of {', '.join(KINDS)}")
+    folder = find_model(model)
+    if vectors_of(folder):
+        raise CirfError(
+            f"{folder}: it thinks in vectors before it answers, which llama.cpp cannot; use `cirf ask` or `cirf evaluate`"
+        )
+    told = write_gguf(folder, out, chosen, for_terminal())
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    print(f"{told['file']}: {told['architecture']}, {told['type']}, {told['bytes'] / 1e6:,.0f} MB, {told['added']} added tokens")
+    print(f"llama-server -m {out} --jinja  # or: llama_cpp.Llama({str(out)!r})")

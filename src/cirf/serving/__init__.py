@@ -1,0 +1,1 @@
+"""From a trained model to where it is used: exported files."""

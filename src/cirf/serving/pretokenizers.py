@@ -1,0 +1,42 @@
+"""Which of llama.cpp's ways of cutting text before BPE a tokenizer has, found by what it does and not by its name.
+
+The same tokens with another way of cutting give other ids for the same text, and a model that was trained on one reads the
+other badly, without any error. So a tokenizer is asked to cut a text on which the known ways differ.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+PROBE = "It's 2024,  I'VE 7\t\tof\n\n them\n "
+"""Contractions in both cases, a number of four digits, several blanks, tabs and line ends between words."""
+
+_DIGITS = ("It", "'s", " ", "2", "0", "2", "4", ",", " ", " I")
+_WORDS = ("\t", "\tof", "\n\n", " them", "\n", " ")
+_BYTES = ("\t", "\t", "of", "\n\n", " them", "\n ")
+_WAYS: dict[str, tuple[str, ...]] = {
+    "gpt-2": ("It", "'s", " 2024", ",", " ", " I", "'", "VE", " 7", *_BYTES),
+    "smollm": (*_DIGITS, "'", "VE", " ", "7", *_BYTES),
+    "qwen2": (*_DIGITS, "'VE", " ", "7", *_WORDS),
+    "llama-bpe": ("It", "'s", " ", "202", "4", ",", " ", " I", "'VE", " ", "7", *_WORDS),
+}
+
+
+def cut(tokenizer: Any, text: str = PROBE) -> tuple[str, ...]:
+    """The pieces of a text before BPE."""
+    before = tokenizer.backend_tokenizer.pre_tokenizer
+    return tuple(text[start:end] for _, (start, end) in before.pre_tokenize_str(text)) if before is not None else (text,)
+
+
+def name_of(tokenizer: Any, source: Path | str) -> str:
+    """llama.cpp's name of the way; ``CirfError`` for one that is none of them."""
+    pieces = cut(tokenizer)
+    for name, way in _WAYS.items():
+        if pieces == way:
+            return name
+    raise CirfError(
+        f"{source}: its tokenizer cuts text in a way that is not known here; llama.cpp's convert_hf_to_gguf.py may know it"
+    )

@@ -1,0 +1,139 @@
+"""A model as a GGUF file: read back by another reader, it computes the same and its tokenizer gives the same ids."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import torch
+
+from cirf import recipe
+from cirf.errors import CirfError
+from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.vocabulary import extend, token_names
+from cirf.serving.gguf_file import Kind, write_gguf
+from cirf.serving.pretokenizers import PROBE, cut, name_of
+
+TEXTS = ("What is 12 plus 7?", "<cirf><cirf_002>48<cirf_001></cirf>55", "It's 2024,  I'VE 7\t\tof\n\n them\n ", "é ü 漢字 🙂")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Any:
+    """The module with builders of tiny models and tokenizers."""
+    return tinyrun.builders()
+
+
+def ways() -> dict[str, Any]:
+    """What cuts text before BPE, by llama.cpp's names."""
+    from tokenizers import Regex, pre_tokenizers
+
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return {
+        "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+        "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
+        "qwen2": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words % ""), "isolated"), bytes_alone]),
+        "llama-bpe": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words % "{1,3}"), "isolated"), bytes_alone]),
+    }
+
+
+def saved(tiny: Any, folder: Path, kind: str, tied: bool = True) -> tuple[Any, Any]:
+    """A model with functional tokens, saved as training saves one."""
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model(kind, tied, seed=4)
+    if kind == "qwen2":  # whose tokenizers the reader expects to cut text in their own way
+        tokenizer.backend_tokenizer.pre_tokenizer = ways()["qwen2"]
+    settle_template(tokenizer)
+    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), 4, 0)
+    model.config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model, tokenizer
+
+
+def read_back(path: Path) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False)])
+def test_read_back_it_computes_the_same(tiny: Any, tmp_path: Path, kind: str, tied: bool) -> None:
+    model, tokenizer = saved(tiny, tmp_path / "model", kind, tied)
+    told = write_gguf(tmp_path / "model", tmp_path / "out" / "model.gguf", "f32")
+    assert told["bytes"] == (tmp_path / "out" / "model.gguf").stat().st_size and told["added"] == 6
+    again, their = read_back(tmp_path / "out" / "model.gguf")
+    ids = torch.tensor([tokenizer(prompt_text(tokenizer, TEXTS[0])).input_ids])
+    with torch.no_grad():
+        assert torch.allclose(model(ids).logits, again(ids).logits, atol=1e-5)
+    for text in TEXTS:
+        assert their(text, add_special_tokens=False).input_ids == tokenizer(text, add_special_tokens=False).input_ids
+    assert their.chat_template == tokenizer.chat_template
+    names = token_names(4)
+    assert their.convert_tokens_to_ids(list(names.all)) == tokenizer.convert_tokens_to_ids(list(names.all))
+
+
+@pytest.mark.parametrize(("kind", "most"), [("f16", 1e-3), ("bf16", 1e-2), ("q8_0", 1e-2)])
+def test_smaller_formats_are_near_it(tiny: Any, tmp_path: Path, kind: Kind, most: float) -> None:
+    model, _ = saved(tiny, tmp_path / "model", "llama")
+    write_gguf(tmp_path / "model", tmp_path / "model.gguf", kind)
+    again, _ = read_back(tmp_path / "model.gguf")
+    theirs = dict(again.named_parameters())
+    for name, weight in model.named_parameters():
+        scale = float(weight.detach().abs().max())
+        assert torch.allclose(weight, theirs[name].float(), atol=most * scale), name
+    assert (tmp_path / "model.gguf").stat().st_size < 0.7 * (tmp_path / "model" / "model.safetensors").stat().st_size + 50_000
+
+
+def test_what_cannot_be_exported_is_said(tiny: Any, tmp_path: Path) -> None:
+    saved(tiny, tmp_path / "gpt2", "gpt2")
+    with pytest.raises(CirfError, match="models of type gpt2 are not exported"):
+        write_gguf(tmp_path / "gpt2", tmp_path / "out.gguf")
+    with pytest.raises(CirfError, match="no model's folder"):
+        write_gguf(tmp_path, tmp_path / "out.gguf")
+    saved(tiny, tmp_path / "scaled", "llama")
+    path = tmp_path / "scaled" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}}))
+    with pytest.raises(CirfError, match="rotary embeddings of type yarn"):
+        write_gguf(tmp_path / "scaled", tmp_path / "out.gguf")
+    saved(tiny, tmp_path / "cut", "llama")
+    path = tmp_path / "cut" / "tokenizer.json"
+    spelled = json.loads(path.read_text())
+    spelled["pre_tokenizer"] = {"type": "Whitespace"}
+    path.write_text(json.dumps(spelled))
+    with pytest.raises(CirfError, match="cuts text in a way that is not known"):
+        write_gguf(tmp_path / "cut", tmp_path / "out.gguf")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_the_ways_of_cutting_are_told_apart(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer()
+    for name, way in ways().items():
+        tokenizer.backend_tokenizer.pre_tokenizer = way
+        assert name_of(tokenizer, "here") == name
+        assert "".join(cut(tokenizer)) == PROBE
+
+
+def test_the_command_writes_the_file_and_refuses_thinkers(finished: Path, tmp_path: Path) -> None:
+    said = tinyrun.cirf("export", finished, "--gguf", tmp_path / "m.gguf", "--type", "bf16", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["type"] == "bf16" and (tmp_path / "m.gguf").is_file()
+    assert "one of f32, f16, bf16, q8_0" in tinyrun.cirf("export", finished, "--gguf", tmp_path / "m.gguf", "--type", "q2").err
+    assert tinyrun.cirf("export", tmp_path, "--gguf", tmp_path / "n.gguf").code == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
+def test_llama_cpp_reads_text_as_the_checkpoint_does(tiny: Any, tmp_path: Path) -> None:
+    import llama_cpp
+
+    _, tokenizer = saved(tiny, tmp_path / "model", "llama")
+    write_gguf(tmp_path / "model", tmp_path / "model.gguf", "f32")
+    engine = llama_cpp.Llama(str(tmp_path / "model.gguf"), vocab_only=True, verbose=False)
+    for text in TEXTS:
+        there = engine.tokenize(text.encode(), add_bos=False, special=True)
+        assert there == tokenizer(text, add_special_tokens=False).input_ids
