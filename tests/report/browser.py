@@ -70,6 +70,7 @@ class Browser:
         phone = width < 600
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        scheme.append({"name": "prefers-reduced-motion", "value": "reduce"})  # or a click may miss what still scrolls
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.call("Page.navigate", url="about:blank")

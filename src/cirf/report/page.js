@@ -38,12 +38,13 @@
   // Tables ------------------------------------------------------------------------------------------------------------
   const valueOf = (cell) => {
     const text = (cell.dataset.value ?? cell.textContent).trim();
-    const digits = text.replace(/,/g, "").match(/[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?/i);
-    return { text, number: cell.matches(".num, [data-value]") && digits ? Number(digits[0]) : null, empty: /^(?:–|)$/.test(text) };
+    const digits = cell.matches("td.num") && text.replace(/,/g, "").match(/[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?/i);
+    return { text, number: digits ? Number(digits[0]) : null, empty: text === "" || text === "–" };
   };
+  const collator = new Intl.Collator("en", { numeric: true });
   const compare = (one, other, sign) => {
     if (one.empty || other.empty) return Number(one.empty) - Number(other.empty); // what is not known comes last, either way
-    const order = one.number !== null && other.number !== null ? one.number - other.number : one.text.localeCompare(other.text, "en");
+    const order = one.number !== null && other.number !== null ? one.number - other.number : collator.compare(one.text, other.text);
     return sign * order;
   };
   for (const table of all(".scroll > table:not(.fixed)")) {
@@ -87,7 +88,9 @@
 
   // Plots -------------------------------------------------------------------------------------------------------------
   const tip = find("tip");
+  let told = null;
   const showTip = (mark) => {
+    told = mark;
     tip.textContent = mark.dataset.told;
     tip.hidden = false;
     const box = mark.getBoundingClientRect();
@@ -96,7 +99,7 @@
     tip.style.setProperty("left", `${left}px`);
     tip.style.setProperty("top", `${above > 0 ? above : box.bottom + 8}px`);
   };
-  const hideTip = () => { tip.hidden = true; };
+  const hideTip = () => { tip.hidden = true; told = null; };
   for (const mark of all("svg .mark")) {
     all("title", mark).forEach((title) => title.remove()); // the tooltip tells it
     mark.addEventListener("pointerenter", () => showTip(mark));
@@ -104,7 +107,7 @@
     mark.addEventListener("focus", () => showTip(mark));
     mark.addEventListener("blur", hideTip);
   }
-  document.addEventListener("scroll", hideTip, { passive: true });
+  document.addEventListener("scroll", () => { if (told) showTip(told); }, { passive: true }); // to reach a point is to scroll
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   for (const button of all("[data-legend]")) {
     button.addEventListener("click", () => {
@@ -214,7 +217,7 @@
   const MARKS = { right: ["yes", "✓", "right"], wrong: ["no", "✗", "wrong"], unread: ["none", "?", "no answer read"] };
   const mark = (answer) => {
     const [look, sign, word] = MARKS[verdict(answer)];
-    return make("span", { class: `mark ${look}` }, make("span", { "aria-hidden": "true" }, sign), ` ${word}`, answer.truncated ? " cut off" : null);
+    return make("span", { class: `mark ${look}` }, make("span", { "aria-hidden": "true" }, sign), ` ${word}${answer.truncated ? ", cut off" : ""}`);
   };
   const cutNote = (length, shown) => make("small", { class: "soft" }, `The first ${number(shown)} of ${number(length)} characters.`);
   const prose = (text, length, name) => [
@@ -360,8 +363,10 @@
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       for (const [id, link] of links) {
-        if (id === target.id) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current");
+        if (id === target.id) {
+          link.setAttribute("aria-current", "true");
+          link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 12;
+        } else link.removeAttribute("aria-current");
       }
     }
   }, { rootMargin: "-70px 0px -75% 0px" });
