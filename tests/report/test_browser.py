@@ -261,7 +261,8 @@ def test_points_tell_by_mouse_and_keyboard_and_the_legend_hides_them(page, data)
     assert page.run(tip) == told
     page.press("Escape")
     assert page.run(tip) is None
-    visible = "[...document.querySelectorAll('svg .mark[data-method=cot]')].filter(m => m.checkVisibility()).length"
+    drawn = "filter(m => getComputedStyle(m).display !== 'none').length"
+    visible = f"[...document.querySelectorAll('svg .mark[data-method=cot]')].{drawn}"
     assert page.run(visible) == 6
     page.click("[data-legend=cot]")
     assert page.run(visible) == 0 and page.run("document.querySelector('[data-legend=cot]').ariaPressed") == "false"

@@ -9,7 +9,7 @@ from colours import contrast
 
 from cirf.report.collect import collect
 from cirf.report.explorer import script_hash
-from cirf.report.page import headline, hue, kind, number, percent, render, seconds, sentence, times, tokens
+from cirf.report.page import headline, hue, inside, kind, number, percent, render, seconds, sentence, times, tokens
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -185,6 +185,10 @@ def test_numbers_in_words():
         "12,346",
     )
     assert (tokens(14.82), tokens(132.04)) == ("14.8", "132")
+
+
+def test_titles_inside_sentences():
+    assert [inside(title) for title in ("Chain-of-thought", "CIRF, γ = 0", "mine")] == ["chain-of-thought", "CIRF, γ = 0", "mine"]
 
 
 def test_neighbouring_codes_have_distant_hues():

@@ -53,7 +53,7 @@ def render(data: Mapping[str, Any]) -> str:
         loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
-        percent=percent, number=number, tokens=tokens, seconds=seconds, words=words, size=size, p_value=p_value
+        percent=percent, number=number, tokens=tokens, seconds=seconds, words=words, size=size, p_value=p_value, inside=inside
     )
     pictures = {
         "latency": pareto_svg(data, "latency"),
@@ -242,6 +242,11 @@ def size(value: float | None) -> str:
 def p_value(value: float | None) -> str:
     """``0.031``, ``< 0.001``."""
     return "–" if value is None else "<\N{NO-BREAK SPACE}0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def inside(title: str) -> str:
+    """A title inside a sentence: ``chain-of-thought``, but ``CIRF Fast``."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def words(key: str) -> str:
