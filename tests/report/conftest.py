@@ -2,6 +2,7 @@ import pytest
 import synthetic
 
 from cirf.report.collect import collect
+from cirf.report.page import render
 
 ENVIRONMENT = {"cirf": "0.1.0", "python": "3.11.2", "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0"}}
 
@@ -16,6 +17,12 @@ def finished(tmp_path_factory):
 def data(finished):
     """The run's report data."""
     return collect(finished, environment=ENVIRONMENT)
+
+
+@pytest.fixture(scope="session")
+def html(data):
+    """The run's page."""
+    return render(data)
 
 
 @pytest.fixture

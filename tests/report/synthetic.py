@@ -8,6 +8,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save_file
+
 from cirf.evaluation.harness import scores_from_rows
 from cirf.recipe import Backbone, Evaluate, Finetune, Problems, Recipe, TaskEntry
 from cirf.recipe import Codebook as CodebookSection
@@ -16,6 +19,7 @@ from cirf.records import Problem
 from cirf.store import to_json, write_atomic, write_rows
 
 SIZE = 24
+WIDTH = 8
 METHODS = {
     "cirf_full": (True, 0.8, 15, 0.31),
     "direct_sft": (True, 0.35, 3, 0.09),
@@ -75,7 +79,8 @@ def build(root: Path, train: int = 60, test: int = 40, seed: int = 3) -> Path:
         for index in range(train + test):
             question, steps, codes, answer = make(draw)
             where = "test" if index >= train else "train" if index % 10 else "validation"
-            problem = Problem(f"{task}-{where}-{index}", task, question, answer)
+            worked = "\n".join(steps) if task == "svamp" else None
+            problem = Problem(f"{task}-{where}-{index}", task, question, answer, None, worked)
             if where == "test":
                 tests.setdefault(task, []).append((problem, steps, codes))
                 continue
@@ -135,6 +140,8 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
 def _codebook(root: Path, made: dict[str, list[Any]]) -> None:
     folder = root / f"codebook-{SIZE}"
     write_rows(folder / "codes.jsonl", made["codes"])
+    vectors = np.random.default_rng(SIZE).normal(size=(SIZE, WIDTH)).astype(np.float32)
+    save_file({"codes": vectors}, folder / "codebook.safetensors")
     phases = {
         "autoencoder": [{"total": 1 / (i + 1), "reconstruction": 1 / (i + 1)} for i in range(30)],
         "vq": [
@@ -150,7 +157,7 @@ def _codebook(root: Path, made: dict[str, list[Any]]) -> None:
         "column_imbalance": 0.013,
         "disagreement": 0.21,
     }
-    write_atomic(folder / "codebook.json", to_json({"version": 1, "size": SIZE, "width": 576, "report": report}))
+    write_atomic(folder / "codebook.json", to_json({"version": 1, "size": SIZE, "width": WIDTH, "report": report}))
 
 
 def _model(root: Path, name: str) -> None:

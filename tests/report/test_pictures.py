@@ -1,11 +1,16 @@
 import copy
+import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from itertools import combinations
 
 import pytest
+from colours import SIGHTS, contrast, distance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.style import _SPARE, _STYLES, style
+from cirf.analysis.marks import themed
+from cirf.analysis.style import _STYLES, every_style, style
 from cirf.analysis.traces import is_functional, read_codes
 from cirf.report.plots import codebook_svg, pareto_svg, training_svg
 
@@ -22,7 +27,7 @@ def texts(svg):
 def test_pictures_are_svg_with_a_description_and_the_same_every_time(data, draw):
     svg = draw(data)
     root = ElementTree.fromstring(svg)
-    assert root.tag == f"{SVG}svg" and root.get("role") == "img" and len(root.get("aria-label")) > 30
+    assert root.tag == f"{SVG}svg" and root.get("role") in ("img", "group") and len(root.get("aria-label")) > 30
     assert root.get("viewBox") and root.get("width") is None
     assert draw(copy.deepcopy(data)) == svg
     assert "<dc:date>" not in svg and "metadata" not in svg
@@ -51,15 +56,54 @@ def test_a_single_method_and_equal_points_can_be_drawn(data):
     assert len(set(texts(pareto_svg(same)))) >= 4
 
 
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+def points(svg):
+    return [part for part in ElementTree.fromstring(svg).iter(f"{SVG}g") if part.get("class") == "mark point"]
 
 
-def test_colours_can_be_read_on_the_light_card():
-    for colour in [*(one.colour for one in _STYLES.values()), *_SPARE]:
-        assert 1.05 / (luminance(colour) + 0.05) >= 4.5
+def test_points_tell_their_numbers_to_mouse_and_keyboard(data):
+    svg = pareto_svg(data, "latency")
+    assert ElementTree.fromstring(svg).get("role") == "group"
+    assert [point.get("data-method") for point in points(svg)] == list(data["methods"])
+    for point in points(svg):
+        row = data["methods"][point.get("data-method")]
+        told = point.get("aria-label")
+        assert point.get("tabindex") == "0" and point.get("role") == "img" and point.find(f"{SVG}title").text == told
+        low, high = (f"{100 * bound:.1f}" for bound in row["interval"])
+        for part in (
+            f"{100 * row['accuracy']:.1f} %",
+            f"{low} to {high}",
+            f"{row['tokens']:.1f} tokens",
+            f"{row['latency_mean_s']:.3g} s",
+        ):
+            assert part in told
+    parts = Counter(part.get("class") for part in ElementTree.fromstring(svg).iter(f"{SVG}g"))
+    assert parts["mark bar"] == parts["mark point"] == parts["mark name"] == len(data["methods"])
+
+
+def test_a_method_may_be_named_with_markup(data):
+    named = {'mine"<b>': data["methods"]["cot"]}
+    (point,) = points(pareto_svg({"methods": named, "latency": data["latency"]}, "tokens"))
+    assert point.get("data-method") == 'mine"<b>' and point.get("aria-label").startswith('mine"<b>: ')
+
+
+def test_colours_become_the_page_s(data):
+    svg = pareto_svg(data, "tokens")
+    found = themed(svg, {style("cot", []).colour: "--mine"})
+    assert (
+        f"var(--mine, {style('cot', []).colour})" in found and "var(--soft, #565d6d)" in found and "var(--card, #ffffff)" in found
+    )
+    assert re.sub(r"var\(--\w+, (#\w+)\)", r"\1", found) == svg
+
+
+def test_colours_can_be_read_on_both_cards():
+    for look in every_style():
+        assert contrast(look.colour, "#ffffff") >= 4.5 and contrast(look.dark, "#1a1e27") >= 4.5
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_colours_differ_for_the_colour_blind_too(sight):
+    for colours in ([look.colour for look in every_style()], [look.dark for look in every_style()]):
+        assert min(distance(one, other, sight) for one, other in combinations(colours, 2)) > 12
 
 
 def test_methods_differ_in_colour_and_marker():

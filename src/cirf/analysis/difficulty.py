@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import SOFT, canvas
+from cirf.analysis.drawing import canvas
+from cirf.analysis.marks import SOFT
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table

@@ -1,6 +1,6 @@
 """What all pictures share: an SVG element to stand inside a page; no files, no fonts, no clocks, the same data the same bytes.
 
-They are drawn for a light ground and stand on a light card in either colour scheme.
+They are drawn for a white ground; a page may give them its own colours (`marks.themed`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cirf.analysis.marks import GRID, INK, SOFT
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-INK, SOFT, GRID = "#1f2430", "#565d6d", "#e3e6ec"
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from cirf.analysis.marks import gid
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -24,7 +26,7 @@ def place_names(
     """Write each point's name beside it, at the first of some places where it covers nothing and stays inside.
 
     A point is where it lies across and up, the lower and upper end of its bar, its name and its colour; ``lines`` are to stay
-    uncovered too.
+    uncovered too. Each name gets the gid of its point (`marks.gid`).
     """
     import numpy as np
     from matplotlib.transforms import Bbox
@@ -42,7 +44,7 @@ def place_names(
         corners = axes.transData.transform(np.asarray(line.get_xydata()))
         for start, end in pairwise(corners):
             taken += [Bbox.from_extents(*(at - 3), *(at + 3)) for at in np.linspace(start, end, _DOTS)]
-    for x, y, low, high, title, colour in points:
+    for mark, (x, y, low, high, title, colour) in enumerate(points):
         places = [((11, 0), "left", "center", y), ((-11, 0), "right", "center", y), ((0, 7), "center", "bottom", high)]
         places += [((0, -7), "center", "top", low), ((11, 16), "left", "center", y), ((11, -16), "left", "center", y)]
         places += [((-11, 16), "right", "center", y), ((-11, -16), "right", "center", y)]
@@ -61,6 +63,7 @@ def place_names(
         for _, place, text, _ in tried:
             if place != chosen[1]:
                 text.remove()
+        chosen[2].set_gid(gid(mark, "name"))
         taken.append(chosen[3])
 
 

@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import SOFT, canvas
+from cirf.analysis.drawing import canvas
+from cirf.analysis.marks import SOFT
 from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column, Table
 from cirf.analysis.traces import read_codes

@@ -7,7 +7,20 @@ A worked example, cut short::
                                "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
                                "tasks": {"coin_flip": {...the same...}}, ...}},
      "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "p_holm": 0.62, "speedup": 6.1, ...}},
-     "codebook": {"size": 64, "used": 60, "codes": [{"code": 16, "label": "divides", "count": 311, "examples": [...]}]}, ...}
+     "codebook": {"size": 64, "used": 60, "segments": 5120, "written": 902,
+                  "transitions": {"traces": 1005, "pairs": [[16, 23, 41], ...], "first": [[16, 97], ...], "last": [...]},
+                  "codes": [{"code": 16, "label": "divides", "count": 311, "written": 58, "examples": [...],
+                             "distinct": 309, "segments": [["gsm8k", "48 / 2 = 24 ..."], ...],
+                             "neighbours": [[23, 0.41], ...],
+                             "answers": {"questions": 52, "answers": 52, "right": 0.73, "interval": [0.6, 0.83]}}]},
+     "questions": {"of": 690, "shown": 690, "length": 4000, "cut": 0,
+                   "rows": [{"task": "gsm8k", "id": "gsm8k/test/0", "question": "...", "gold": "18", "answers":
+                             {"cirf_full": {"correct": True, "codes": [[16, "18"]], "answer": "18", "tokens": 9, ...}}}]}, ...}
+
+What the explorers of the page show: ``transitions``, which function follows which in the training traces; of a code
+``segments``, the steps that carry it, up to 40 of its ``distinct`` ones, ``neighbours``, the codes nearest by cosine, and
+``answers``, how often answers that hold it are right (`functions`, `transitions`, `neighbours`); ``questions``, all that were
+evaluated, with what was cut or left out to keep them within a size (`questions`).
 
 Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``.
 """
@@ -19,11 +32,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.labels import UNUSED, label_codes
-from cirf.analysis.naming import read_labels
 from cirf.analysis.shown import Shown
-from cirf.analysis.traces import read_codes
-from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
@@ -31,12 +40,13 @@ from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
 from cirf.report.compression import read_compression
 from cirf.report.examples import pick_examples
+from cirf.report.functions import read_functions
+from cirf.report.questions import read_questions
 from cirf.report.settings import as_trained, read_settings
 from cirf.report.times import facts, latency_of, read_times, task_latency_of
 from cirf.report.training import load_object, read_training
 from cirf.report.voting import read_voting
 from cirf.store import read_rows
-from cirf.tasks.steps import strip_annotations
 
 Data = dict[str, Any]
 
@@ -66,7 +76,8 @@ def collect(
     latency, throughput = read_times(run, "latency"), read_times(run, "throughput")
     same = comparable(rows, reference)
     methods = {name: _method(run, name, tables, latency) | {"same_questions": same[name]} for name, tables in rows.items()}
-    codebook = _codebook(run, recipe, segments_per_code, rows.get(REFERENCE, {}))
+    codebook = read_functions(run, recipe, REFERENCE, segments_per_code, rows.get(REFERENCE, {}))
+    test = _test(run)
     training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
     for name, found in training.items():
         found["settings"] = read_settings(run.at(f"models/{name}"))
@@ -92,7 +103,8 @@ def collect(
         "codebooks": compare_codebooks(run, recipe),
         "compression": read_compression(run, recipe),
         "left_out": run.left_out(),
-        "examples": pick_examples(_test(run), rows, examples),
+        "examples": pick_examples(test, rows, examples),
+        "questions": read_questions(test, rows),
         "data": _data(run),
         "recipe": recipe,
         "environment": dict(environment) if environment is not None else _environment(folder),
@@ -188,83 +200,11 @@ def _sampled(folder: Path) -> Data | None:
     return numbers(tables) if tables else None
 
 
-def _codebook(run: Shown, recipe: Mapping[str, Any], per_code: int, answered: Mapping[str, Sequence[Row]]) -> Data | None:
-    """Every code with its label, how often it stands in the training traces and in answers, and some of its segments."""
-    functions = _json(run.at(f"models/{REFERENCE}") / "functions.json")
-    folder = _codebook_folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
-    if folder is None:
-        return None
-    told = _json(folder / "codebook.json")
-    size = int(told.get("size", folder.name.rpartition("-")[2]))
-    steps = {(row["problem"], row["sample"]): row["segments"] for row in _rows(run.at("segments") / "segments.jsonl")}
-    segments: dict[int, list[str]] = {code: [] for code in range(size)}
-    tasks = {row["id"]: row["task"] for row in _rows(run.at("problems") / "train.jsonl")}
-    by_task: dict[int, Counter[str]] = {code: Counter() for code in range(size)}
-    for row in _rows(folder / "codes.jsonl"):
-        texts = steps.get((row["problem"], row["sample"]), [])
-        if len(texts) != len(row["codes"]):
-            raise CirfError(f"{folder / 'codes.jsonl'}: the codes of {row['problem']!r} do not match its segments; run again")
-        if row["problem"] in tasks:
-            for code, text in zip(row["codes"], texts, strict=True):
-                segments[code].append(strip_annotations(text))
-                by_task[code][tasks[row["problem"]]] += 1
-    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
-    written = Counter(code for code in found if code is not None)
-    labels = _labels(functions, segments) | {code: name for code, name in read_labels(run.root).items() if code in segments}
-    report = told.get("report", {})
-    total, total_written = sum(map(len, segments.values())), sum(written.values())
-    codes = [
-        {
-            "code": code,
-            "label": labels[code],
-            "count": len(texts),
-            "share": len(texts) / total if total else 0.0,
-            "written": written[code],
-            "written_share": written[code] / total_written if total_written else 0.0,
-            "tasks": dict(sorted(by_task[code].items(), key=lambda item: (-item[1], item[0]))),
-            "examples": _spread(list(dict.fromkeys(texts)), per_code),
-        }
-        for code, texts in segments.items()
-    ]
-    return {
-        "size": size,
-        "used": sum(1 for texts in segments.values() if texts),
-        "segments": total,
-        "written": total_written,
-        "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
-        "settings": told.get("settings", {}),
-        "embedder": told.get("embedder", {}),
-        "losses": report.get("losses", {}),
-        "numbers": {key: value for key, value in report.items() if isinstance(value, int | float)},
-    }
-
-
-def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]]) -> dict[int, str]:
-    """The labels that the model's ``functions.json`` holds, or new ones where it is not of the same codes."""
-    held = {int(code): row["label"] for code, row in functions.get("codes", {}).items()}
-    if held.keys() != {code for code, texts in segments.items() if texts}:
-        return label_codes(segments)
-    return {code: held.get(code, UNUSED) for code in segments}
-
-
 def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
     """The codes' labels of models that were taken as they are, where all that have any agree."""
     found = [_json(Path(folder) / "functions.json").get("codes") for folder in recipe.get("models", {}).values()]
     held = [{int(code): row["label"] for code, row in codes.items()} for codes in found if codes]
     return held[0] if held and all(one == held[0] for one in held) else {}
-
-
-def _codebook_folder(run: Shown, size: int | None) -> Path | None:
-    """The codebook of that many codes, else the first there is."""
-    there = run.each("codebook-*")
-    return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
-
-
-def _spread(texts: Sequence[str], count: int) -> list[str]:
-    """``count`` of the texts at even distances, so that not all come from the first task."""
-    if len(texts) <= count:
-        return list(texts)
-    return [texts[(index * len(texts)) // count] for index in range(count)]
 
 
 def _data(run: Shown) -> Data:

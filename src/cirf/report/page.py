@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from cirf.analysis.style import Style, style
+from cirf.analysis.marks import themed
+from cirf.analysis.style import Style, every_style, style
 from cirf.analysis.traces import is_functional
 from cirf.evaluation.statistics import Comparison, Interval, describe_difference
+from cirf.report.collect import REFERENCE
+from cirf.report.explorer import colour, page_data, read_script, script_hash, to_script, variable
 from cirf.report.leaks import seen_before
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.times import holding, setting
@@ -16,6 +19,28 @@ _BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
 _MANY_CUT_OFF = 0.02
 _OPEN_CODES = 16
 _SHORT = 80
+
+
+class Section(NamedTuple):
+    """A part of the page: its id and its title in the contents, its template, and whether a run has anything for it."""
+
+    id: str
+    title: str
+    template: str
+    has: Callable[[Mapping[str, Any]], Any] = lambda data: True
+
+
+SECTIONS = (
+    Section("methods", "Methods", "methods.html.j2"),
+    Section("codes", "What the tokens mean", "codes.html.j2", lambda data: data["codebook"]),
+    Section("compression", "Compression", "compression.html.j2", lambda data: data["compression"]),
+    Section("traces", "Traces", "traces.html.j2", lambda data: data["examples"] or data["questions"]["rows"]),
+    Section("training", "Training", "training.html.j2", lambda data: data["training"] or (data["codebook"] or {}).get("losses")),
+    Section("data", "Data", "data.html.j2"),
+    Section("recipe", "Recipe", "recipe.html.j2"),
+    Section("environment", "Environment", "environment.html.j2"),
+)
+"""The page from top to bottom: a further one is a line here and a template, which finds the report's data as ``data``."""
 
 
 def render(data: Mapping[str, Any]) -> str:
@@ -28,7 +53,7 @@ def render(data: Mapping[str, Any]) -> str:
         loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
-        percent=percent, number=number, tokens=tokens, seconds=seconds, words=words, size=size, p_value=p_value
+        percent=percent, number=number, tokens=tokens, seconds=seconds, words=words, size=size, p_value=p_value, inside=inside
     )
     pictures = {
         "latency": pareto_svg(data, "latency"),
@@ -39,12 +64,23 @@ def render(data: Mapping[str, Any]) -> str:
         "voting": voting_svg(data),
     }
     voted = (data["voting"] or {}).get("latency") or {}
+    styles = looks(data)
+    variables = {one.colour: variable(one.colour) for one in every_style()}
+    script = read_script()
     return environment.get_template("page.html.j2").render(
         data=data,
-        looks=looks(data),
+        sections=[section for section in SECTIONS if section.has(data)],
+        looks=styles,
+        colour=lambda name: colour(styles[name]),
+        dark_colours=Markup(dark_colours()),
+        page_data=Markup(to_script(page_data(data, styles, labels(data)))),
+        script=Markup(script),
+        script_hash=Markup(script_hash(script)),
+        in_codebook={row["code"] for row in (data["codebook"] or {}).get("codes", ())},
+        written=written(data),
         headline=headline(data),
         differences=differences(data),
-        others=[looks(data)[name].title for name, row in data["methods"].items() if not row["same_questions"]],
+        others=[styles[name].title for name, row in data["methods"].items() if not row["same_questions"]],
         setting=setting(data["latency"]),
         throughput_setting=setting(data["throughput"]),
         holding=holding,
@@ -56,10 +92,11 @@ def render(data: Mapping[str, Any]) -> str:
         training_setting=training_setting(data["environment"]),
         training_keys=training_keys(data),
         tasks=list(dict.fromkeys(task for row in data["methods"].values() for task in row["tasks"])),
-        pictures={name: Markup(svg) if svg else None for name, svg in pictures.items()},
+        pictures={name: Markup(themed(svg, variables)) if svg else None for name, svg in pictures.items()},
         labels=labels(data),
         seen_before=seen_before(data["data"]["reports"]["problems"].get("overlap", {})),
         hue=hue,
+        reference=REFERENCE,
         kind=kind,
         open_codes=_OPEN_CODES,
         recipe=yaml.safe_dump(data["recipe"], sort_keys=False, allow_unicode=True, width=110) if data["recipe"] else "",
@@ -70,6 +107,18 @@ def looks(data: Mapping[str, Any]) -> dict[str, Style]:
     """Title, colour and marker of every method."""
     names = list(data["methods"])
     return {name: style(name, names) for name in names}
+
+
+def dark_colours() -> str:
+    """CSS that gives every method's colour its other value where the page is dark; on paper it never is."""
+    values = "".join(f"{variable(one.colour)}: {one.dark}; " for one in every_style())
+    return f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {values}}} }}\n"
+
+
+def written(data: Mapping[str, Any]) -> list[int]:
+    """The codes that stand in any answer of the page's questions, by number."""
+    answers = (answer for row in data["questions"]["rows"] for answer in row["answers"].values())
+    return sorted({code for answer in answers for code, _ in answer.get("codes", ()) if code is not None})
 
 
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
@@ -193,6 +242,11 @@ def size(value: float | None) -> str:
 def p_value(value: float | None) -> str:
     """``0.031``, ``< 0.001``."""
     return "–" if value is None else "<\N{NO-BREAK SPACE}0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def inside(title: str) -> str:
+    """A title inside a sentence: ``chain-of-thought``, but ``CIRF Fast``."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def words(key: str) -> str:

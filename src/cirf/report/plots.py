@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG text to stand inside the page."""
+"""The report's pictures, as SVG text to stand inside the page, which gives them its own colours (`marks.themed`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from cirf.analysis.drawing import INK, SOFT, canvas, limits, ticks
+from cirf.analysis.drawing import canvas, limits, ticks
+from cirf.analysis.marks import INK, SOFT, Mark, gid, marked
 from cirf.analysis.placing import place_names
 from cirf.analysis.style import style
 from cirf.report.times import setting
+
+_FIRST, _SECOND, _THIRD = (style(name, []).colour for name in ("cirf_full", "cot", "direct_sft"))
 
 
 def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
@@ -34,20 +37,33 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
         axes.set_ylim(-3, 103)
         axes.set_xlabel("seconds an answer, one question at a time" if axis == "latency" else "generated tokens an answer")
         axes.set_ylabel("accuracy, %")
-        points = []
-        for name, row in rows.items():
+        points, marks = [], []
+        for place, (name, row) in enumerate(rows.items()):
             look, x, y = style(name, list(data["methods"])), row[key[axis]], 100 * row["accuracy"]
             low, high = (100 * bound for bound in row["interval"])
-            axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
+            bar: dict[str, Any] = {"linewidth": 2, "alpha": 0.55, "solid_capstyle": "round", "gid": gid(place, "bar")}
+            point: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
+            axes.plot([x, x], [low, high], color=look.colour, **bar)
+            axes.plot([x], [y], look.marker, color=look.colour, **point)
             points.append((x, y, low, high, look.title, look.colour))
+            marks.append(Mark(name, f"{look.title}: {tell(row)}"))
         ticks(axes, axis, logarithmic)
         if axis == "latency":
             figure.supxlabel("\n".join(textwrap.wrap(setting(data["latency"]), 84)), fontsize=7.5, color=SOFT)
         place_names(figure, axes, points)
         what = f"mean seconds an answer ({setting(data['latency'])})" if axis == "latency" else "mean generated tokens an answer"
         out.append(f"Accuracy against {what}. " + "; ".join(f"{p[4]}: {p[1]:.1f} % at {p[0]:.3g}" for p in points))
-    return out[0]
+    return marked(out[0], marks)
+
+
+def tell(row: Mapping[str, Any]) -> str:
+    """A method's numbers in words: accuracy with its interval, questions, tokens, and the time where there is one."""
+    low, high = (100 * bound for bound in row["interval"])
+    told = [f"{100 * row['accuracy']:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"]
+    told.append(f"{row['tokens']:.1f} tokens an answer")
+    if row.get("latency_mean_s") is not None:
+        told.append(f"{row['latency_mean_s']:.3g} s an answer")
+    return ", ".join(told)
 
 
 def training_svg(data: Mapping[str, Any]) -> str | None:
@@ -87,8 +103,8 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
 
     with canvas(4.9, 3.5, "codebook") as (figure, out):
         titles = {"autoencoder": "autoencoder", "vq": "with codes"}
-        looks = {"total": (INK, "-"), "reconstruction": ("#0b62b0", "-")}
-        looks |= {"codebook": ("#a83c00", "--"), "commitment": ("#00735c", ":")}
+        looks = {"total": (INK, "-"), "reconstruction": (_FIRST, "-")}
+        looks |= {"codebook": (_SECOND, "--"), "commitment": (_THIRD, ":")}
         for place, (phase, rows) in enumerate(phases.items(), 1):
             axes = figure.add_subplot(1, len(phases), place)
             for name in rows[0]:
@@ -115,9 +131,9 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
     with canvas(4.9, 3.1, "compression") as (figure, out):
         axes = figure.add_subplot()
         gammas, kept = zip(*found["curve"], strict=True)
-        axes.plot(gammas, [100 * share for share in kept], color="#0b62b0", linewidth=2)
+        axes.plot(gammas, [100 * share for share in kept], color=_FIRST, linewidth=2)
         for row in found["thresholds"]:
-            axes.plot([row["gamma"]], [100 * row["results"]], "o", color="#0b62b0", markersize=7, markeredgecolor="white")
+            axes.plot([row["gamma"]], [100 * row["results"]], "o", color=_FIRST, markersize=7, markeredgecolor="white")
             told = f"{100 * row['results']:.0f} %"
             axes.annotate(told, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=INK, fontsize=9)
         axes.set_ylim(0, 105)
@@ -160,12 +176,17 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             told = f"the same, {style(found['fallback'], names).title.lower()} where votes disagree"
             ys = [100 * row["fallback"]["accuracy"] for row in joint]
             curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=told)
-        placed = []
-        for x, row, told, drawn in points:
+        placed, marks = [], []
+        for place, (x, row, told, drawn) in enumerate(points):
             low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
-            axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45)
-            axes.plot([x], [y], drawn.marker, color=drawn.colour, markersize=8, markeredgecolor="white", zorder=3)
+            point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
+            axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(place, "bar"))
+            axes.plot([x], [y], drawn.marker, color=drawn.colour, **point)
             placed.append((x, y, low, high, told, drawn.colour))
+            votes = f"{look.title}, {told} vote{'s' if told != '1' else ''}" if "votes" in row else told
+            cost = f"{x:.3g} s an answer" if timed else f"{x:.1f} tokens an answer"
+            share = f"{y:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"
+            marks.append(Mark(found["method"] if "votes" in row else found["against"], f"{votes}: {share}, {cost}"))
         axes.set_xlabel("seconds an answer, one question at a time" if timed else "generated tokens an answer")
         axes.set_ylabel("accuracy, %")
         ticks(axes, "latency" if timed else "tokens", logarithmic)
@@ -176,4 +197,4 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
         unit = " s" if timed else " tokens"
         said = "; ".join(f"{told}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, told, _ in placed)
         out.append(f"Accuracy by number of votes of {look.title}. {said}")
-    return out[0]
+    return marked(out[0], marks)
