@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.analysis.analysis import Found
+from cirf.analysis.marks import themed
+from cirf.analysis.style import every_style
+from cirf.report.explorer import variable
+from cirf.report.page import dark_colours
 
 _HALF = 400  # points; pictures up to this width stand two in a row
 
@@ -22,8 +26,12 @@ def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
     environment = Environment(
         loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    pictures = {name: [(Markup(svg), _wide(svg)) for svg in made.pictures.values()] for name, made in found.items()}
-    return environment.get_template("analyses.html.j2").render(told=told, found=found, pictures=pictures)
+    colours = {one.colour: variable(one.colour) for one in every_style()}
+    pictures = {
+        name: [(Markup(themed(svg, colours)), _wide(svg)) for svg in made.pictures.values()] for name, made in found.items()
+    }
+    page = environment.get_template("analyses.html.j2")
+    return page.render(told=told, found=found, pictures=pictures, dark_colours=Markup(dark_colours()))
 
 
 def _wide(svg: str) -> bool:
