@@ -8,7 +8,20 @@ from importlib import import_module
 from cirf.analysis.analysis import Analysis
 from cirf.errors import CirfError
 
-_NAMES = ("pareto", "difficulty", "statistics")
+_NAMES = (
+    "pareto",
+    "difficulty",
+    "statistics",
+    "codebook_size",
+    "geometry",
+    "clustering",
+    "representation",
+    "initialisation",
+    "scaling",
+    "variants",
+    "scaling_law",
+    "stability",
+)
 
 
 def names() -> tuple[str, ...]:
