@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import signal
@@ -16,16 +15,6 @@ import pytest
 import tinyrun
 
 from cirf.store import read_rows
-
-
-def _faulty() -> Any:
-    path = Path(__file__).with_name("rationales") / "faulty.py"
-    spec = importlib.util.spec_from_file_location("cirf_faulty_server", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def reply(body: dict[str, Any]) -> str:
@@ -65,7 +54,7 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
     workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
-    faulty = _faulty()
+    faulty = tinyrun.faulty()
     with faulty.serve(faulty.Server(reply, share=0.2, faults=("429", "500", "invalid JSON"))) as server:
         path = recipe(workshop, tmp_path / "recipe.yaml", server.url)
         said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run")
@@ -94,7 +83,7 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
 
 
 def test_a_client_killed_while_asking_asks_nothing_twice_that_was_kept(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    faulty = _faulty()
+    faulty = tinyrun.faulty()
 
     def slow(body: dict[str, Any]) -> str:
         time.sleep(0.15)

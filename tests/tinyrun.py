@@ -38,6 +38,17 @@ def builders() -> Any:
     return module
 
 
+def faulty() -> Any:
+    """The module of servers that fail, `tests/rationales/faulty.py`."""
+    path = Path(__file__).with_name("rationales") / "faulty.py"
+    spec = importlib.util.spec_from_file_location("cirf_faulty_server", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: int = 0, scale: float = 1.0) -> Path:
     """A causal language model of width 32 with a byte-level tokenizer and a chat template."""
     tiny = builders()

@@ -307,6 +307,29 @@ def codes(
 
 
 @app.command()
+def label(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a model's.")],
+    labels: Annotated[
+        list[str] | None, typer.Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" goes back to the rule\'s.')
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="Have a language model label all codes: its server, or local.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="The model there; of local a hub id, a folder or bundled:NAME.")
+    ] = None,
+    key_env: Annotated[
+        str | None, typer.Option("--key-env", metavar="NAME", help="Environment variable with its API key.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Name functional tokens yourself, or have a language model name them; without either, show the names given."""
+    from cirf.commands.labelling import label as keep
+
+    keep(folder, labels or [], endpoint, model, key_env, as_json)
+
+
+@app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Every key with its type, default and meaning.")] = False,

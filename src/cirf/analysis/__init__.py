@@ -11,7 +11,10 @@ from cirf.errors import CirfError
 _NAMES = (
     "pareto",
     "difficulty",
+    "semantics",
+    "transitions",
     "statistics",
+    "hyperparameters",
     "codebook_size",
     "geometry",
     "clustering",

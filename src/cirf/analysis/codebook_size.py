@@ -142,7 +142,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
                 curves.append(Curve(task, points, task in _MEANS.values()))
         bars = [(row["size"], row["trained_least"], row["written_least"]) for row in counts]
         if curves:
-            pictures[f"{key}{ending}"] = draw_sizes(f"{key}{ending}", group.label, title, curves, bars)
+            pictures[f"{key}{ending}"] = draw_sizes(f"codebook-size-{key}{ending}", group.label, title, curves, bars)
     return pictures
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from cirf.analysis.drawing import INK, SOFT, canvas
 from cirf.analysis.table import Form, shown
 
-
 _WIDE = 24
 """Letters of a label on one line."""
 

@@ -68,12 +68,13 @@ def make(source: Source) -> Found:
                 pictures[name] = picture(group, f"{PurePath(backbone).name}, {DOMAINS[domain]}", cost)
     if source.paper:
         tasks += [_theirs(row, source) for row in published("main")]
+    wide = _wide(tasks)
     front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, points)
     table = Table("tasks", "Accuracy and time by task.", _TASKS, tasks)
     notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
     if len({row["questions"] for row in points}) > len(groups):
         notes.append("Not all methods answered the same questions: only those with the same number beside them compare.")
-    return Found((front, table), pictures, notes)
+    return Found((front, wide, table), pictures, notes)
 
 
 def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
@@ -147,6 +148,23 @@ def _task_rows(run: Run) -> list[dict[str, Any]]:
     ]
 
 
+def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The paper's layout: a column a task, for each method a line of accuracies and, where known, one of times."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    groups: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["backbone"], row["source"], row["method"]), {})[row["task"]] = row
+    lines = []
+    for (backbone, source, method), by_task in groups.items():
+        head = {"source": source, "backbone": backbone, "method": method}
+        told = {task: _TASKS[5].show(row) for task, row in by_task.items()}
+        lines.append({**head, "metric": "accuracy", **told})
+        if any(row.get("seconds") is not None for row in by_task.values()):
+            lines.append({**head, "metric": "time", **{task: _TASKS[7].show(row) for task, row in by_task.items()}})
+    columns = (*_TASKS[:3], Column("metric", "Metric"), *(Column(task, task) for task in tasks))
+    return Table("main", "Accuracy with its 95 % interval, and time an answer, by task.", columns, lines)
+
+
 def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """A row of the paper's main table as one of ours."""
     task = row["task"]
@@ -174,7 +192,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
     names = list(dict.fromkeys(point["kind"] for point in (*beside, *points)))
     xs = [point[cost] for point in points]
     span = xs + [point[cost] for point in beside if point[cost]]
-    with canvas(4.9, 3.7, f"{file_name(title)}-{cost}") as (figure, out):
+    with canvas(4.9, 3.7, f"{'beside-' if beside else ''}{file_name(title)}-{cost}") as (figure, out):
         axes = figure.add_subplot()
         axes.set_title(title, loc="left", fontsize=10, color=SOFT)
         logarithmic = max(span) > 4 * min(span)

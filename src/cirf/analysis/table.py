@@ -81,6 +81,15 @@ class Table:
         """Every value's key, in the order of the columns, ends of intervals behind their value."""
         return [key for column in self.columns for key in (column.key, *_ends(column))]
 
+    def varying(self) -> list[Column]:
+        """The columns whose values are not all the same, or all of them in a table of one row."""
+        return [column for column in self.columns if len(self.rows) < 2 or len({column.show(row) for row in self.rows}) > 1]
+
+    def constant(self) -> list[tuple[str, str]]:
+        """Titles and values of the other columns that hold anything."""
+        rest = [column for column in self.columns if column not in self.varying()]
+        return [(column.title, column.show(self.rows[0])) for column in rest if self.rows[0].get(column.key) is not None]
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the values as they are."""
         columns = [{"key": column.key, "title": column.title, "form": column.form} for column in self.columns]
@@ -128,6 +137,8 @@ class Table:
 
 def shown(value: Any, form: Form) -> str:
     """A value in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if form == "share":
         return f"{100 * value:.1f}{_SPACE}%"
     if form == "points":

@@ -34,10 +34,20 @@ def functions_of(folder: Path) -> dict[str, Any]:
         codes = loaded["codes"].values()
         whole = all(isinstance(code["label"], str) and isinstance(code["count"], int) and code["examples"] for code in codes)
         if whole and isinstance(loaded["size"], int) and isinstance(loaded["delimiters"], str):
-            return loaded
+            return _relabelled(loaded, folder)
     except (ValueError, AttributeError, KeyError, TypeError):
         pass
     raise CirfError(f"{path}: damaged; train the model again, or remove the file to ask without labels")
+
+
+def _relabelled(functions: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The same with the labels that were given since (see `cirf.analysis.naming`)."""
+    from cirf.analysis.naming import read_labels
+
+    for code, label in read_labels(folder).items():
+        if str(code) in functions["codes"]:
+            functions["codes"][str(code)]["label"] = label
+    return functions
 
 
 def ask(path: Path, question: str, choices: Sequence[str], as_json: bool) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.labels import UNUSED, label_codes
+from cirf.analysis.naming import read_labels
 from cirf.analysis.shown import Shown
 from cirf.analysis.traces import read_codes
 from cirf.errors import CirfError
@@ -209,7 +210,7 @@ def _codebook(run: Shown, recipe: Mapping[str, Any], per_code: int, answered: Ma
                 by_task[code][tasks[row["problem"]]] += 1
     found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
     written = Counter(code for code in found if code is not None)
-    labels = _labels(functions, segments)
+    labels = _labels(functions, segments) | {code: name for code, name in read_labels(run.root).items() if code in segments}
     report = told.get("report", {})
     total, total_written = sum(map(len, segments.values())), sum(written.values())
     codes = [

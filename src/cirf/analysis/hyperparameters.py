@@ -1,0 +1,73 @@
+"""The hyper-parameters of a run in the order of the paper's table, written from its recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cirf.analysis.analysis import Analysis, Found
+from cirf.analysis.published import published
+from cirf.analysis.source import Source
+from cirf.analysis.table import Column, Table
+
+_COLUMNS = (
+    Column("step", "Step"),
+    Column("parameter", "Parameter"),
+    Column("key", "Key of the recipe"),
+    Column("value", "Value"),
+)
+_BEYOND = (
+    ("Step 4", "Language model", "backbone.model"),
+    ("Step 4", "Adaptation", "finetune.adaptation"),
+    ("Step 4", "LoRA rank", "finetune.lora.rank"),
+    ("Step 4", "LoRA alpha", "finetune.lora.alpha"),
+    ("Step 3", "Codebook size K of the models", "codebook.size"),
+    ("all", "Seed", "seed"),
+)
+"""What the paper's table leaves out and a reader of ours must know."""
+
+
+def make(source: Source) -> Found:
+    """A row a parameter; with the paper's values a column of theirs, and whether ours differs."""
+    run = source.single
+    rows: list[dict[str, Any]] = []
+    for row in published("hyperparameters"):
+        ours = run.key(row["key"])
+        rows.append({"step": row["step"], "parameter": row["parameter"], "key": row["key"], "value": _told(ours)})
+        rows[-1] |= {"paper": _told(row["value"]), "same": "yes" if _same(ours, row["value"]) else "no"}
+    adapted = run.key("finetune.adaptation") == "lora"
+    rows += [
+        {"step": step, "parameter": name, "key": key, "value": _told(run.key(key)), "paper": None, "same": None}
+        for step, name, key in _BEYOND
+        if adapted or "lora" not in key
+    ]
+    columns = (*_COLUMNS, Column("paper", "Paper"), Column("same", "The same")) if source.paper else _COLUMNS
+    told = run.key("finetune.overrides") or {}
+    kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in told.items()}
+    notes = [f"{method} is trained by settings of its own: {_told(keys)}." for method, keys in kept.items() if keys]
+    return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    listed = [list(value) if isinstance(value, list | tuple) else value for value in (ours, theirs)]
+    return bool(listed[0] == listed[1])
+
+
+def _told(value: Any) -> str:
+    """A value as a reader expects it: lists without brackets, numbers short."""
+    if isinstance(value, list | tuple):
+        return ", ".join(_told(entry) for entry in value) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_told(entry)}" for key, entry in value.items())
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+ANALYSIS = Analysis(
+    "hyperparameters",
+    "Hyper-parameters",
+    "What the run was made with, in the order of the paper's table.",
+    "a recipe",
+    make,
+    "Table hyper-parameters",
+)

@@ -1,0 +1,60 @@
+"""What the codes stand for: each with its frequency, the operation that its segments share, and some of them."""
+
+from __future__ import annotations
+
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.source import Source
+from cirf.analysis.table import Column, Table
+
+_COLUMNS = (
+    Column("code", "Code", "count"),
+    Column("count", "Frequency", "count"),
+    Column("written", "In answers", "count"),
+    Column("label", "Operation"),
+    Column("tasks", "Tasks"),
+    Column("segments", "Segments", "list"),
+)
+_SEGMENTS = 3
+_LONGEST = 120
+
+
+def make(source: Source) -> Found:
+    """Every code that stands for a step, the most frequent first."""
+    run = source.single
+    book = run.data["codebook"]
+    if not book:
+        raise Lacking("the run has no codebook yet; bring it to its stage `codebook`")
+    rows = [
+        {
+            "code": row["code"],
+            "count": row["count"],
+            "written": row["written"],
+            "label": row["label"],
+            "tasks": ", ".join(f"{task} {count:,}" for task, count in row["tasks"].items()),
+            "segments": [_short(text) for text in row["examples"][:_SEGMENTS]],
+        }
+        for row in book["codes"]
+        if row["count"]
+    ]
+    notes = [
+        f"{book['used']} of {book['size']} codes stand for a step. Labels are by rule unless `cirf label` gave others: reading"
+        " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
+    ]
+    return Found(
+        (Table("semantics", "Codes, how often they stand for a step, and what their steps share.", _COLUMNS, rows),), {}, notes
+    )
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 2].rstrip() + " …"
+
+
+ANALYSIS = Analysis(
+    "semantics",
+    "What the tokens mean",
+    "Every functional token with how often it stands for a step of the training rationales, a label, and three of its steps.",
+    "a codebook",
+    make,
+    "Table token semantics",
+)

@@ -1,0 +1,99 @@
+"""Labels by hand or by a language model: kept beside the run, shown everywhere, and no stage is made again for them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.analysis.naming import _read, clean, read_labels
+from cirf.errors import CirfError
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run to change."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def codes(folder: Path) -> dict[str, str]:
+    said = tinyrun.cirf("codes", folder, "--json")
+    return {str(row["code"]): row["label"] for row in json.loads(said.out)}
+
+
+def test_a_label_given_by_hand_stands_in_codes_report_and_analysis_and_can_be_taken_back(run: Path) -> None:
+    before, stages = codes(run), tinyrun.stages(run)
+    code = next(iter(before))
+    assert tinyrun.cirf("label", run, f"{code}=opens  boxes").code == 0
+    assert codes(run) == before | {code: "opens boxes"}
+    assert tinyrun.cirf("report", run).code == 0
+    report = json.loads((run / "report.json").read_text())
+    assert {str(row["code"]): row["label"] for row in report["codebook"]["codes"]}[code] == "opens boxes"
+    assert tinyrun.cirf("analyze", run, "semantics").code == 0
+    assert "opens boxes" in (run / "analysis" / "semantics" / "semantics.csv").read_text()
+    assert "out of date" not in tinyrun.cirf("status", run).out and tinyrun.stages(run) == stages
+    assert tinyrun.cirf("label", run, f"{code}=").code == 0
+    assert codes(run) == before
+
+
+def test_what_cannot_be_a_label_is_refused(run: Path) -> None:
+    for wrong in ("99=adds", "adds", "x=adds", "0=<script>", f"0={'long ' * 20}"):
+        said = tinyrun.cirf("label", run, wrong)
+        assert said.code == 2 and "Traceback" not in said.err, said.err
+    assert not (run / "labels.json").exists()
+    assert "--model" in tinyrun.cirf("label", run, "--endpoint", "http://localhost:9/v1").err
+    (run / "labels.json").write_text("[1]")
+    assert "labels.json: not a list of labels" in tinyrun.cirf("report", run).err
+
+
+def test_a_language_model_labels_every_code_and_is_asked_once(run: Path) -> None:
+    def reply(body: dict[str, Any]) -> str:
+        assert "= " in body["messages"][0]["content"]  # it is shown the steps
+        return 'Sure: {"label": "adds some"}'
+
+    faulty = tinyrun.faulty()
+    with faulty.serve(faulty.Server(reply)) as server:
+        said = tinyrun.cirf("label", run, "--endpoint", server.url, "--model", "m")
+        assert said.code == 0, said.err
+        asked = len(server.asked)
+        assert tinyrun.cirf("label", run, "--endpoint", server.url, "--model", "m").code == 0
+        assert len(server.asked) == asked == len(codes(run))
+    assert set(codes(run).values()) == {"adds some"}
+    assert read_labels(run) == read_labels(run / "models" / "cirf_full")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ('{"label": "halves"}', "halves"),
+        ('{"label": ""}\n{"label": "adds up."}', "adds up"),
+        ("multiplies", "multiplies"),
+        ("It is not clear.\nPerhaps adds.", None),
+        ('{"name": "adds"}', None),
+        ('{"label": "<b>adds</b>"}', None),
+        ("", None),
+    ],
+)
+def test_the_label_is_read_out_of_an_answer(text: str, label: str | None) -> None:
+    assert _read(text) == label
+
+
+@given(st.text())
+def test_whatever_a_model_says_is_a_clean_label_or_none(text: str) -> None:
+    label = _read(text)
+    assert label is None or clean(label) == label
+
+
+@given(st.text())
+def test_a_label_is_clean_or_refused(text: str) -> None:
+    try:
+        told = clean(text)
+    except CirfError:
+        return
+    assert clean(told) == told and 0 < len(told) <= 40

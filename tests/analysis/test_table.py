@@ -1,0 +1,77 @@
+"""Tables: the same rows in every form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.analysis.table import Column, Table, escape
+
+COLUMNS = (
+    Column("name", "Name"),
+    Column("accuracy", "Accuracy", "share", bounds=True),
+    Column("gap", "Gap", "points"),
+    Column("n", "n", "count"),
+    Column("parts", "Parts", "list"),
+)
+ROW = {
+    "name": "a_b",
+    "accuracy": 0.5375,
+    "accuracy_low": 0.489,
+    "accuracy_high": 0.586,
+    "gap": -0.02,
+    "n": 12345,
+    "parts": ["x", "y"],
+}
+
+
+def table(*rows: dict[str, Any]) -> Table:
+    return Table("t", "A caption.", COLUMNS, rows)
+
+
+def test_values_are_shown_in_their_form_and_kept_unrounded() -> None:
+    made = table(ROW, {"name": "c"})
+    assert [column.show(ROW) for column in COLUMNS] == [
+        "a_b",
+        "53.8\N{NO-BREAK SPACE}% (48.9 to 58.6)",
+        "-2.0",
+        "12,345",
+        "x, y",
+    ]
+    assert [column.show({"name": "c"}) for column in COLUMNS] == ["c", "–", "–", "–", "–"]
+    rows = list(csv.DictReader(io.StringIO(made.to_csv())))
+    assert rows[0] == {key: str(value) for key, value in ROW.items()} | {"parts": "x | y"}
+    assert made.to_dict()["rows"][1] == dict.fromkeys(made.keys()) | {"name": "c"}
+
+
+def test_columns_that_say_the_same_in_every_row_are_told_once() -> None:
+    made = table(ROW, ROW | {"n": 1})
+    assert [column.key for column in made.varying()] == ["n"]
+    assert ("Name", "a_b") in made.constant() and len(made.constant()) == 4
+    assert len(table(ROW).varying()) == len(COLUMNS) and not table(ROW).constant()
+
+
+def test_a_list_takes_a_line_an_entry_in_latex() -> None:
+    lines = table(ROW).to_latex().splitlines()
+    assert r"a\_b & 53.8~\% (48.9 to 58.6) & -2.0 & 12,345 & x \\" in lines
+    assert r" &  &  &  & y \\" in lines
+    assert r"\begin{tabular}{lrrrl}" in lines
+
+
+@given(st.text())
+def test_no_text_is_a_command_in_latex(text: str) -> None:
+    told = escape(text)
+    bare = re.sub(r"\\(textbackslash|textasciicircum|textasciitilde|textless|textgreater)\{\}|\\[{}$&#%_]", "", told)
+    assert not re.search(r"[\\{}$&#%_^<>]", bare)
+
+
+@given(st.lists(st.tuples(st.text(), st.floats(allow_nan=False)), max_size=5))
+def test_a_csv_file_reads_back(rows: list[tuple[str, float]]) -> None:
+    made = Table("t", "", (Column("a", "A"), Column("b", "B", "number")), [{"a": a, "b": b} for a, b in rows])
+    found = list(csv.reader(io.StringIO(made.to_csv(), newline="")))[1:]
+    assert [(a, float(b)) for a, b in found] == rows
