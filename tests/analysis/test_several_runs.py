@@ -8,11 +8,12 @@ from typing import Any
 
 import made
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Found, Lacking
 from cirf.analysis.groups import grouped, told_apart
+from cirf.analysis.scaling_law import _at_least
 from cirf.analysis.source import Source
 from cirf.store import read_rows
 
@@ -194,6 +195,12 @@ def test_the_law_is_refused_on_few_points_and_fitted_on_enough(tmp_path):
     assert row["outside"] == outside and row["slope_low"] < row["slope"] < row["slope_high"]
     assert {point["method"]: point["gamma"] for point in points} == {"cirf_full": None, "cirf_fast": 0.1, "cirf_faster": 0.2}
     assert any("resting on 6 points" in note for note in found.notes)
+
+
+def test_how_many_misses_are_chance():
+    for outside, points in ((0, 9), (1, 9), (2, 9), (3, 9), (4, 40)):
+        known = binom.sf(outside - 1, points, 0.05)
+        assert _at_least(outside, points) == pytest.approx(known)
 
 
 def test_stability_between_seeds_sizes_and_tasks(tmp_path):

@@ -21,7 +21,7 @@ def draw_matrix(name: str, title: str, labels: Sequence[str], values: Mapping[tu
             for across, first in enumerate(columns[: down + 1]):
                 value = values[first, second]
                 axes.fill_between([across - 0.48, across + 0.48], down - 0.46, down + 0.46, color=shades(value), linewidth=0)
-                ink = "white" if value > 0.55 else INK
+                ink = "white" if value > 0.8 else INK
                 axes.annotate(f"{value:.2f}", (across, down), ha="center", va="center", color=ink, fontsize=10)
                 told.append(f"{first} and {second}: {value:.2f}")
         axes.grid(visible=False)

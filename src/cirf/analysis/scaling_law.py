@@ -6,6 +6,7 @@ runs on one backbone (variants, thresholds γ, sizes K), against seconds an answ
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from cirf.analysis.pareto import DOMAINS
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
-from cirf.evaluation.statistics import mean
+from cirf.evaluation.statistics import NOISE, mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,11 +202,16 @@ def _reading(row: Mapping[str, Any]) -> str:
         return "all accuracies are alike: nothing to fit"
     if row["slope_low"] <= 0 <= row["slope_high"]:
         return "no slope told from zero"
-    if row["outside"] > 0.05 * row["points"]:
-        return "a trend, but no line: it misses intervals"
+    if _at_least(row["outside"], row["points"]) < NOISE:
+        return "a trend, but no line: it misses more intervals than chance would"
     if row["r2_out"] is None or row["r2_out"] <= 0:
         return "a line, but it foretells no point better than their mean"
     return "a line within the noise"
+
+
+def _at_least(outside: int, points: int) -> float:
+    """The chance that so many of the points' 95 % intervals or more miss what is true."""
+    return sum(math.comb(points, count) * 0.05**count * 0.95 ** (points - count) for count in range(outside, points + 1))
 
 
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
