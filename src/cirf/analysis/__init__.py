@@ -8,7 +8,23 @@ from importlib import import_module
 from cirf.analysis.analysis import Analysis
 from cirf.errors import CirfError
 
-_NAMES = ("pareto", "difficulty", "semantics", "transitions", "statistics", "hyperparameters")
+_NAMES = (
+    "pareto",
+    "difficulty",
+    "semantics",
+    "transitions",
+    "statistics",
+    "hyperparameters",
+    "codebook_size",
+    "geometry",
+    "clustering",
+    "representation",
+    "initialisation",
+    "scaling",
+    "variants",
+    "scaling_law",
+    "stability",
+)
 
 
 def names() -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas
 from cirf.analysis.marks import SOFT
@@ -17,7 +18,6 @@ from cirf.evaluation.statistics import mean, wilson
 _FEW = 10
 """Lengths that fewer questions have are put together with the next shorter one."""
 
-_FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare")
 _DIRECT = ("direct", "direct_sft")
 _COLUMNS = (
     Column("task", "Task"),
@@ -31,7 +31,7 @@ _COLUMNS = (
 def make(source: Source) -> Found:
     """The table over all tasks and by task, the correlation, and a picture."""
     run = source.single
-    functional = next((name for name in _FUNCTIONAL if name in run.methods), None)
+    functional = next((name for name in FUNCTIONAL if name in run.methods), None)
     direct = next((name for name in _DIRECT if name in run.methods), None)
     if functional is None or direct is None:
         raise Lacking("it needs a functional method and `direct` (or `direct_sft`) among the evaluated methods")

@@ -8,20 +8,22 @@ inside the noise of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
+from cirf.analysis.accuracy import of_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import canvas, limits, ticks
+from cirf.analysis.drawing import SOFT, canvas, limits, ticks
+from cirf.analysis.groups import file_name
 from cirf.analysis.placing import place_names
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
-from cirf.evaluation.bootstrap import mean_of_shares
 from cirf.evaluation.statistics import mean
 
 Point = dict[str, Any]
-_DOMAINS = {"in": "in domain", "out": "out of domain"}
+DOMAINS = {"in": "in domain", "out": "out of domain"}
 _FRONT = (
     Column("backbone", "Backbone"),
     Column("domain", "Tasks"),
@@ -49,22 +51,21 @@ _TASKS = (
 
 def make(source: Source) -> Found:
     """Points, fronts and the table of every run, one picture a backbone and domain."""
-    points, tasks = [], []
+    points: list[Point] = []
+    tasks: list[dict[str, Any]] = []
     for run in source.runs:
-        points += [point for domain in _DOMAINS for point in _points(run, domain)]
+        points += [point for domain in DOMAINS for point in domain_points(run, domain)]
         tasks += _task_rows(run)
     if not points:
         raise Lacking("no method was evaluated yet; bring the run to its stage `evaluation`")
     groups = _grouped(points)
-    for group in groups.values():
-        for cost in ("seconds", "tokens"):
-            for point, there in zip(group, on_front([(row["accuracy"], row[cost]) for row in group]), strict=True):
-                point[f"front_{cost}"] = there
     pictures = {}
     for (backbone, domain), group in groups.items():
+        mark_fronts(group)
         for cost in ("seconds", "tokens"):
             if all(row[cost] for row in group) and len(group) > 1:
-                pictures[f"{_file(backbone)}-{domain}-{cost}"] = _picture(group, f"{backbone}, {_DOMAINS[domain]}", cost)
+                name = f"{file_name(backbone)}-{domain}-{cost}"
+                pictures[name] = picture(group, f"{PurePath(backbone).name}, {DOMAINS[domain]}", cost)
     if source.paper:
         tasks += [_theirs(row, source) for row in published("main")]
     wide = _wide(tasks)
@@ -90,7 +91,14 @@ def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
     return [None if cost is None else not beaten(place) for place, (_, cost) in enumerate(points)]
 
 
-def _points(run: Run, domain: str) -> list[Point]:
+def mark_fronts(points: Sequence[Point]) -> None:
+    """Say of each point that is drawn with the others whether it is on their front, by time and by tokens."""
+    for cost in ("seconds", "tokens"):
+        for point, there in zip(points, on_front([(row["accuracy"], row[cost]) for row in points]), strict=True):
+            point[f"front_{cost}"] = there
+
+
+def domain_points(run: Run, domain: str) -> list[Point]:
     """A run's methods over the tasks of a domain that all of them answered."""
     shared = [
         task
@@ -102,29 +110,20 @@ def _points(run: Run, domain: str) -> list[Point]:
 
 def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
     told = [run.methods[method]["tasks"][task] for task in tasks]
-    shares = [_by_question(run.answers(method)[task]) for task in tasks]
-    low, high = mean_of_shares(shares)
+    accuracy, low, high = of_tasks(shares(run, method, tasks))
     seconds = [row.get("latency_mean_s") for row in told]
     return {
         "backbone": str(run.key("backbone.model")),
         "domain": domain,
         "method": method if not run.settings else f"{method} ({run.name})",
         "kind": method,
-        "accuracy": mean([row["accuracy"] for row in told]),
+        "accuracy": accuracy,
         "accuracy_low": low,
         "accuracy_high": high,
         "seconds": None if None in seconds else mean(seconds),
         "tokens": mean([row["tokens"] for row in told]),
         "questions": tuple(row["n"] for row in told),
     }
-
-
-def _by_question(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """How often each question was solved, 0 to 1."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["id"], []).append(float(row["correct"]))
-    return [mean(values) for values in found.values()]
 
 
 def _task_rows(run: Run) -> list[dict[str, Any]]:
@@ -185,16 +184,21 @@ def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
     return groups
 
 
-def _picture(points: Sequence[Point], title: str, cost: str) -> str:
-    """Points with their intervals, the front as a line: up and to the left is better."""
-    names = list(dict.fromkeys(point["kind"] for point in points))
+def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Point] = ()) -> str:
+    """Points with their intervals, the front as a line: up and to the left is better.
+
+    ``beside``: points of pictures that stand next to it, whose looks and axis across it shares.
+    """
+    names = list(dict.fromkeys(point["kind"] for point in (*beside, *points)))
     xs = [point[cost] for point in points]
-    with canvas(4.9, 3.7, f"{_file(title)}-{cost}") as (figure, out):
+    span = xs + [point[cost] for point in beside if point[cost]]
+    with canvas(4.9, 3.7, f"{'beside-' if beside else ''}{file_name(title)}-{cost}") as (figure, out):
         axes = figure.add_subplot()
-        logarithmic = max(xs) > 4 * min(xs)
+        axes.set_title(title, loc="left", fontsize=10, color=SOFT)
+        logarithmic = max(span) > 4 * min(span)
         if logarithmic:
             axes.set_xscale("log")
-        limits(axes, xs, logarithmic)
+        limits(axes, span, logarithmic)
         axes.set_ylim(-3, 103)
         front = sorted((row[cost], 100 * row["accuracy"]) for row in points if row[f"front_{cost}"])
         line = axes.plot([x for x, _ in front], [y for _, y in front], color="#9aa1ad", linewidth=1.4, zorder=1)
@@ -214,11 +218,6 @@ def _picture(points: Sequence[Point], title: str, cost: str) -> str:
         told = "; ".join(f"{name}: {y:.1f} % at {x:.3g} {unit}" for x, y, _, _, name, _ in placed)
         out.append(f"Accuracy against cost, {title}. {told}")
     return out[0]
-
-
-def _file(name: str) -> str:
-    """A name as part of a file's name."""
-    return "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
 
 
 ANALYSIS = Analysis(

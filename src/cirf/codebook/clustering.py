@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,16 +29,22 @@ class Clustering:
     unique: float
 
 
-def clustering(codes: Sequence[Sequence[int]], size: int) -> Clustering:
-    """Measure the codes of each rationale, one rationale a question; ``size``: K. ``ValueError`` if there is no step."""
+def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Hashable] | None = None) -> Clustering:
+    """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step.
+
+    ``questions``: what each rationale answers, where several may answer one; anything else that rationales share, such as their
+    task, gives ``ami`` and ``purity`` of that. ``None``: each has a question of its own.
+    """
     from sklearn.metrics import adjusted_mutual_info_score
 
     flat = [code for row in codes for code in row]
     if not flat:
         raise ValueError("no step to measure")
-    questions = [place for place, row in enumerate(codes) for _ in row]
+    names = range(len(codes)) if questions is None else questions
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    asked = [numbers[name] for name, row in zip(names, codes, strict=True) for _ in row]
     use = usage(np.array(flat), size)
-    pairs = Counter(zip(flat, questions, strict=True))
+    pairs = Counter(zip(flat, asked, strict=True))
     most: dict[int, int] = {}
     for (code, _), count in pairs.items():
         most[code] = max(most.get(code, 0), count)
@@ -46,7 +52,7 @@ def clustering(codes: Sequence[Sequence[int]], size: int) -> Clustering:
     return Clustering(
         used=use["used"] / size,
         perplexity=use["perplexity"],
-        ami=float(adjusted_mutual_info_score(questions, flat)),
+        ami=float(adjusted_mutual_info_score(asked, flat)),
         purity=sum(most.values()) / len(flat),
         collapsed=sum(len(set(row)) == 1 for row in several) / len(several) if several else 0.0,
         unique=sum(len(set(row)) for row in codes) / len(codes),

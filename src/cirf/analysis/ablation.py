@@ -1,0 +1,132 @@
+"""Accuracy by the values of some keys, all else equal, each tested against a reference on the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cirf.analysis.accuracy import Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
+from cirf.analysis.analysis import Found, Lacking
+from cirf.analysis.dots import Mark, draw_dots
+from cirf.analysis.groups import Group, file_name, grouped
+from cirf.analysis.published import published
+from cirf.analysis.source import Run, Source
+from cirf.analysis.table import Column, Table
+from cirf.evaluation.statistics import Comparison, compare, corrected, describe_difference
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """``keys``: what varies, dotted, each with its column; ``values``: a run's values for these columns, ``None`` for a run that
+    has no place in the table; ``reference``: the values of the paper's choice; ``theirs``: the paper's table."""
+
+    name: str
+    caption: str
+    keys: Mapping[str, Column]
+    values: Callable[[Run], tuple[str, ...] | None]
+    reference: tuple[str, ...]
+    theirs: str
+
+
+def make(source: Source, ablation: Ablation) -> Found:
+    """A row a run, with the mean of its tasks, every task, and the test against the reference; a picture a group."""
+    groups = []
+    for group in grouped((run for run in source.runs if functional([run])), list(ablation.keys)):
+        runs = [run for run in group.runs if ablation.values(run) is not None]
+        if len({ablation.values(run) for run in runs}) > 1:
+            groups.append(Group(group.label, runs))
+    if not groups:
+        raise Lacking(f"it needs evaluated runs that differ in {' or '.join(ablation.keys)} alone; `cirf sweep` makes such")
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    pictures: dict[str, str] = {}
+    tasks: dict[str, None] = {}
+    for group in groups:
+        method = functional(group.runs)
+        shared = [] if method is None else shared_tasks(group.runs, method, True) or shared_tasks(group.runs, method)
+        if method is None or not shared:
+            notes.append(f"The runs{group} have no functional method or no task in common and are left out.")
+            continue
+        told, said = _rows(ablation, group, method, shared)
+        rows, notes = rows + told, notes + said
+        tasks |= dict.fromkeys(shared)
+        ending = f"-{file_name(group.label)}" if group.label else ""
+        pictures[f"{ablation.name}{ending}"] = _picture(ablation, told, group, ending)
+    if not rows:
+        raise Lacking("the runs that differ in these keys alone have no functional method or no task in common")
+    if source.paper:
+        theirs = published(ablation.theirs)
+        own = {"source", "mean", *(column.key for column in ablation.keys.values())}
+        tasks |= dict.fromkeys(key for row in theirs for key in row if key not in own)
+        rows += [_theirs(row, own) for row in theirs]
+    columns = (
+        Column("source", "Source"),
+        Column("settings", "Settings"),
+        *ablation.keys.values(),
+        Column("mean", "Mean of tasks", "share", bounds=True),
+        *(Column(task, task, "share", bounds=True) for task in tasks),
+        Column("difference", "Above the reference, all questions, points", "points", bounds=True),
+        Column("p", "p", "number"),
+        Column("p_holm", "p, Holm", "number"),
+        Column("reading", "Reading"),
+    )
+    return Found((Table(ablation.name, ablation.caption, columns, rows),), pictures, notes)
+
+
+def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    found = [shares(run, method, tasks) for run in group.runs]
+    tests, notes = _tests(ablation, group, found)
+    rows = []
+    for run, answered in zip(group.runs, found, strict=True):
+        told = dict(zip((column.key for column in ablation.keys.values()), ablation.values(run) or (), strict=True))
+        row: dict[str, Any] = {"source": run.name, "settings": group.label, **told}
+        row["mean"], row["mean_low"], row["mean_high"] = of_tasks(answered)
+        for task, values in answered.items():
+            row[task], row[f"{task}_low"], row[f"{task}_high"] = of_task(values)
+        test = tests.get(run.name)
+        if test is not None:
+            row |= {"difference": test.difference, "difference_low": test.interval.low, "difference_high": test.interval.high}
+            row |= {"p": test.p, "p_holm": test.p_holm, "reading": _reading(test)}
+        elif tests and ablation.values(run) == ablation.reference:
+            row["reading"] = "the reference"
+        rows.append(row)
+    return rows, notes
+
+
+def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[dict[str, Comparison], list[str]]:
+    """Each run against the one of the paper's choice, corrected for all of the group; by the run's name."""
+    places = [place for place, run in enumerate(group.runs) if ablation.values(run) == ablation.reference]
+    if len(places) != 1:
+        told = " x ".join(ablation.reference)
+        return {}, [f"No tests{group}: {'no run is' if not places else 'several runs are'} of the paper's choice ({told})."]
+    if not same_questions(found):
+        return {}, [f"No tests{group}: the runs did not answer the same questions."]
+    reference = pooled(found[places[0]])
+    tests = {
+        run.name: compare(pooled(answered), reference)
+        for place, (run, answered) in enumerate(zip(group.runs, found, strict=True))
+        if place != places[0]
+    }
+    tests = corrected(tests)
+    named = {run.name: " x ".join(ablation.values(run) or ()) for run in group.runs}
+    told = " x ".join(ablation.reference)
+    return tests, [f"{describe_difference(test, named[name], told)}{group}." for name, test in tests.items()]
+
+
+def _reading(test: Comparison) -> str:
+    if test.wins == test.losses == 0:
+        return "no difference on any question"
+    return ("above" if test.difference > 0 else "below") if test.significant else "inside the noise"
+
+
+def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
+    """A row of the paper's, its percent as shares."""
+    return {key: value if key in own and key != "mean" else value / 100 for key, value in row.items()}
+
+
+def _picture(ablation: Ablation, rows: Sequence[Mapping[str, Any]], group: Group, ending: str) -> str:
+    keys = [column.key for column in ablation.keys.values()]
+    shown = [key for key in keys if len({row[key] for row in rows}) > 1]
+    lines = [(" x ".join(str(row[key]) for key in shown), [Mark(row["mean"], row["mean_low"], row["mean_high"])]) for row in rows]
+    return draw_dots(f"{ablation.name}{ending}", group.label, "accuracy, mean of tasks, %", lines, "share")

@@ -1,0 +1,87 @@
+"""Accuracies from rows: by question, the mean of tasks, and how far two runs are apart on the same questions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cirf.analysis.source import Run
+from cirf.evaluation.bootstrap import mean_of_shares
+from cirf.evaluation.statistics import compare, mean, wilson
+
+Shares = Mapping[str, Mapping[str, float]]
+"""How often each question was solved, 0 to 1, by task and id."""
+
+FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare")
+"""Methods that write functional tokens, the plain one first."""
+
+
+def kind(run: Run, name: str) -> str:
+    """The method behind a name: a variant's, or the name itself."""
+    found = run.recipe.get("variants", {}).get(name, {}).get("method")
+    return str(found or name)
+
+
+def functional(runs: Sequence[Run]) -> str | None:
+    """The first functional method that all of the runs evaluated."""
+    return next((name for name in FUNCTIONAL if all(name in run.methods for run in runs)), None)
+
+
+def by_question(rows: Sequence[Mapping[str, Any]], key: str = "correct") -> dict[str, float]:
+    """A value of each question, its mean over the runs."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(float(row[key]))
+    return {name: mean(several) for name, several in found.items()}
+
+
+def shares(run: Run, method: str, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
+    """A method's answers to some tasks."""
+    answers = run.answers(method)
+    return {task: by_question(answers[task]) for task in tasks}
+
+
+def shared_tasks(runs: Sequence[Run], method: str, trained: bool | None = None) -> list[str]:
+    """Tasks that all runs answered with the method: all, or those that every run trained on, or those that none did."""
+    found = [task for task in runs[0].methods[method]["tasks"] if all(task in run.methods[method]["tasks"] for run in runs)]
+    if trained is None:
+        return found
+    return [task for task in found if all((task in run.trained_on) == trained for run in runs)]
+
+
+def of_task(values: Mapping[str, float]) -> tuple[float, float, float]:
+    """Accuracy on a task with Wilson's interval."""
+    share = mean(list(values.values()))
+    return share, *wilson(min(share * len(values), len(values)), len(values))
+
+
+def of_tasks(found: Shares) -> tuple[float, float, float]:
+    """The mean of the tasks, each alike, with the interval that the bootstrap over questions gives."""
+    low, high = mean_of_shares([list(task.values()) for task in found.values()])
+    return mean([mean(list(task.values())) for task in found.values()]), low, high
+
+
+def same_questions(several: Sequence[Shares]) -> bool:
+    """Whether all answered the very same questions."""
+    first = {task: found.keys() for task, found in several[0].items()}
+    return all({task: found.keys() for task, found in other.items()} == first for other in several)
+
+
+def pooled(found: Shares) -> dict[str, float]:
+    """All questions of all tasks in one."""
+    return {f"{task}/{name}": value for task, values in found.items() for name, value in values.items()}
+
+
+def difference(first: Shares, second: Shares) -> tuple[float, float, float]:
+    """First minus second, mean of the tasks, with a paired 95 % interval.
+
+    Each task's interval is Agresti and Min's (`compare`); they are put together as variances of independent parts are (Zou and
+    Donner 2008), so that the interval keeps its width where a task's answers are all alike. ``ValueError`` where the questions
+    are not the same.
+    """
+    found = [compare(first[task], second[task]) for task in first]
+    middle = mean([one.difference for one in found])
+    down = math.sqrt(math.fsum((one.difference - one.interval.low) ** 2 for one in found)) / len(found)
+    up = math.sqrt(math.fsum((one.interval.high - one.difference) ** 2 for one in found)) / len(found)
+    return middle, max(-1.0, middle - down), min(1.0, middle + up)

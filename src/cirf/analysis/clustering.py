@@ -1,0 +1,206 @@
+"""Do codes name functions or questions: the intrinsic measures of the training segments' codes, by representation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.dots import Mark, draw_dots
+from cirf.analysis.groups import Group, file_name, grouped
+from cirf.analysis.jackknife import interval, left_out
+from cirf.analysis.published import published
+from cirf.analysis.source import Run, Source
+from cirf.analysis.table import Column, Table
+from cirf.store import read_rows
+
+if TYPE_CHECKING:
+    from cirf.codebook.clustering import Clustering
+
+_KEY = "codebook.representation"
+_NOT_OF_CODES = (_KEY, "codebook.size", "vocabulary", "finetune", "results", "evaluate")
+"""What may differ between runs of one group: what is compared, and what codes do not hang on."""
+
+_MEASURES = ("ami", "purity", "task_ami", "task_purity")
+_TITLES = {
+    "ami": "AMI of code and question",
+    "purity": "purity by question",
+    "task_ami": "AMI of code and task",
+    "task_purity": "purity by task",
+}
+_COLUMNS = (
+    Column("source", "Source"),
+    Column("settings", "Settings"),
+    Column("representation", "Representation"),
+    Column("size", "K", "number"),
+    Column("segments", "Training segments", "count"),
+    Column("used", "Used", "number"),
+    Column("ami", "AMI, question", "number", bounds=True),
+    Column("purity", "Purity, question", "number", bounds=True),
+    Column("collapsed", "Collapsed", "number"),
+    Column("unique", "Distinct codes an example", "number"),
+    Column("task_ami", "AMI, task", "number", bounds=True),
+    Column("task_purity", "Purity, task", "number", bounds=True),
+    Column("perplexity", "Perplexity of the use", "number"),
+)
+_DIFFERENCES = (
+    Column("settings", "Settings"),
+    Column("size", "K", "number"),
+    Column("measure", "Measure"),
+    Column("centred", "Mean-centred", "number"),
+    Column("raw", "Raw", "number"),
+    Column("difference", "Mean-centred less raw", "number", bounds=True),
+    Column("reading", "Reading"),
+)
+Bag = tuple[str, str, list[int]]
+"""A rationale: its question, its task, its codes."""
+
+Measured = tuple[dict[str, Any], list[Sequence[float]], list[str]]
+"""A codebook's row, its measures without each group of questions, the questions."""
+
+
+def make(source: Source) -> Found:
+    """A row a codebook, the effect of mean-centring where both were built, and pictures."""
+    rows: list[dict[str, Any]] = []
+    effects: list[dict[str, Any]] = []
+    pictures: dict[str, str] = {}
+    for group in grouped((run for run in source.runs if run.key(_KEY)), _NOT_OF_CODES, keep=bool):
+        found: dict[int, dict[str, Measured]] = {}
+        for run in group.runs:
+            for size, bags in _bags(run).items():
+                if run.key(_KEY) in found.get(size, {}):
+                    continue  # another run's codebook once more
+                row, without = _measured(run, group, size, bags)
+                rows.append(row)
+                found.setdefault(size, {})[row["representation"]] = (row, without, [bag[0] for bag in bags])
+        for size, several in found.items():
+            effects += _effect(several, group, size)
+            if len(several) > 1:
+                pictures |= _pictures([row for row, _, _ in several.values()], group, size)
+    if not rows:
+        raise Lacking("no training segment has a code yet; bring the run to its stage `codebook`")
+    rows.sort(key=lambda row: (row["settings"], row["size"]))
+    notes = _notes(effects)
+    if source.paper:
+        rows += [row | {"size": 128} for row in published("clustering")]
+    tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
+    if effects:
+        tables.append(Table("centring", "What mean-centring does to the measures.", _DIFFERENCES, effects))
+    return Found(tables, pictures, notes)
+
+
+def _bags(run: Run) -> dict[int, list[Bag]]:
+    """Training rationales by K, of every codebook that the recipe builds, in the order of their rows."""
+    sizes = dict.fromkeys([run.key("codebook.size"), *(run.key("codebook.sizes") or ())])
+    found = {}
+    for size in sizes:
+        path = run.file(f"codebook-{size}", "codes.jsonl")
+        rows = [] if path is None else read_rows(path)
+        tasks = {name: problem["task"] for name, problem in run.problems.items()}
+        bags = [(row["problem"], tasks[row["problem"]], row["codes"]) for row in rows if row["problem"] in tasks]
+        if any(codes for _, _, codes in bags):
+            found[int(size)] = bags
+    return found
+
+
+def measure(bags: Sequence[Bag], size: int) -> tuple[Clustering, Clustering]:
+    """The measures of codes against questions, and against tasks."""
+    from cirf.codebook.clustering import clustering
+
+    codes = [bag[2] for bag in bags]
+    return clustering(codes, size, [bag[0] for bag in bags]), clustering(codes, size, [bag[1] for bag in bags])
+
+
+def _four(bags: Sequence[Bag], size: int) -> list[float]:
+    """The measures with an interval, in the order of ``_MEASURES``."""
+    question, task = measure(bags, size)
+    return [question.ami, question.purity, task.ami, task.purity]
+
+
+def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[dict[str, Any], list[Sequence[float]]]:
+    """A row, and the measures without each group of questions, for differences."""
+    question, task = measure(bags, size)
+    units = _by_question(bags)
+    without = left_out(units, lambda kept: _four([bag for unit in kept for bag in unit], size))
+    row: dict[str, Any] = {
+        "source": run.name if run.settings else "this run",
+        "settings": group.label,
+        "representation": run.key(_KEY),
+        "size": size,
+        "segments": sum(len(codes) for _, _, codes in bags),
+        "used": question.used,
+        "collapsed": question.collapsed,
+        "unique": question.unique,
+        "perplexity": question.perplexity,
+    }
+    for place, (key, value) in enumerate(zip(_MEASURES, (question.ami, question.purity, task.ami, task.purity), strict=True)):
+        row[key] = value
+        row[f"{key}_low"], row[f"{key}_high"] = interval(value, [one[place] for one in without])
+    return row, without
+
+
+def _by_question(bags: Sequence[Bag]) -> list[list[Bag]]:
+    """Rationales of one question stay together, questions in the order of their names, so that runs leave out the same."""
+    found: dict[str, list[Bag]] = {}
+    for bag in bags:
+        found.setdefault(bag[0], []).append(bag)
+    return [found[name] for name in sorted(found)]
+
+
+def _effect(several: Mapping[str, Measured], group: Group, size: int) -> list[dict[str, Any]]:
+    """Mean-centred less raw, with an interval that leaves the same questions out of both."""
+    if not {"mean_centered", "raw"} <= several.keys():
+        return []
+    (ours, without, questions), (raw, raw_without, raw_questions) = several["mean_centered"], several["raw"]
+    paired = sorted(set(questions)) == sorted(set(raw_questions))
+    rows = []
+    for place, key in enumerate(_MEASURES):
+        gap = ours[key] - raw[key]
+        gaps = [one[place] - other[place] for one, other in zip(without, raw_without, strict=True)] if paired else []
+        low, high = interval(gap, gaps)
+        if low is None or high is None:
+            reading = "no interval"
+        else:
+            reading = "lower" if high < 0 else "higher" if low > 0 else "inside the noise"
+        row = {"settings": group.label, "size": size, "measure": _TITLES[key], "centred": ours[key], "raw": raw[key]}
+        rows.append(row | {"difference": gap, "difference_low": low, "difference_high": high, "reading": reading})
+    return rows
+
+
+def _notes(effects: Sequence[Mapping[str, Any]]) -> list[str]:
+    notes = [
+        "Purity: share of the steps whose question (task) is the most frequent of their code; collapsed: share of the rationales"
+        " of two steps or more with one code throughout, since a rationale of one step has no choice; intervals: jackknife over"
+        " groups of questions.",
+    ]
+    words = {"lower": "lowers", "higher": "raises", "inside the noise": "does not measurably change", "no interval": "changes"}
+    for row in effects:
+        place = f"K = {row['size']}{', ' if row['settings'] else ''}{row['settings']}"
+        span = "" if row["difference_low"] is None else f", 95 % {row['difference_low']:+.3f} to {row['difference_high']:+.3f}"
+        notes.append(
+            f"{place}: mean-centring {words[row['reading']]} {row['measure']}: {row['centred']:.3f} against {row['raw']:.3f} raw"
+            f" ({row['difference']:+.3f}{span})."
+        )
+    return notes
+
+
+def _pictures(rows: Sequence[Mapping[str, Any]], group: Group, size: int) -> dict[str, str]:
+    ending = f"K{size}{f'-{file_name(group.label)}' if group.label else ''}"
+    title = f"K = {size}{', ' if group.label else ''}{group.label}"
+    pictures = {}
+    for key in _MEASURES:
+        if key.startswith("task") and len({row[key] for row in rows}) == 1:
+            continue  # a single task: 0 and 1 for all
+        lines = [(row["representation"], [Mark(row[key], row[f"{key}_low"], row[f"{key}_high"])]) for row in rows]
+        pictures[f"{key}-{ending}"] = draw_dots(f"{key}-{ending}", title, _TITLES[key], lines, "number")
+    return pictures
+
+
+ANALYSIS = Analysis(
+    "clustering",
+    "Codes against questions",
+    "Whether a code tells which question a step is from (it should not), which task, and how many of the codes are used.",
+    "a codebook; to compare, a sweep over `codebook.representation`",
+    make,
+    "Table intrinsic clustering",
+)

@@ -1,0 +1,194 @@
+"""Are functional tokens different directions: bias share and cosines of their rows in the trained model.
+
+The bias share is ``||mean of w|| / mean of ||w||`` over the K rows ``w``: 1 where all are one vector, about ``1 / sqrt(K)`` where
+directions have nothing to do with each other. With rows of one length it follows from the mean cosine ``c`` of the pairs:
+``bias^2 = 1 / K + (1 - 1 / K) c``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.analysis.accuracy import FUNCTIONAL
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.dots import Mark, draw_dots
+from cirf.analysis.groups import distinct, model_name, told_apart
+from cirf.analysis.matrices import functional_rows
+from cirf.analysis.published import published
+from cirf.analysis.source import Run, Source
+from cirf.analysis.table import Column, Table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_COLUMNS = (
+    Column("source", "Source"),
+    Column("backbone", "Backbone"),
+    Column("representation", "Representation"),
+    Column("initialiser", "Initialiser"),
+    Column("init", "First rows"),
+    Column("size", "K", "number"),
+    Column("seed", "Seed", "number"),
+    Column("matrix", "Rows of"),
+    Column("bias", "Bias share", "number"),
+    Column("bias_chance", "of unrelated directions", "number"),
+    Column("mean_cosine", "Mean cosine", "number"),
+    Column("max_cosine", "Largest cosine", "number"),
+    Column("cosine", "Cosine to its code", "number"),
+    Column("kept", "Pairwise cosines kept, r", "number"),
+)
+_SETTINGS = ("backbone", "representation", "initialiser", "init", "size", "seed")
+_MEASURES = {"bias": "bias share", "mean_cosine": "mean cosine of two tokens", "max_cosine": "largest cosine of two tokens"}
+_LOOKS = {"codebook": "before", "input": "ours", "output": "second"}
+
+
+def make(source: Source) -> Found:
+    """A row a run and matrix, codebook first, and a picture a measure."""
+    rows: list[dict[str, Any]] = []
+    for run in distinct(source.runs):
+        rows += _rows(run)
+    if not rows:
+        raise Lacking("no model with functional tokens is there; bring a run to its stage `models/cirf_full`")
+    pictures = _pictures(rows)
+    notes = [
+        "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
+        " code vectors before the language model was trained, `input` and `output` rows of the trained model (one matrix where"
+        " they are tied).",
+        "Cosine to its code, and the correlation of pairwise cosines before and after, stand where the rows began at the codes.",
+    ]
+    if source.paper:
+        rows = rows + [_theirs(row) for row in published("geometry")]
+    return Found(
+        (Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),),
+        pictures,
+        notes,
+    )
+
+
+def measures(rows: np.ndarray) -> dict[str, float | None]:
+    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` where that is not defined.
+
+    A row of zeros has no direction: it counts for the bias share and for no pair.
+    """
+    import numpy as np
+
+    rows = np.asarray(rows, dtype=np.float64)
+    norms = np.linalg.norm(rows, axis=1)
+    mean_norm = float(norms.mean())
+    bias = float(np.linalg.norm(rows.mean(axis=0))) / mean_norm if mean_norm else None
+    pairs = pairwise_cosines(rows)
+    if not len(pairs):
+        return {"bias": bias, "mean_cosine": None, "max_cosine": None}
+    return {"bias": bias, "mean_cosine": float(pairs.mean()), "max_cosine": float(pairs.max())}
+
+
+def pairwise_cosines(rows: np.ndarray) -> np.ndarray:
+    """Cosines of all pairs of rows [K x d] that are not zero, each pair once: float64 [K (K - 1) / 2]."""
+    import numpy as np
+
+    rows = np.asarray(rows, dtype=np.float64)
+    norms = np.linalg.norm(rows, axis=1)
+    unit = rows[norms > 0] / norms[norms > 0, None]
+    found: np.ndarray = np.clip((unit @ unit.T)[np.triu_indices(len(unit), 1)], -1.0, 1.0)
+    return found
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    folder = _model(run)
+    if folder is None or not run.key("codebook.size"):
+        return []
+    size = int(run.key("codebook.size"))
+    about = {
+        "source": run.name if run.settings else "this run",
+        "backbone": model_name(run),
+        "representation": run.key("codebook.representation"),
+        "initialiser": run.key("codebook.initialiser"),
+        "init": run.key("vocabulary.init"),
+        "size": size,
+        "seed": run.key("seed"),
+        "bias_chance": 1 / math.sqrt(size),
+    }
+    codes = _codes(run)
+    found = functional_rows(folder, size, run)
+    rows = [] if codes is None else [about | {"matrix": "codebook"} | measures(codes)]
+    for matrix, after in found.items():
+        row = about | {"matrix": matrix} | measures(after)
+        if codes is not None and codes.shape == after.shape and run.key("vocabulary.init") == "codebook":
+            row |= _kept(codes, after)
+        rows.append(row)
+    return rows
+
+
+def _model(run: Run) -> Path | None:
+    """The folder of the first functional method's model, trained here or taken."""
+    taken = run.recipe.get("models", {})
+    for name in FUNCTIONAL:
+        folder = Path(taken[name]) if name in taken else run.shown.at(f"models/{name}")
+        if (folder / "config.json").is_file():
+            return folder
+    return None
+
+
+def _codes(run: Run) -> np.ndarray | None:
+    """The code vectors [K x d_e], float32."""
+    from safetensors.numpy import load_file
+
+    path = run.file(run.codebook, "codebook.safetensors")
+    return None if path is None else load_file(path)["codes"]
+
+
+def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
+    import numpy as np
+
+    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    if not lengths.all():
+        return {}
+    cosine = float(((before * after).sum(axis=1, dtype=np.float64) / lengths).mean())
+    first, last = pairwise_cosines(before), pairwise_cosines(after)
+    spread = len(first) > 1 and first.std() > 0 and last.std() > 0
+    return {"cosine": cosine, "kept": float(np.corrcoef(first, last)[0, 1]) if spread else None}
+
+
+def _theirs(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the paper's table, which says one setting a row."""
+    told = {key: value for key, value in row.items() if key not in ("by", "value")}
+    return told | {row["by"]: row["value"], "matrix": "not said"}
+
+
+def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """A line a run: where its codes began, and where the trained rows are."""
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(row["source"], []).append(row)
+    legend = {"before": "codebook, before", "ours": "input rows, after", "second": "output rows, after"}
+    there = {_LOOKS[row["matrix"]] for row in rows}
+    legend = {look: said for look, said in legend.items() if look in there}
+    first = [members[0] for members in lines.values()]
+    labels = told_apart([{key: _short(key, row[key]) for key in _SETTINGS} for row in first])
+    pictures = {}
+    for key, axis in _MEASURES.items():
+        drawn = []
+        for label, members in zip(labels, lines.values(), strict=True):
+            marks = [Mark(row[key], look=_LOOKS[row["matrix"]]) for row in members if row[key] is not None]
+            drawn.append((label or members[0]["source"], marks))
+        if any(marks for _, marks in drawn):
+            pictures[key] = draw_dots(f"geometry-{key}", "", axis, drawn, "number", legend)
+    return pictures
+
+
+def _short(key: str, value: Any) -> str:
+    told = {"size": f"K {value}", "seed": f"seed {value}", "init": f"first rows {value}", "initialiser": f"first codes {value}"}
+    return told.get(key, str(value))
+
+
+ANALYSIS = Analysis(
+    "geometry",
+    "Geometry of the functional tokens",
+    "How much the fine-tuned embeddings of the functional tokens have in common, and what training did to the codes' directions.",
+    "a trained model with functional tokens; to compare, a sweep over representation, initialiser or K",
+    make,
+    "Table geometry",
+)

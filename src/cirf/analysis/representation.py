@@ -1,0 +1,34 @@
+"""Does it matter what is quantised: accuracy by representation of a step."""
+
+from __future__ import annotations
+
+from cirf.analysis import ablation
+from cirf.analysis.ablation import Ablation
+from cirf.analysis.analysis import Analysis, Found
+from cirf.analysis.source import Source
+from cirf.analysis.table import Column
+
+_KEY = "codebook.representation"
+_ABLATION = Ablation(
+    "representation",
+    "Accuracy by representation of a step, in-domain tasks.",
+    {_KEY: Column("representation", "Representation")},
+    lambda run: (str(run.key(_KEY)),),
+    ("mean_centered",),
+    "representation",
+)
+
+
+def make(source: Source) -> Found:
+    """See `ablation.make`."""
+    return ablation.make(source, _ABLATION)
+
+
+ANALYSIS = Analysis(
+    "representation",
+    "Representation of a step",
+    "Accuracy where codes are of noise, of bare segments, of segments less their question, or less their rationale's mean.",
+    "a sweep over `codebook.representation` with evaluations of a functional method",
+    make,
+    "Table representation accuracy",
+)

@@ -1,0 +1,273 @@
+"""Is accuracy linear in what reasoning costs: the paper's guess about its variants, fitted and put to the test.
+
+The paper sees accuracy against latency fall on a line and guesses a law. Here a line goes through the functional methods of all
+runs on one backbone (variants, thresholds γ, sizes K), against seconds an answer and against the logarithm of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cirf.analysis.accuracy import FUNCTIONAL, by_question, kind, of_tasks
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.drawing import SOFT, canvas, limits, ticks
+from cirf.analysis.groups import distinct, file_name, model_name
+from cirf.analysis.line import Line, drawn, fit
+from cirf.analysis.pareto import DOMAINS
+from cirf.analysis.source import Run, Source
+from cirf.analysis.style import style
+from cirf.analysis.table import Column, Table
+from cirf.evaluation.statistics import NOISE, mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LEAST = 4
+"""Points below which no line is fitted: through two any line goes, and three are hardly more."""
+
+_AXES = {"tokens": "generated tokens an answer", "seconds": "seconds an answer, one question at a time"}
+_UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
+_FITS = (
+    Column("backbone", "Backbone"),
+    Column("domain", "Tasks"),
+    Column("against", "Against"),
+    Column("points", "Points", "count"),
+    Column("models", "Trained models", "count"),
+    Column("slope", "Slope, points a unit", "points", bounds=True),
+    Column("intercept", "Intercept", "share"),
+    Column("r2", "R²", "number"),
+    Column("r2_out", "R², each point foretold", "number"),
+    Column("outside", "Intervals that the line misses", "count"),
+    Column("reading", "Reading"),
+)
+_POINTS = (
+    Column("backbone", "Backbone"),
+    Column("domain", "Tasks"),
+    Column("run", "Run"),
+    Column("method", "Method"),
+    Column("size", "K", "number"),
+    Column("gamma", "γ", "number"),
+    Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
+    Column("tokens", "Tokens an answer", "number"),
+    Column("seconds", "Time an answer", "seconds"),
+    Column("residual_tokens", "Above the line of tokens, points", "points"),
+    Column("residual_seconds", "Above the line of time, points", "points"),
+)
+Point = dict[str, Any]
+
+
+def make(source: Source) -> Found:
+    """A fit a backbone, domain and cost, the points with their residuals, and a picture a fit."""
+    fits: list[dict[str, Any]] = []
+    rows: list[Point] = []
+    pictures: dict[str, str] = {}
+    notes: list[str] = []
+    most = 0
+    for (backbone, domain), group in _gathered(source).items():
+        points, others = _comparable(group)
+        most = max(most, len(points))
+        if len(points) < LEAST:
+            continue
+        if others:
+            notes.append(f"{backbone}, {DOMAINS[domain]}: {others} points answered other questions and are left out.")
+        for cost in _AXES:
+            found = _fitted(points, cost)
+            if found is None:
+                continue
+            line, row = found
+            fits.append({"backbone": backbone, "domain": domain, **row})
+            notes.append(_sentence(backbone, DOMAINS[domain], cost, row))
+            name = file_name(f"{backbone}-{domain}-{cost}")
+            pictures[name] = _picture(points, line, name, f"{backbone}, {DOMAINS[domain]}", cost)
+        rows += points
+    if not fits:
+        raise Lacking(
+            f"it needs at least {LEAST} functional methods, of one run or several, that answered the same questions at differing"
+            f" cost; found {most}"
+        )
+    notes.append(
+        "Bands are of 95 %, by drawing questions anew; they know nothing of how another training of the same model would have"
+        " come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is a"
+        " guess of the paper's from pictures; it gives no fit."
+    )
+    tables = (
+        Table("scaling_law", "Accuracy as a straight line in cost.", _FITS, fits),
+        Table("points", "Points that the lines go through.", _POINTS, [_plain(point) for point in rows]),
+    )
+    return Found(tables, pictures, notes)
+
+
+def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
+    found: dict[tuple[str, str], list[Point]] = {}
+    for run in distinct(source.runs):
+        for domain in DOMAINS:
+            for name in run.methods:
+                if kind(run, name) in FUNCTIONAL and (point := _point(run, name, domain)) is not None:
+                    found.setdefault((model_name(run), domain), []).append(point)
+    return found
+
+
+def _point(run: Run, name: str, domain: str) -> Point | None:
+    told = {task: row for task, row in run.methods[name]["tasks"].items() if (task in run.trained_on) == (domain == "in")}
+    if not told:
+        return None
+    answers = run.answers(name)
+    correct = {task: by_question(answers[task]) for task in told}
+    accuracy, low, high = of_tasks(correct)
+    tokens = {task: by_question(answers[task], "tokens") for task in told}
+    seconds = [row.get("latency_mean_s") for row in told.values()]
+    return {
+        "backbone": model_name(run),
+        "domain": domain,
+        "run": run.name,
+        "method": name,
+        "size": run.key("codebook.size"),
+        "gamma": _gamma(run, name),
+        "accuracy": accuracy,
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "tokens": mean([mean(list(values.values())) for values in tokens.values()]),
+        "seconds": None if None in seconds else mean([float(value) for value in seconds]),
+        "model": (run.folder, name),
+        "_correct": correct,
+        "_tokens": tokens,
+    }
+
+
+def _gamma(run: Run, name: str) -> float | None:
+    """The threshold of pruning; ``None`` for a method that has none."""
+    of = kind(run, name)
+    return 0.0 if of == "cirf_zero" else run.key(f"compression.{of.removeprefix('cirf_')}") if of in _PRUNED else None
+
+
+_PRUNED = ("cirf_fast", "cirf_faster")
+
+
+def _comparable(points: Sequence[Point]) -> tuple[list[Point], int]:
+    """The points of the questions that most answered, and how many are left out."""
+    asked = [frozenset((task, name) for task, values in point["_correct"].items() for name in values) for point in points]
+    most = max(Counter(asked).items(), key=lambda item: item[1])[0]
+    chosen = [point for point, questions in zip(points, asked, strict=True) if questions == most]
+    return chosen, len(points) - len(chosen)
+
+
+def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
+    """Of each task the values [P x n]."""
+    import numpy as np
+
+    tasks = points[0][key]
+    return [np.array([[point[key][task][name] for name in values] for point in points]) for task, values in tasks.items()]
+
+
+def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] | None:
+    """The line of a cost; ``None`` where a point's is not known or all are alike. Residuals are written into the points."""
+    import numpy as np
+
+    values = [point[cost] for point in points]
+    if None in values or min(values) <= 0 or max(values) - min(values) < 1e-9 * max(values):
+        return None
+    y = np.array([point["accuracy"] for point in points])
+    drawn_y = drawn(_table(points, "_correct"))
+    if cost == "tokens":  # drawn with the same seed: the same questions
+        x, drawn_x = np.log2(values), np.log2(drawn(_table(points, "_tokens")))
+    else:  # timed on questions of their own
+        x = np.array(values, dtype=float)
+        drawn_x = np.broadcast_to(x, drawn_y.shape)
+    line = fit(x, y, drawn_x, drawn_y)
+    outside = 0
+    for point, place in zip(points, x, strict=True):
+        height = line.at(float(place))
+        point[f"residual_{cost}"] = point["accuracy"] - height
+        outside += not point["accuracy_low"] <= height <= point["accuracy_high"]
+    row = {
+        "against": "log2 tokens" if cost == "tokens" else "seconds",
+        "points": len(points),
+        "models": len({point["model"] for point in points}),
+        "slope": line.slope,
+        "slope_low": line.slope_low,
+        "slope_high": line.slope_high,
+        "intercept": line.intercept,
+        "r2": line.r2,
+        "r2_out": line.r2_out,
+        "outside": outside,
+    }
+    return line, row | {"reading": _reading(row)}
+
+
+def _reading(row: Mapping[str, Any]) -> str:
+    if row["r2"] is None:
+        return "all accuracies are alike: nothing to fit"
+    if row["slope_low"] <= 0 <= row["slope_high"]:
+        return "no slope told from zero"
+    if _at_least(row["outside"], row["points"]) < NOISE:
+        return "a trend, but no line: it misses more intervals than chance would"
+    if row["r2_out"] is None or row["r2_out"] <= 0:
+        return "a line, but it foretells no point better than their mean"
+    return "a line within the noise"
+
+
+def _at_least(outside: int, points: int) -> float:
+    """The chance that so many of the points' 95 % intervals or more miss what is true."""
+    return sum(math.comb(points, count) * 0.05**count * 0.95 ** (points - count) for count in range(outside, points + 1))
+
+
+def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
+    fits = "unknown, as all accuracies are alike" if row["r2"] is None else f"{row['r2']:.2f}"
+    foretold = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is foretold by the others)"
+    return (
+        f"{backbone}, {domain}: {100 * row['slope']:+.1f} points a {_UNITS[cost]} (95 % {100 * row['slope_low']:+.1f} to"
+        f" {100 * row['slope_high']:+.1f}), R² {fits}{foretold}, resting on {row['points']} points of {row['models']} models; the"
+        f" line misses the intervals of {row['outside']}: {row['reading']}."
+    )
+
+
+def _plain(point: Point) -> Point:
+    return {key: value for key, value in point.items() if not key.startswith("_") and key != "model"}
+
+
+def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: str) -> str:
+    names = list(dict.fromkeys(point["method"] for point in points))
+    with canvas(4.9, 4.1, f"law-{name}") as (figure, out):
+        axes = figure.add_subplot()
+        axes.set_title(title, loc="left", fontsize=10, color=SOFT)
+        grid = 2 ** line.band[0] if cost == "tokens" else line.band[0]
+        logarithmic = cost == "tokens"
+        xs = [point[cost] for point in points]
+        if logarithmic:
+            axes.set_xscale("log")
+        limits(axes, xs, logarithmic)
+        axes.fill_between(grid, 100 * line.band[1], 100 * line.band[2], color="#c9ced8", alpha=0.55, linewidth=0, zorder=0)
+        axes.plot(grid, [100 * line.at(x) for x in line.band[0]], color="#7d8592", linewidth=1.6, zorder=1)
+        for point in points:
+            look = style(point["method"], names)
+            x, y = point[cost], 100 * point["accuracy"]
+            ends = [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
+            axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.4, solid_capstyle="round")
+            axes.plot([x], [y], look.marker, color=look.colour, markersize=7.5, markeredgecolor="white", zorder=3)
+            if len({one["size"] for one in points}) > 1:
+                axes.annotate(f"{point['size']}", (x, y), (6, 5), textcoords="offset points", fontsize=7.5, color=look.colour)
+        for method in names:
+            look = style(method, names)
+            axes.plot([], [], look.marker, color=look.colour, label=look.title)
+        axes.set_ylim(-3, 103)
+        ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
+        axes.set_xlabel(_AXES[cost])
+        axes.set_ylabel("accuracy, mean of tasks, %")
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        told = "; ".join(
+            f"{point['method']}, K = {point['size']}: {100 * point['accuracy']:.1f} % at {point[cost]:.3g}" for point in points
+        )
+        out.append(f"Accuracy against {_AXES[cost]} with a line and its 95 % band, {title}. {told}")
+    return out[0]
+
+
+ANALYSIS = Analysis(
+    "scaling_law",
+    "A law of cost?",
+    "The line that the paper guesses: accuracy against tokens and time over variants, thresholds and K, with bands of 95 %.",
+    "evaluations of at least four functional methods or runs on one backbone; for times the stage `latency`",
+    make,
+)

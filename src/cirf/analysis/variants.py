@@ -1,0 +1,105 @@
+"""CIRF variants side by side over all backbones, in and out of domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.backbones import CIRF, families, points_of
+from cirf.analysis.drawing import SOFT, canvas, limits, ticks
+from cirf.analysis.groups import file_name
+from cirf.analysis.pareto import DOMAINS, Point
+from cirf.analysis.source import Source
+from cirf.analysis.style import style
+from cirf.analysis.table import Column, Table
+
+_AXES = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
+_STROKES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
+_COLUMNS = (
+    Column("settings", "Settings"),
+    Column("backbone", "Backbone"),
+    Column("parameters", "Parameters", "count"),
+    Column("domain", "Tasks"),
+    Column("method", "Variant"),
+    Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
+    Column("seconds", "Time an answer", "seconds"),
+    Column("tokens", "Tokens an answer", "number"),
+    Column("speedup", "Times as fast as the first", "number"),
+    Column("token_ratio", "Tokens to those of the first", "number"),
+)
+
+
+def make(source: Source) -> Found:
+    """A row a backbone, domain and variant; a picture a domain and cost, with a line a backbone."""
+    rows: list[Point] = []
+    pictures: dict[str, str] = {}
+    for family in families(source.runs):
+        for domain, told in DOMAINS.items():
+            lines = [line for run in family.runs if len(line := points_of(run, domain, CIRF)) > 1]
+            if not lines:
+                continue
+            lines.sort(key=lambda line: line[0]["parameters"] or 0)
+            rows += [_against(point, line[0]) | {"settings": family.label} for line in lines for point in line]
+            for cost, axis in _AXES.items():
+                if all(point[cost] for line in lines for point in line):
+                    name = file_name("-".join(filter(None, (domain, cost, family.label))))
+                    title = ", ".join(filter(None, (told, family.label)))
+                    pictures[name] = _picture(lines, name, title, cost, axis)
+    if not rows:
+        raise Lacking("it needs a run with at least two CIRF variants among its evaluated methods")
+    return Found((Table("variants", "CIRF variants over backbones.", _COLUMNS, rows),), pictures, [])
+
+
+def _against(point: Point, first: Point) -> Point:
+    """A point with its cost as a share of the first variant's."""
+    told: dict[str, Any] = {"token_ratio": point["tokens"] / first["tokens"] if first["tokens"] else None}
+    if point["seconds"] and first["seconds"]:
+        told["speedup"] = first["seconds"] / point["seconds"]
+    return point | told
+
+
+def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str, axis: str) -> str:
+    everything = [point for line in lines for point in line]
+    names = list(dict.fromkeys(point["method"] for point in everything))
+    xs = [point[cost] for point in everything]
+    with canvas(4.9, 4.2, f"variants-{name}") as (figure, out):
+        axes = figure.add_subplot()
+        axes.set_title(title, loc="left", fontsize=10, color=SOFT)
+        logarithmic = max(xs) > 4 * min(xs)
+        if logarithmic:
+            axes.set_xscale("log")
+        limits(axes, xs, logarithmic)
+        axes.set_ylim(-3, 103)
+        told = []
+        for place, line in enumerate(lines):
+            ordered = sorted(line, key=lambda point: float(point[cost]))
+            stroke = _STROKES[place % len(_STROKES)]
+            across, up = [point[cost] for point in ordered], [100 * point["accuracy"] for point in ordered]
+            label = str(line[0]["backbone"])
+            axes.plot(across, up, linestyle=stroke, color="#7d8592", linewidth=1.3, zorder=1, label=label)
+            for point in line:
+                look = style(point["method"], names)
+                x, ends = point[cost], [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
+                axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.45, solid_capstyle="round")
+                axes.plot([x], [100 * point["accuracy"]], look.marker, color=look.colour, markersize=8, markeredgecolor="white")
+                told.append(f"{point['backbone']}, {look.title}: {100 * point['accuracy']:.1f} % at {x:.3g}")
+        for method in names:
+            look = style(method, names)
+            axes.plot([], [], look.marker, color=look.colour, label=look.title)
+        ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
+        axes.set_xlabel(axis)
+        axes.set_ylabel("accuracy, mean of tasks, %")
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+        out.append(f"CIRF variants over backbones, {title}. {'; '.join(told)}")
+    return out[0]
+
+
+ANALYSIS = Analysis(
+    "variants",
+    "CIRF variants",
+    "What the shorter variants cost in accuracy and save in time and tokens, over all backbones, in and out of domain.",
+    "evaluations of at least two CIRF variants; for times the stage `latency`",
+    make,
+    "Figure variants",
+)

@@ -1,0 +1,125 @@
+"""Every analysis on real runs in miniature, as the command makes it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tinyrun
+from safetensors import safe_open
+from sklearn.metrics import adjusted_mutual_info_score
+from tokenizers import Tokenizer
+
+from cirf.store import read_rows
+
+NAMES = (
+    "codebook_size",
+    "geometry",
+    "clustering",
+    "representation",
+    "initialisation",
+    "scaling",
+    "variants",
+    "scaling_law",
+    "stability",
+)
+WITH_PAPER = ("geometry", "clustering", "representation", "initialisation")
+
+
+@pytest.fixture(scope="module")
+def told(analysed):
+    return json.loads((analysed / "analysis.json").read_text())["analyses"]
+
+
+def table(told, analysis, name=None):
+    return next(one["rows"] for one in told[analysis]["tables"] if one["name"] == (name or analysis))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_made_with_tables_and_pictures(name, told, analysed):
+    assert told[name]["pictures"]
+    for one in told[name]["tables"]:
+        assert one["rows"]
+        with (analysed / name / f"{one['name']}.csv").open() as file:
+            assert len(list(csv.DictReader(file))) == len(one["rows"])
+        assert "\\toprule" in (analysed / name / f"{one['name']}.tex").read_text()
+    for picture in told[name]["pictures"]:
+        svg = (analysed / name / f"{picture}.svg").read_text()
+        assert svg.startswith('<svg role="img" aria-label="') and "nan" not in svg.lower().replace("nano", "")
+
+
+@pytest.mark.parametrize("name", WITH_PAPER)
+def test_the_papers_rows_are_marked(name, told):
+    sources = {row["source"] for row in table(told, name)}
+    assert "paper" in sources and any(source.startswith("runs/point-") for source in sources)
+
+
+def test_geometry_is_that_of_the_saved_rows(told, sweep):
+    for point, matrix, key in (
+        ("runs/point-1", "input", "model.embed_tokens.weight"),
+        ("runs/point-6", "input", "transformer.wte.weight"),
+        ("runs/point-6", "output", "lm_head.weight"),
+    ):
+        row = next(row for row in table(told, "geometry") if row["source"] == point and row["matrix"] == matrix)
+        model = sweep / point / "models" / "cirf_full"
+        tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+        with safe_open(model / "model.safetensors", framework="pt") as file:
+            weights = file.get_tensor(key).double().numpy()
+        w = weights[[tokenizer.token_to_id(f"<cirf_{code:03d}>") for code in range(row["size"])]]
+        norms = np.sqrt((w * w).sum(axis=1))
+        assert row["bias"] == pytest.approx(np.sqrt((w.mean(axis=0) ** 2).sum()) / norms.mean())
+        cosines = [w[i] @ w[j] / norms[i] / norms[j] for i in range(len(w)) for j in range(i)]
+        assert (row["mean_cosine"], row["max_cosine"]) == (pytest.approx(np.mean(cosines)), pytest.approx(max(cosines)))
+    tied = {row["matrix"] for row in table(told, "geometry") if row["source"] == "runs/point-0"}
+    assert tied == {"codebook", "input"}
+    unlike = next(row for row in table(told, "geometry") if row["source"] == "runs/point-4" and row["matrix"] == "input")
+    assert unlike["cosine"] is None and unlike["init"] == "random"
+
+
+def test_clustering_is_that_of_the_files(told, sweep):
+    row = next(row for row in table(told, "clustering") if row["representation"] == "raw" and row["size"] == 4)
+    run = sweep / row["source"]
+    tasks = {one["id"]: one["task"] for one in read_rows(run / "problems" / "train.jsonl")}
+    rows = [one for one in read_rows(run / "codebook-4" / "codes.jsonl") if one["problem"] in tasks]
+    codes = [code for one in rows for code in one["codes"]]
+    assert row["segments"] == len(codes)
+    assert row["ami"] == pytest.approx(adjusted_mutual_info_score([one["problem"] for one in rows for _ in one["codes"]], codes))
+    named = [tasks[one["problem"]] for one in rows for _ in one["codes"]]
+    assert row["task_ami"] == pytest.approx(adjusted_mutual_info_score(named, codes))
+    assert row["ami_low"] < row["ami"] < row["ami_high"]
+    assert {one["size"] for one in table(told, "clustering") if one["source"] != "paper"} == {4, 6, 8}
+
+
+def test_stability_is_that_of_the_files(told, sweep):
+    row = next(row for row in table(told, "stability", "agreement") if row["between"] == "sizes")
+    coded = [
+        {one["problem"]: one["codes"] for one in read_rows(sweep / "runs" / point / name / "codes.jsonl")}
+        for point, name in (("point-0", "codebook-4"), ("point-1", "codebook-8"))
+    ]
+    trained = [one["id"] for one in read_rows(sweep / "runs" / "point-0" / "problems" / "train.jsonl")]
+    first, second = ([code for name in trained if name in found for code in found[name]] for found in coded)
+    assert row["ami"] == pytest.approx(adjusted_mutual_info_score(first, second)) and row["segments"] == len(first)
+
+
+def test_accuracies_are_those_of_the_rows(told, sweep):
+    for row in table(told, "representation"):
+        if row["source"] != "paper":
+            rows = read_rows(sweep / row["source"] / "evaluation" / "cirf_full" / "sums.jsonl")
+            assert row["sums"] == sum(one["correct"] for one in rows) / len(rows)
+
+
+def test_again_the_same_bytes(analysed, sweep):
+    first = {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()}
+    assert tinyrun.cirf("analyze", sweep, "--paper").code == 0
+    assert {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()} == first
+
+
+def test_a_run_alone_says_what_it_lacks(sweep, tmp_path):
+    shutil.copytree(sweep / "runs" / "point-2", tmp_path / "run")
+    assert "differ in codebook.size alone" in tinyrun.cirf("analyze", tmp_path / "run", "codebook_size").error()
+    said = tinyrun.cirf("analyze", tmp_path / "run", "geometry", "clustering", "stability")
+    assert said.code == 0, said.err
+    assert (tmp_path / "run" / "analysis" / "stability" / "use_by_task.csv").is_file()
