@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cirf.analysis.drawing import INK, SOFT, canvas
+from cirf.analysis.drawing import canvas
+from cirf.analysis.marks import INK, SOFT
 
 _COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#b0204f", "#5b3a8c", "#6b4b3a")
 _MARKERS = "osD^vPXph"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from textwrap import fill, wrap
 from typing import NamedTuple
 
-from cirf.analysis.drawing import INK, SOFT, canvas
+from cirf.analysis.drawing import canvas
+from cirf.analysis.marks import INK, SOFT
 from cirf.analysis.table import Form, shown
 
 _WIDE = 24

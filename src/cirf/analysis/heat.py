@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cirf.analysis.drawing import INK, SOFT, canvas
+from cirf.analysis.drawing import canvas
+from cirf.analysis.marks import INK, SOFT
 
 
 def draw_matrix(name: str, title: str, labels: Sequence[str], values: Mapping[tuple[str, str], float]) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 from cirf.analysis.accuracy import of_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import SOFT, canvas, limits, ticks
+from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import file_name
+from cirf.analysis.marks import SOFT
 from cirf.analysis.placing import place_names
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL, by_question, kind, of_tasks
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import SOFT, canvas, limits, ticks
+from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_name
 from cirf.analysis.line import Line, drawn, fit
+from cirf.analysis.marks import SOFT
 from cirf.analysis.pareto import DOMAINS
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style

@@ -7,8 +7,9 @@ from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.backbones import CIRF, families, points_of
-from cirf.analysis.drawing import SOFT, canvas, limits, ticks
+from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import file_name
+from cirf.analysis.marks import SOFT
 from cirf.analysis.pareto import DOMAINS, Point
 from cirf.analysis.source import Source
 from cirf.analysis.style import style
