@@ -81,7 +81,8 @@ class Loaded:
                 above: Path = ("parts", place)
                 lines = self._lines(("set",), self.sweep.set) | self._lines((*above, "set"), part.set)
                 lines |= self._lines((*above, "points", number), given) | self._lines((*above, "grid"), part.grid)
-                document = Document(self.base.value, self.base.lines | lines)
+                around = {path[:length]: line for path, line in lines.items() for length in range(1, len(path))}
+                document = Document(self.base.value, around | self.base.lines | lines)
                 recipe = recipe_io.build(document, source, sets, settings)
                 told = _layered(settings, dict(map(override, sets)))
                 yield Point(part.name, name, told, tuple(varied), recipe, part.until, source)
