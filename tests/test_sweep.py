@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +98,7 @@ def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept:
         assert set(tinyrun.stages(swept.out / point["run"])) == {*stages["made"], *stages["taken"]}
     assert record["stages"] == {"asked": 45, "made": 14, "taken": 27, "before": 0, "open": 4}
     assert record["points"][1]["settings"] == {"codebook.size": 3, "codebook.representation": "random"}
-    assert not list(swept.out.rglob(".work/*"))
+    assert [path.parent.parent.name for path in swept.out.rglob(".work/*")] == [FAILS.partition("/")[2]]  # goes on if asked again
 
 
 def test_a_dry_run_tells_what_then_happens(swept: Swept) -> None:
@@ -254,23 +252,33 @@ def test_threads_are_each_runs_own(workshop: tinyrun.Workshop, tmp_path: Path) -
         torch.set_num_threads(usual)
 
 
-def killed_when(file: Path, out: Path, there: str) -> int:
-    """The sweep in a process of its own, killed as soon as a stage is in place; how it ended."""
-    log = open(out.parent / "log", "a")  # noqa: SIM115 (a pipe that no one reads would fill up)
-    command = [sys.executable, "-m", "cirf", "sweep", str(file), "--out", str(out)]
-    with log, subprocess.Popen(command, env=tinyrun.ENVIRONMENT, stdout=log, stderr=log) as process:
-        while process.poll() is None:
-            if there and (out / there / "stage.json").exists():
-                process.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.001)
-        return process.wait(timeout=240)
+LIVES = """
+import os, signal, sys, time
+from pathlib import Path
+import sentence_transformers, transformers.trainer  # once for all lives
+from cirf.cli import main
+file, out, *ends = sys.argv[1:]
+for end in ends:
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["cirf", "sweep", file, "--out", out]
+        main()
+        os._exit(0)
+    while not (Path(out) / end / "stage.json").exists():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), f"it ended before {end}"
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+"""One life of a sweep after the other, each killed as soon as a stage is in place."""
 
 
 def test_a_killed_sweep_goes_on_where_it_stood(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     file = write_sweep(tmp_path / "small.yaml", base(workshop), PARTS[:1])
-    for there in (f"{SMALL}/segments", f"{RANDOM}/results"):  # while it makes, and while it takes over
-        assert killed_when(file, tmp_path / "out", there) == -signal.SIGKILL, (tmp_path / "log").read_text()
+    ends = [f"{SMALL}/segments", f"{RANDOM}/results"]  # while it makes, and while it takes over
+    lives = [sys.executable, "-c", LIVES, file, tmp_path / "out", *ends]
+    done = subprocess.run(lives, env=tinyrun.ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
     before = tinyrun.stages(tmp_path / "out")
     assert f"{SMALL}/codebook-3" in before and f"{OTHER}/problems" not in before
     said = tinyrun.cirf("sweep", file, "--out", tmp_path / "out")
