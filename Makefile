@@ -14,7 +14,7 @@ help:
 	@echo "make test         the default suite; more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
 	@echo "make wheel        build the wheel and check that it installs"
-	@echo "make recipes      bring the comments of recipes/*.yaml up to date with the schema"
+	@echo "make recipes      bring the comments of recipes/*.yaml and sweeps/*.yaml up to date with the schema"
 	@echo "make env          the environment alone: $(VENV)"
 
 env: $(STAMP)
@@ -49,9 +49,9 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# After a change of the schema's texts in recipe.py.
+# After a change of the schema's texts in recipe.py or sweep.py.
 recipes: $(STAMP)
-	$(BIN)/python -m cirf.recipe_text recipes/*.yaml
+	$(BIN)/python -m cirf.recipe_text recipes/*.yaml sweeps/*.yaml
 
 # The wheel is unpacked beside the environment and imported from there, before the source tree.
 wheel: $(STAMP)
@@ -61,6 +61,7 @@ wheel: $(STAMP)
 	cd build && PYTHONPATH=installed ../$(BIN)/python -c 'import cirf, cirf.recipe_io as io; \
 	    assert "build/installed" in cirf.__file__, cirf.__file__; \
 	    names = [name for name in io.shipped() if io.load(name)]; assert names; \
+	    from cirf import sweep_io; assert all(sweep_io.load(name).points() for name in sweep_io.shipped()) and sweep_io.shipped(); \
 	    from cirf import tasks; from cirf.methods.shots import shots_of; \
 	    assert all(shots_of(tasks.get(name)) for name in ("gsm8k", "bbh")); \
 	    print("cirf", cirf.__version__, "installs, with the recipes", *names)'

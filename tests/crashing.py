@@ -17,7 +17,7 @@ from typing import Any
 
 from cirf.store import Plan, RowLog, RunFolder, to_json, write_atomic, write_rows
 
-EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
+EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.chmod")
 ROWS = 4
 
 
@@ -27,7 +27,7 @@ def arm(folder: Path, last: int) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
-        if event in EVENTS and str(arguments[0]).startswith(str(folder)):
+        if event in EVENTS and any(str(argument).startswith(str(folder)) for argument in arguments[:2]):
             if event == "open" and not set(str(arguments[1] or "")) & set("wa"):
                 return
             count += 1

@@ -23,6 +23,9 @@ FLOORS = (
         "recipe_keys",
         "recipe_text",
         "recipe_io",
+        "sharing",
+        "sweep",
+        "sweep_io",
         "yaml_text",
         "user_code",
     ),
@@ -93,6 +96,7 @@ def heavy_after(code: str) -> list[str]:
 def test_reading_recipes_tasks_and_methods_imports_nothing_heavy() -> None:
     code = "import cirf, cirf.store, cirf.records, cirf.recipe, cirf.recipe_io, cirf.tasks, cirf.methods, cirf.cli, cirf.run\n"
     code += "for name in cirf.recipe_io.shipped(): cirf.recipe_io.load(name)\n"
+    code += "import cirf.sweep_io\nfor name in cirf.sweep_io.shipped(): cirf.sweep_io.load(name).points()\n"
     code += "for name in cirf.tasks.names(): cirf.tasks.get(name)"
     assert heavy_after(code) == []
 
@@ -101,7 +105,9 @@ def test_a_heavy_import_would_be_seen() -> None:
     assert "numpy" in heavy_after("import cirf.codebook.embedding")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["recipes"], ["tasks"], ["methods"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["recipes"], ["tasks"], ["methods"], ["sweep", "--list"]], ids=" ".join
+)
 def test_help_and_lists_import_nothing_heavy(arguments: list[str]) -> None:
     call = "from cirf.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
     code = f"sys.argv = ['cirf', *{arguments!r}]\n{call}"

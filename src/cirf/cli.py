@@ -87,6 +87,50 @@ def run(
 
 
 @app.command()
+def sweep(
+    file: Annotated[
+        str | None, typer.Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe in every run. Repeatable.")
+    ] = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The sweep's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PART", help="The runs of this part alone. Repeatable.")
+    ] = None,
+    until: Until = None,
+    limit: Limit = None,
+    share: Annotated[
+        list[Path] | None,
+        typer.Option("--share", metavar="RUN", help="Take finished stages over from this run or sweep too. Repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which stages would be made, which taken over; write nothing.")
+    ] = False,
+    shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a recipe with many settings, each finished stage made once. Run it again to go on where it stopped."""
+    from cirf.commands import listing, sweeping
+
+    if shipped:
+        listing.sweeps(as_json)
+    elif file is None:
+        raise CirfError("sweep: name a sweep file, or a shipped sweep (see `cirf sweep --list`)")
+    else:
+        asked = sweeping.Asked(tuple(sets or ()), data, out, tuple(only or ()), until, limit, tuple(share or ()), quiet)
+        if dry_run:
+            sweeping.dry(file, asked, as_json)
+        else:
+            sweeping.sweep(file, asked, as_json, (lambda line: None) if quiet else _say)
+
+
+@app.command()
 def status(folder: RunPath, as_json: Json = False) -> None:
     """Show a run's stages: rows, time, and what a rerun would redo."""
     from cirf.commands.standing import status as show

@@ -5,11 +5,13 @@ Together with ``recipe_text.py``, which writes them, the only reader of recipe f
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +23,8 @@ from cirf.recipe_keys import KeyRow, dotted, found
 from cirf.recipe_text import commented, dump
 from cirf.yaml_text import Document, YamlError
 
+Validated = TypeVar("Validated", bound=Section)
+
 __all__ = ["KeyRow", "commented", "dump", "load", "parse", "schema_rows", "shipped"]
 
 
@@ -31,12 +35,22 @@ def schema_rows() -> tuple[KeyRow, ...]:
 
 def shipped() -> dict[str, Path]:
     """The recipes that come with the package, by name."""
+    return {name: path for name, path in shipped_files("recipes").items() if not is_sweep(path.read_text(encoding="utf-8"))}
+
+
+def shipped_files(kind: str) -> dict[str, Path]:
+    """The YAML files that come with the package in a folder, ``recipes`` or ``sweeps``, by name."""
     here = Path(__file__).resolve()
-    for folder in (here.parent / "recipes", here.parents[2] / "recipes"):  # in a wheel; in a checkout
+    for folder in (here.parent / kind, here.parents[2] / kind):  # in a wheel; in a checkout
         found = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
         if found:
             return found
     return {}
+
+
+def is_sweep(text: str) -> bool:
+    """Whether a YAML text is a sweep, several runs of a recipe, and no recipe: it has parts."""
+    return re.search(r"^parts *:", text, re.MULTILINE) is not None
 
 
 def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
@@ -44,65 +58,105 @@ def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
 
     Raises ``CirfError``, one line: the file (or ``--set a.b``), the key, what was expected and what was found.
     """
-    path = _find(path_or_name)
+    path = find(path_or_name, shipped(), "recipe")
+    text = read_text(path, path_or_name, "recipe")
+    source = str(path_or_name if path_or_name.endswith((".yaml", ".yml")) else path)
+    if is_sweep(text):
+        raise CirfError(f"{source}: a sweep, several runs of one recipe; `cirf sweep {path_or_name}` runs it")
+    return parse(text, source, sets)
+
+
+def read_text(path: Path, called: str, kind: str) -> str:
+    """The text of a file; ``CirfError`` if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise CirfError(f"{path_or_name}: not UTF-8 text; a recipe is a YAML file") from None
+        raise CirfError(f"{called}: not UTF-8 text; a {kind} is a YAML file") from None
     except OSError as error:
-        raise CirfError(f"{path_or_name}: cannot be read: {error.strerror}") from None
-    return parse(text, str(path_or_name if path_or_name.endswith((".yaml", ".yml")) else path), sets)
+        raise CirfError(f"{called}: cannot be read: {error.strerror}") from None
 
 
 def parse(text: str, source: str = "recipe", sets: Sequence[str] = ()) -> Recipe:
     """The recipe in a YAML text; ``source`` is what errors call it. Raises ``CirfError`` as ``load`` does."""
-    try:
-        document = yaml_text.parse(text)
-    except YamlError as error:
-        raise CirfError(_one_line(f"{_at(source, error.line)}: not valid YAML: {error}")) from None
+    document = read(text, source)
     if document.value is None:
         raise CirfError(f"{source}: the recipe is empty; it needs at least name and problems.tasks")
     if not isinstance(document.value, dict):
         raise CirfError(f"{source}: expected a recipe, keys such as name: and problems:, found {found(document.value)}")
-    overridden = [_override(document.value, item) for item in sets]
-    _drop_empty_sections(document.value, Recipe)
+    return build(document, source, sets)
+
+
+def read(text: str, source: str) -> Document:
+    """A YAML text with the lines of its keys; ``CirfError`` where it is not YAML."""
     try:
-        recipe = Recipe.model_validate_json(json.dumps(with_own_methods(document.value)), strict=True)
-    except ValidationError as error:
-        raise CirfError(_explain(error.errors(include_url=False), source, document, overridden)) from None
+        return yaml_text.parse(text)
+    except YamlError as error:
+        raise CirfError(_one_line(f"{_at(source, error.line)}: not valid YAML: {error}")) from None
+
+
+def build(document: Document, source: str, sets: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied.
+
+    The document stays as it is. Raises ``CirfError`` as ``load`` does.
+    """
+    data = copy.deepcopy(document.value)
+    for name, value in (settings or {}).items():
+        put(data, name, copy.deepcopy(value), f"{source}: {name}")
+    overridden = [_override(data, item) for item in sets]
+    _drop_empty_sections(data, Recipe)
+    recipe = validated(Recipe, with_own_methods(data), source, document, overridden)
     return Recipe.model_validate_json(recipe.model_dump_json())  # a default of 2 becomes 2.0 as a written 2 does
 
 
-def _find(path_or_name: str) -> Path:
+def validated(
+    schema: type[Validated], data: Any, source: str, document: Document, overridden: Sequence[yaml_text.Path] = ()
+) -> Validated:
+    """A section of the data of a document; ``CirfError``, one line, that names file, line and key."""
+    try:
+        return schema.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        raise CirfError(_explain(error.errors(include_url=False), source, document, overridden, schema)) from None
+
+
+def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:
+    """A file, or the one ``there`` of that name; ``CirfError`` if it is neither."""
     path = Path(path_or_name).expanduser()
     if path.is_file():
         return path
-    recipes = shipped()
-    if path_or_name in recipes:
-        return recipes[path_or_name]
+    if path_or_name in there:
+        return there[path_or_name]
     if path.is_dir():
-        raise CirfError(f"{path_or_name}: a folder, not a recipe; name a YAML file in it")
+        raise CirfError(f"{path_or_name}: a folder, not a {kind}; name a YAML file in it")
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        raise CirfError(f"{path_or_name}: no such file; the recipes that come with cirf are {', '.join(recipes) or 'missing'}")
-    near = difflib.get_close_matches(path_or_name, recipes, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(recipes) or 'none'}"
-    raise CirfError(f"{path_or_name}: neither a file nor a recipe that comes with cirf; {hint}")
+        raise CirfError(f"{path_or_name}: no such file; the {kind}s that come with cirf are {', '.join(there) or 'missing'}")
+    near = difflib.get_close_matches(path_or_name, there, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there) or 'none'}"
+    raise CirfError(f"{path_or_name}: neither a file nor a {kind} that comes with cirf; {hint}")
 
 
 # Overrides
 
 
-def _override(root: dict[str, Any], item: str) -> yaml_text.Path:
-    """Put ``a.b=c`` into the recipe's data; answers the path that was set."""
+def override(item: str) -> tuple[str, Any]:
+    """The dotted key and the value of ``a.b=c``; ``CirfError`` if it is no such thing."""
     name, mark, text = item.partition("=")
     name = name.strip()
-    source = f"--set {name}"
     if not mark or not name or not all(name.split(".")):
         raise CirfError(f"--set {item}: expected KEY=VALUE, such as finetune.epochs=1")
     try:
-        value = yaml_text.parse(text).value
+        return name, yaml_text.parse(text).value
     except YamlError as error:
-        raise CirfError(_one_line(f"{source}: the value {json.dumps(text)} is not valid YAML: {error}")) from None
+        raise CirfError(_one_line(f"--set {name}: the value {json.dumps(text)} is not valid YAML: {error}")) from None
+
+
+def _override(root: dict[str, Any], item: str) -> yaml_text.Path:
+    """Put ``a.b=c`` into the recipe's data; answers the path that was set."""
+    name, value = override(item)
+    return put(root, name, value, f"--set {name}")
+
+
+def put(root: dict[str, Any], name: str, value: Any, source: str) -> yaml_text.Path:
+    """Put a value into the recipe's data at a dotted key; answers the path that was set. ``source`` begins what errors say."""
     path: yaml_text.Path = ()
     here: Any = root
     parts = name.split(".")
@@ -148,11 +202,17 @@ def _drop_empty_sections(data: Any, section: type[Section]) -> None:
 # Errors
 
 
-def _explain(errors: Sequence[ErrorDetails], source: str, document: Document, overridden: Sequence[yaml_text.Path]) -> str:
+def _explain(
+    errors: Sequence[ErrorDetails],
+    source: str,
+    document: Document,
+    overridden: Sequence[yaml_text.Path],
+    schema: type[Section],
+) -> str:
     """One line for the mistake to mend first: a misspelt key before what it leaves missing, then by line."""
     mistakes: dict[yaml_text.Path, ErrorDetails] = {}
     for error in errors:
-        mistakes.setdefault(_known(error), error)
+        mistakes.setdefault(_known(error, schema), error)
     for path in list(mistakes):  # a list whose items are wrong is also said to be too short
         if any(other != path and other[: len(path)] == path for other in mistakes):
             del mistakes[path]
@@ -163,16 +223,16 @@ def _explain(errors: Sequence[ErrorDetails], source: str, document: Document, ov
     set_here = next((each for each in overridden if _related(each, path, document)), None)
     where = f"--set {dotted(set_here)}" if set_here else _at(source, _line(path, document))
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    return _one_line(f"{where}: {_mistake(path, error).removeprefix(where.removeprefix('--set ') + ': ')}{more}")
+    return _one_line(f"{where}: {_mistake(path, error, schema).removeprefix(where.removeprefix('--set ') + ': ')}{more}")
 
 
-def _mistake(path: yaml_text.Path, error: ErrorDetails) -> str:
+def _mistake(path: yaml_text.Path, error: ErrorDetails, schema: type[Section]) -> str:
     if error["type"] == "extra_forbidden":
-        return f"{dotted(path)}: no such key; {recipe_keys.nearest(path)}"
+        return f"{dotted(path)}: no such key; {recipe_keys.nearest(path, schema)}"
     if error["type"] in ("value_error", "assertion_error"):
         return error["msg"].partition(", ")[2] or error["msg"]
-    located = recipe_keys.locate(path)
-    row = recipe_keys.by_key().get(located[0]) if located else None
+    located = recipe_keys.locate(path, schema)
+    row = recipe_keys.by_key(schema).get(located[0]) if located else None
     expected = row.type if row else "a group of keys"
     if row and isinstance(path[-1], int):
         expected = f"an item of {row.type}"
@@ -181,14 +241,14 @@ def _mistake(path: yaml_text.Path, error: ErrorDetails) -> str:
     return f"{dotted(path)}: expected {expected}, found {found(error['input'])}"
 
 
-def _known(error: ErrorDetails) -> yaml_text.Path:
+def _known(error: ErrorDetails, schema: type[Section]) -> yaml_text.Path:
     """The part of an error's place that stands in the recipe: pydantic goes on with the names of a union's members."""
     path: yaml_text.Path = error["loc"]
     if error["type"] == "extra_forbidden":
         return path
     length = 0
     for length in range(len(path), 0, -1):
-        located = recipe_keys.locate(path[:length])
+        located = recipe_keys.locate(path[:length], schema)
         if located is not None and located[0].count(".") + 1 == length:
             break
     item = len(path) > length and isinstance(path[length], int)

@@ -1,7 +1,8 @@
 """The keys of a recipe as data: what each means, what it takes, and which one a misspelt key was meant to be.
 
-Everything is read off the schema in ``recipe.py``; nothing about a single key stands here. Keys are dotted paths in which
-``*`` stands for a position in a list or a name of the user's choosing: ``problems.tasks.*.train``.
+Everything is read off the schema in ``recipe.py``, or off another one that is given as ``schema``, such as that of sweeps;
+nothing about a single key stands here. Keys are dotted paths in which ``*`` stands for a position in a list or a name of the
+user's choosing: ``problems.tasks.*.train``.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ class KeyRow(NamedTuple):
 
 
 @cache
-def rows() -> tuple[KeyRow, ...]:
+def rows(schema: type[Section] = Recipe) -> tuple[KeyRow, ...]:
     """Every key of the schema, sections and the keys within, in the schema's order."""
-    return tuple(rows_of(Recipe))
+    return tuple(rows_of(schema))
 
 
 @cache
-def by_key() -> dict[str, KeyRow]:
+def by_key(schema: type[Section] = Recipe) -> dict[str, KeyRow]:
     """The rows by their dotted path."""
-    return {row.key: row for row in rows()}
+    return {row.key: row for row in rows(schema)}
 
 
 def rows_of(section: type[Section], prefix: str = "") -> Iterator[KeyRow]:
@@ -149,13 +150,13 @@ def _range(limits: list[Any]) -> str:
     return f" of at least {low:g}" if low is not None else ""
 
 
-def locate(path: Path) -> tuple[str, type[Section] | None] | None:
+def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Section] | None] | None:
     """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one.
 
     A path into a plain value (an item of a list of numbers) is answered with the value's key; a path that the schema
     does not know, with ``None``.
     """
-    section: type[Section] | None = Recipe
+    section: type[Section] | None = schema
     choice = False  # whether the next part is a position or a name of the user's choosing
     parts: list[str] = []
     for part in path:
@@ -172,15 +173,15 @@ def locate(path: Path) -> tuple[str, type[Section] | None] | None:
     return ".".join(parts), None if choice else section
 
 
-def nearest(path: Path) -> str:
+def nearest(path: Path, schema: type[Section] = Recipe) -> str:
     """A hint for a key that does not exist: the nearest valid one, or all keys of its section where nothing is near.
 
     A right name in the wrong place is answered with every section that has it.
     """
     above, leaf = path[:-1], str(path[-1])
-    located = locate(above)
+    located = locate(above, schema)
     parent = located[0] if located else dotted(above)
-    scored = [(_likeness(leaf, row.leaf), row) for row in rows()]
+    scored = [(_likeness(leaf, row.leaf), row) for row in rows(schema)]
     exact = [row for likeness, row in scored if likeness == 1.0]
     if exact:
         hits = [row for row in exact if "*" not in row.key] or exact
@@ -189,8 +190,8 @@ def nearest(path: Path) -> str:
         best = max((score for score, _ in close), default=0.0)
         hits = [row for score, row in close if score == best]
     if not hits:
-        siblings = ", ".join(row.leaf for row in rows() if row.parent == parent)
-        return f"the keys of {dotted(above) or 'a recipe'} are {siblings}"
+        siblings = ", ".join(row.leaf for row in rows(schema) if row.parent == parent)
+        return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {siblings}"
     return "did you mean " + " or ".join(_shown(row, parent, above) for row in hits) + "?"
 
 

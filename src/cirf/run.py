@@ -22,7 +22,8 @@ training a learning rate.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ from cirf.stages import (
     votes,
 )
 from cirf.stages.context import Context
-from cirf.store import Part, Plan, to_json, write_atomic
+from cirf.store import Part, Plan, RunFolder, to_json, write_atomic
 
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
@@ -273,32 +274,56 @@ def asked_for(context: Context, until: str | None = None) -> list[Plan]:
     return stages[: ends[-1] + 1]
 
 
-def execute(context: Context, until: str | None = None, say: Callable[[str], None] = lambda line: None) -> Path:
+@dataclass(frozen=True)
+class Sharing:
+    """Other runs that finished stages may be taken over from, and who is told, before each, where a stage will come from.
+
+    ``begins`` is given the stage's name, its key, and the run it is taken from or ``None`` where it is made.
+    """
+
+    others: Sequence[RunFolder]
+    begins: Callable[[str, str, RunFolder | None], None]
+
+
+def execute(
+    context: Context,
+    until: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    sharing: Sharing | None = None,
+) -> Path:
     """Bring every stage up to date, up to and including ``until``; returns the run's folder.
 
-    ``say`` is given a line when a stage begins and one when it is done. Under ``accelerate launch`` the main process
-    makes every stage but the fine-tuning, which all processes share.
+    ``say`` is given a line when a stage begins and one when it is done. With ``sharing`` a stage that another run has is taken
+    over from there. Under ``accelerate launch`` the main process makes every stage but the fine-tuning, which all processes
+    share.
     """
     stages = asked_for(context, until)
-    if not all(settled(partial(context.folder.is_done, stage)) for stage in stages):
-        model_checks.check_backbone(context)
-    if not is_main():
-        _bring_up_to_date(context, stages, _nothing)
-    else:
-        with context.folder.alone():
-            save_recipe(context)
-            _save_environment(context)
-            context.folder.sweep(stages)
-            _bring_up_to_date(context, stages, say)
-    models.release(context)
+    try:
+        if not all(settled(partial(context.folder.is_done, stage)) for stage in stages):
+            model_checks.check_backbone(context)
+        if not is_main():
+            _bring_up_to_date(context, stages, _nothing, sharing)
+        else:
+            with context.folder.alone():
+                save_recipe(context)
+                _save_environment(context)
+                context.folder.sweep(stages)
+                _bring_up_to_date(context, stages, say, sharing)
+    finally:
+        models.release(context)
     return context.folder.root
 
 
-def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str], None]) -> None:
+def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str], None], sharing: Sharing | None) -> None:
     for stage in stages:
         if settled(partial(context.folder.is_done, stage)):
             say(f"{stage.name}: finished before")
             continue
+        if sharing is not None:
+            if is_main():
+                _take(context.folder, stage, sharing, say)
+            if settled(partial(context.folder.is_done, stage)):
+                continue
         say(f"{stage.name} ...")
         if stage.together and world_size() > 1:
             context.folder.run_together(stage)
@@ -309,6 +334,25 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
         say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
         for note in standing.notes:
             say(f"{stage.name}: {note}")
+
+
+def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str], None]) -> None:
+    """Take a stage over from the first run that has it whole; where none does, tell that it will be made."""
+    key = folder.key(stage)
+    if key is None:
+        raise CirfError(f"stage {stage.name}: an input is not finished")
+    for other in sharing.others:
+        if not other.has(stage.name, key):
+            continue
+        sharing.begins(stage.name, key, other)
+        try:
+            folder.take(stage, other)
+        except CirfError as error:
+            say(f"{stage.name}: not taken over from {other.root}: {error}")
+            continue
+        say(f"{stage.name}: taken over from {other.root}")
+        return
+    sharing.begins(stage.name, key, None)
 
 
 def _nothing(line: str) -> None:

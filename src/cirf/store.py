@@ -11,10 +11,12 @@ place, so a stage is there whole or not at all::
         train.jsonl ...
         timings.json            what a clock touched (never part of any hash)
       .work/finetune.../        a stage in the making, with whatever it needs to go on after a kill
+      .work/finetune.taken/     a stage on its way from another run
 
 A stage's **key** is the hash of its name, its code's version, its part of the recipe and the contents of its inputs. A
 finished stage with the same key is reused; with another key it is removed and made again. Since a key hashes contents,
-a stage that is made again and comes out the same leaves everything behind it standing.
+a stage that is made again and comes out the same leaves everything behind it standing. For the same reason a run may take a
+stage of the same key over from another run's folder.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rows import read_rows as read_rows
+from cirf.sharing import hand_on
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
@@ -146,6 +149,16 @@ class Part:
     names: tuple[str, ...]
 
 
+def content_of(files: Mapping[str, str], names: tuple[str, ...] = ("",)) -> str:
+    """Hash of a stage's files (their own hashes by name), or of those whose names begin with one of ``names``."""
+    return hash_json({file: digest for file, digest in files.items() if file.startswith(names)})
+
+
+def key_of(plan: Plan, inputs: Mapping[str, str]) -> str:
+    """The key of a stage by the contents of its inputs."""
+    return hash_json({"stage": plan.name, "version": plan.version, "section": plan.section, "inputs": inputs})
+
+
 @dataclass(frozen=True)
 class Standing:
     """How a stage stands: ``done``, ``part`` (begun as it is asked for), ``stale`` (done with other inputs), ``open``, or
@@ -175,7 +188,7 @@ class RunFolder:
         return self.root / name
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, what: str = "run") -> Iterator[None]:
         """Keep other processes from working here; ``CirfError`` if one does. The system lets go if this one dies."""
         self.root.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.root, os.O_RDONLY)
@@ -184,7 +197,7 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise CirfError(
-                    f"{self.root}: another process works on this run; wait for it, or give --out another folder"
+                    f"{self.root}: another process works on this {what}; wait for it, or give --out another folder"
                 ) from None
             yield
         finally:
@@ -208,7 +221,7 @@ class RunFolder:
         manifest = self.manifest(name)
         if manifest is None:
             raise CirfError(f"{self.folder(name)}: the stage is not finished; run `cirf run` first")
-        return hash_json({file: digest for file, digest in manifest["files"].items() if file.startswith(part)})
+        return content_of(manifest["files"], part)
 
     def key(self, plan: Plan) -> str | None:
         """The key of a stage, or ``None`` while an input is not finished or is itself out of date."""
@@ -221,7 +234,7 @@ class RunFolder:
             if not self.is_done(part.plan):
                 return None
             inputs[label] = self.content(part.plan.name, part.names)
-        return hash_json({"stage": plan.name, "version": plan.version, "section": plan.section, "inputs": inputs})
+        return key_of(plan, inputs)
 
     def is_done(self, plan: Plan) -> bool:
         """Whether a finished stage with this very key is there."""
@@ -290,9 +303,42 @@ class RunFolder:
         for name in [name for name in _files(work) if Path(name).name.startswith(".")]:
             (work / name).unlink()
 
+    def has(self, name: str, key: str) -> bool:
+        """Whether a finished stage of that key is there; one with a damaged record is not."""
+        try:
+            manifest = self.manifest(name)
+        except CirfError:
+            return False
+        return manifest is not None and manifest["key"] == key
+
+    def take(self, plan: Plan, other: RunFolder) -> Path:
+        """Take the finished stage over from another run's folder, which ``has`` it: it lands whole or not at all.
+
+        Every file is held against the hash in the stage's record; the folder then holds what it would if it had been made
+        here, and the seconds that it took there. Raises ``CirfError`` where a file is gone or changed.
+        """
+        key, _ = self._ask(plan)
+        manifest, source = other.manifest(plan.name), other.folder(plan.name)
+        if manifest is None or manifest["key"] != key:
+            raise CirfError(f"{source}: not the stage that is asked for")
+        work = self._work / f"{_flat(plan.name)}.taken"  # never a folder that is worked in: links must not be written to
+        if work.exists():
+            shutil.rmtree(work)
+        hand_on(source, work, manifest["files"])
+        for path in source.rglob(_TIMINGS):
+            write_atomic(work / path.relative_to(source), path.read_bytes())
+        if (self.root / _RECIPE).exists():
+            write_atomic(work / _RECIPE, (self.root / _RECIPE).read_bytes())
+        write_atomic(work / _MANIFEST, to_json(manifest))
+        self._place(work, self.folder(plan.name))
+        for begun in self._begun(plan):
+            shutil.rmtree(begun)
+        return self.folder(plan.name)
+
     def sweep(self, plans: Sequence[Plan] = ()) -> None:
-        """Remove what a kill left of stages that had given way to new ones, and progress of ``plans`` that are done."""
-        for old in self._work.glob("*.old"):
+        """Remove what a kill left of stages that had given way to new ones or were on their way from another run, and progress
+        of ``plans`` that are done."""
+        for old in (*self._work.glob("*.old"), *self._work.glob("*.taken")):
             shutil.rmtree(old)
         for plan in plans:
             if self.is_done(plan):

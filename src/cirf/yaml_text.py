@@ -150,3 +150,15 @@ def block(text: str, indent: str) -> str | None:
         return None
     mark = "|" if text.endswith("\n") else "|-"
     return mark + "".join(f"\n{indent}{line}" if line else "\n" for line in lines)
+
+
+def spread(value: Any, indent: str, width: int) -> str:
+    """A value as YAML behind a key's colon: on its line where that ends before ``width``, else below it, an item a line."""
+    line = inline(value)
+    if isinstance(value, str):
+        return f" {block(value, indent) or line}"
+    if not isinstance(value, dict | list | tuple) or len(indent) + len(line) <= width:
+        return f" {line}"
+    if isinstance(value, dict):
+        return "".join(f"\n{indent}{scalar(key)}:{spread(item, f'{indent}  ', width)}" for key, item in value.items())
+    return "".join(f"\n{indent}- {spread(item, f'{indent}  ', width).lstrip()}" for item in value)

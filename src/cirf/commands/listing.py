@@ -45,8 +45,26 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
         return
     rows = [{"name": key, "notes": load(key).notes.strip(), "path": str(path)} for key, path in there.items()]
     if not as_json:  # a line each: the first sentence
-        rows = [row | {"notes": " ".join(row["notes"].split()).partition(". ")[0]} for row in rows]
+        rows = [row | {"notes": _first_sentence(row["notes"])} for row in rows]
     _show(rows, as_json, ("name", "notes"))
+
+
+def sweeps(as_json: bool) -> None:
+    """The shipped sweeps."""
+    from cirf.sweep_io import load, shipped
+
+    rows: list[dict[str, Any]] = []
+    for name, path in shipped().items():
+        loaded = load(name)
+        notes, points = loaded.sweep.notes.strip(), len(loaded.points())
+        rows.append({"name": name, "runs": points, "notes": notes, "path": str(path)})
+    if not as_json:
+        rows = [row | {"runs": f"{row['runs']} runs", "notes": _first_sentence(row["notes"])} for row in rows]
+    _show(rows, as_json, ("name", "runs", "notes"))
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0]
 
 
 def tasks(as_json: bool) -> None:

@@ -20,14 +20,33 @@ if TYPE_CHECKING:
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
     """Read the recipe, apply what the command line says, and open the run's folder."""
+    recipe = resolved(load(name, sets), data, limit)
+    return opened(recipe, out or default_folder(recipe.name, limit), quiet)
+
+
+def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
+    """The recipe with what ``--data`` and ``--limit`` say, and its protocol applied."""
     from cirf.evaluation.protocols import by_protocol
 
-    recipe = limited(by_protocol(with_data(load(name, sets), data)), limit)
-    folder = out or Path("runs") / (recipe.name if limit is None else f"{recipe.name}-limit-{limit}")
-    return opened(recipe, folder, quiet)
+    return limited(by_protocol(with_data(recipe, data)), limit)
+
+
+def default_folder(name: str, limit: int | None) -> Path:
+    """Where a run goes that was given no folder."""
+    return Path("runs") / (name if limit is None else f"{name}-limit-{limit}")
 
 
 def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
+    """A run of that recipe in that folder, ready to work; ``CirfError`` as ``checked``."""
+    context = checked(recipe, folder, quiet)
+    if recipe.backbone.threads:
+        import torch
+
+        torch.set_num_threads(recipe.backbone.threads)
+    return context
+
+
+def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
     from cirf.methods import get, learners
     from cirf.stages.compress import SCORED_BY
@@ -56,10 +75,6 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
         )
     context = Context(recipe, RunFolder(folder), for_terminal(quiet))
     _ = context.tasks  # likewise a task's
-    if recipe.backbone.threads:
-        import torch
-
-        torch.set_num_threads(recipe.backbone.threads)
     return context
 
 
@@ -178,15 +193,14 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
         status(context.folder.root, as_json)
 
 
-def write_report(folder: Path, as_json: bool) -> None:
-    """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
+def save_report(folder: Path) -> dict[str, Any]:
+    """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
     from cirf.commands.asking import functions_of
     from cirf.commands.standing import up_to_date
     from cirf.lm.guide import read_soft
     from cirf.lm.thinking import vectors_of
     from cirf.report.card import card_from_report
     from cirf.report.collect import collect
-    from cirf.report.leaks import seen_before
     from cirf.report.page import render
     from cirf.store import to_json, write_atomic
 
@@ -207,6 +221,15 @@ def write_report(folder: Path, as_json: bool) -> None:
             guide = None if soft is None else soft.guide
             card = card_from_report(method, data, functions_of(model) or None, vectors_of(model), guide)
             write_atomic(model / "README.md", card)
+    return data
+
+
+def write_report(folder: Path, as_json: bool) -> None:
+    """Write a run's page and JSON, and print the table."""
+    from cirf.report.leaks import seen_before
+    from cirf.store import to_json
+
+    data = save_report(folder)
     if as_json:
         sys.stdout.write(to_json(data))
         return

@@ -1,0 +1,169 @@
+"""Stages taken over from another run: the same files, whole or not at all, and neither run can change the other's."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf import sharing
+from cirf.errors import CirfError
+from cirf.store import Plan, RunFolder, write_atomic
+
+HERE = Path(__file__).parent
+
+
+def vectors(number: int = 1) -> Plan:
+    def make(work: Path) -> dict[str, Any]:
+        write_atomic(work / "deep" / "large.bin", bytes([number]) * sharing.LINKED_FROM)
+        write_atomic(work / "small.json", f"[{number}]\n")
+        write_atomic(work / "timings.json", '{"device": "cpu"}')
+        return {"rows": number}
+
+    return Plan("models/some", {"number": number}, {"file": "abc"}, make)
+
+
+def never(work: Path) -> None:
+    raise AssertionError("made, though another run has it")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> RunFolder:
+    """A run that has the stage."""
+    run = RunFolder(tmp_path / "other")
+    write_atomic(run.root / "recipe.yaml", "name: other\n")
+    run.run(vectors())
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """One that has not."""
+    run = RunFolder(tmp_path / "run")
+    write_atomic(run.root / "recipe.yaml", "name: run\n")
+    return run
+
+
+def test_a_stage_taken_over_is_what_it_would_be_had_it_been_made(tmp_path: Path, run: RunFolder, other: RunFolder) -> None:
+    (other.folder("models/some") / "README.md").write_text("a card that a report wrote later")
+    run.take(vectors(), other)
+    assert run.is_done(vectors()) and run.run(Plan("models/some", {"number": 1}, {"file": "abc"}, never))
+    alone = RunFolder(tmp_path / "alone")
+    write_atomic(alone.root / "recipe.yaml", "name: run\n")
+    alone.run(vectors())
+    assert tinyrun.artefacts(run.root) == tinyrun.artefacts(alone.root)
+    told, there = (json.loads((each.folder("models/some") / "timings.json").read_text()) for each in (run, other))
+    assert told == there and told["device"] == "cpu"
+    assert run.finished("models/some").seconds == other.finished("models/some").seconds
+    assert not any((run.root / ".work").iterdir())
+
+
+def test_large_files_are_linked_and_read_only_small_ones_are_copies(run: RunFolder, other: RunFolder) -> None:
+    folder, source = run.take(vectors(), other), other.folder("models/some")
+    one, two = (each / "deep" / "large.bin" for each in (folder, source))
+    assert one.samefile(two) and not one.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    if os.geteuid():  # the superuser may write anything
+        with pytest.raises(PermissionError):
+            open(one, "r+b").close()
+    for name in ("small.json", "stage.json", "recipe.yaml", "timings.json"):
+        assert (folder / name).stat().st_nlink == 1 == (source / name).stat().st_nlink
+    (folder / "small.json").write_text("edited by hand")
+    assert (source / "small.json").read_text() == "[1]\n"
+
+
+def test_a_run_that_makes_its_stage_again_leaves_the_other_as_it_was(run: RunFolder, other: RunFolder) -> None:
+    run.take(vectors(), other)
+    before = tinyrun.artefacts(other.root)
+    run.run(vectors(2))
+    assert (run.folder("models/some") / "deep" / "large.bin").read_bytes()[0] == 2
+    assert tinyrun.artefacts(other.root) == before
+    run.take(vectors(), other)
+    other.run(vectors(3))
+    assert (run.folder("models/some") / "deep" / "large.bin").read_bytes()[0] == 1
+    shutil.rmtree(other.root)
+    assert run.is_done(vectors()) and (run.folder("models/some") / "deep" / "large.bin").read_bytes()[0] == 1
+
+
+def test_where_links_cannot_be_had_files_are_copied(run: RunFolder, other: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(sharing.os, "link", no_links)
+    folder, source = run.take(vectors(), other), other.folder("models/some")
+    one, two = (each / "deep" / "large.bin" for each in (folder, source))
+    assert one.read_bytes() == two.read_bytes() and not one.samefile(two)
+    assert one.stat().st_mode & stat.S_IWUSR and two.stat().st_mode & stat.S_IWUSR
+
+
+def changed(source: Path) -> str:
+    (source / "small.json").write_text("[7]\n")
+    return "small.json: changed since the stage was made"
+
+
+def gone(source: Path) -> str:
+    (source / "deep" / "large.bin").unlink()
+    return "large.bin: not there, though the stage's record names it"
+
+
+def outside(source: Path) -> str:
+    record = json.loads((source / "stage.json").read_text())
+    record["files"]["../../../stolen.txt"] = record["files"]["small.json"]
+    (source / "stage.json").write_text(json.dumps(record))
+    return "its record names ../../../stolen.txt, which is not within it"
+
+
+@pytest.mark.parametrize("spoil", [changed, gone, outside])
+def test_what_is_not_as_its_record_says_is_not_taken_over(run: RunFolder, other: RunFolder, spoil: Any) -> None:
+    says = spoil(other.folder("models/some"))
+    with pytest.raises(CirfError, match=says):
+        run.take(vectors(), other)
+    assert not run.folder("models/some").exists() and not (run.root.parent / "stolen.txt").exists()
+    run.run(vectors())  # what was left does not get in the way
+    run.sweep([vectors()])
+    assert not any((run.root / ".work").iterdir())
+
+
+def test_another_key_a_damaged_record_and_no_run_are_no_offer(run: RunFolder, other: RunFolder, tmp_path: Path) -> None:
+    key = other.key(vectors())
+    assert key is not None and other.has("models/some", key)
+    assert not other.has("models/some", "0" * 64) and not other.has("models/other", key)
+    assert not RunFolder(tmp_path / "none").has("models/some", key)
+    with pytest.raises(CirfError, match="not the stage that is asked for"):
+        run.take(vectors(2), other)
+    (other.folder("models/some") / "stage.json").write_text("{}")
+    assert not other.has("models/some", key)
+
+
+def test_a_stage_begun_here_gives_way_to_the_finished_one(run: RunFolder, other: RunFolder) -> None:
+    def dies(work: Path) -> None:
+        write_atomic(work / "scratch" / "half", "x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.run(Plan("models/some", {"number": 1}, {"file": "abc"}, dies))
+    assert run.standing(vectors()).state == "part"
+    run.take(vectors(), other)
+    assert run.standing(vectors()).state == "done" and not any((run.root / ".work").iterdir())
+
+
+def test_a_kill_at_any_change_of_the_disk_leaves_nothing_half(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, HERE / "taking.py", tmp_path],
+        env=tinyrun.ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    crashes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(crashes) > 40
+    for crash in crashes:
+        assert crash["same"] and crash["other"], crash
+        assert crash["rows"] in ((0,) if crash["taken"] else (0, 4)), crash
+    assert any(crash["rows"] == 4 for crash in crashes)  # where the other run was gone, and nothing of it had landed

@@ -1,0 +1,296 @@
+"""Sweeps in miniature: each finished stage is made once, what is taken over is as if it were made, and a kill costs nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import yaml
+
+from cirf.commands.sweeping import _Threads
+from cirf.store import read_rows
+
+FIRST = ["problems", "rationales", "segments", "results", "embeddings"]
+LAST = ["traces", "models/cirf_full", "evaluation/cirf_full"]
+SMALL, RANDOM, TRAINED, OTHER = (
+    f"codes/codebook.size={size},codebook.representation={what}" for size in (3, 4) for what in ("mean_centered", "random")
+)
+FAILS, SHORT = "trained/codebook.size=500", "trained/codebook.size=4,finetune.epochs=0.5"
+PARTS: list[dict[str, Any]] = [
+    {
+        "name": "codes",
+        "until": "codebook",
+        "grid": {"codebook.size": [3, 4], "codebook.representation": ["mean_centered", "random"]},
+    },
+    {
+        "name": "trained",
+        "points": [{"codebook.size": 4}, {"codebook.size": 500}, {"codebook.size": 4, "finetune.epochs": 0.5}],
+    },
+]
+
+
+def base(workshop: tinyrun.Workshop, **keys: Any) -> dict[str, Any]:
+    keys = {"methods": ["cirf_full"], "evaluate__latency_items": 0} | keys
+    return tinyrun.recipe(workshop.backbone, workshop.embedder, workshop.train, workshop.test, **keys)
+
+
+def write_sweep(path: Path, recipe: Any, parts: list[dict[str, Any]], **more: Any) -> Path:
+    path.write_text(yaml.safe_dump({"name": "small", "recipe": recipe, "parts": parts} | more, sort_keys=False))
+    return path
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep that was foretold and then run, and what was said."""
+
+    file: Path
+    out: Path
+    foretold: dict[str, Any]
+    said: tinyrun.Said
+
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.out / "sweep.json").read_text())  # type: ignore[no-any-return]
+
+    def stages(self, run: str) -> dict[str, Any]:
+        return next(point["stages"] for point in self.record()["points"] if point["run"] == run)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def swept(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    """Five runs, of which one stands in two parts, and one that cannot be; nothing in it may be changed."""
+    folder = tmp_path_factory.mktemp("sweep")
+    file = write_sweep(folder / "small.yaml", base(workshop), PARTS)
+    foretold = tinyrun.cirf("sweep", file, "--out", folder / "out", "--dry-run", "--json")
+    assert foretold.code == 0, foretold.err
+    assert not (folder / "out").exists()
+    said = tinyrun.cirf("sweep", file, "--out", folder / "out")
+    assert said.code == 2, said.err
+    return Swept(file, folder / "out", json.loads(foretold.out), said)
+
+
+def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept: Swept) -> None:
+    record = swept.record()
+    told = [(point["part"], point["point"], point["run"], point["state"]) for point in record["points"]]
+    assert told == [
+        *(("codes", run.removeprefix("codes/"), run, "done") for run in (SMALL, RANDOM, TRAINED, OTHER)),
+        ("trained", "codebook.size=4", TRAINED, "done"),  # the same point, run once
+        ("trained", "codebook.size=500", FAILS, "failed"),
+        ("trained", "codebook.size=4,finetune.epochs=0.5", SHORT, "done"),
+    ]
+    assert swept.stages(SMALL)["made"] == [*FIRST, "codebook-3"] and not swept.stages(SMALL)["taken"]
+    assert swept.stages(RANDOM)["made"] == ["codebook-3"] and swept.stages(RANDOM)["taken"] == dict.fromkeys(FIRST, SMALL)
+    assert swept.stages(TRAINED)["made"] == ["codebook-4", *LAST]  # as far as the part that goes further
+    assert swept.stages(OTHER)["made"] == ["codebook-4"]
+    assert swept.stages(SHORT)["made"] == LAST[1:]
+    assert swept.stages(SHORT)["taken"] == dict.fromkeys(FIRST, SMALL) | dict.fromkeys(("codebook-4", "traces"), TRAINED)
+    assert swept.stages(FAILS)["made"] == [] and swept.stages(FAILS)["open"] == ["codebook-500", *LAST]
+    for point in record["points"]:
+        stages = point["stages"]
+        assert sorted([*stages["made"], *stages["taken"], *stages["open"]]) == sorted(stages["asked"])
+        assert not stages["before"]
+        assert set(tinyrun.stages(swept.out / point["run"])) == {*stages["made"], *stages["taken"]}
+    assert record["stages"] == {"asked": 45, "made": 14, "taken": 27, "before": 0, "open": 4}
+    assert record["points"][1]["settings"] == {"codebook.size": 3, "codebook.representation": "random"}
+    assert [path.parent.parent.name for path in swept.out.rglob(".work/*")] == [FAILS.partition("/")[2]]  # goes on if asked again
+
+
+def test_a_dry_run_tells_what_then_happens(swept: Swept) -> None:
+    assert swept.foretold["stages"] == {"asked": 45, "done": 0, "taken": 27, "made": 18}
+    for row in swept.foretold["runs"]:
+        stages = swept.stages(row["run"])
+        made = [stage for stage, state in row["stages"].items() if state == "made"]
+        assert made == stages["made"] + stages["open"], row["run"]  # a run that fails leaves some open
+        assert [stage for stage, state in row["stages"].items() if state == "taken"] == list(stages["taken"])
+    after = tinyrun.cirf("sweep", swept.file, "--out", swept.out, "--dry-run")
+    assert after.code == 0, after.err
+    assert "in all 6 45 41 0 4" in " ".join(after.out.split())
+    assert f"{SHORT}: nothing to make" in after.out and f"{FAILS}: codebook-500, traces" in after.out
+
+
+@pytest.mark.parametrize("run", [SHORT, RANDOM])
+def test_a_run_is_byte_for_byte_what_it_is_alone(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path, run: str) -> None:
+    recipe = tinyrun.write_recipe(tmp_path / "recipe.yaml", base(workshop))
+    sets = [f"--set={setting}" for setting in run.partition("/")[2].split(",")]
+    until = ["--until", "codebook"] if run == RANDOM else []
+    said = tinyrun.cirf("run", recipe, *sets, *until, "--out", tmp_path / "alone")
+    assert said.code == 0, said.err
+    alone = tinyrun.artefacts(tmp_path / "alone")
+    assert len(alone) > 15 and tinyrun.artefacts(swept.out / run) == alone
+    assert (swept.out / run / "report.html").exists() == (run == SHORT)
+
+
+def test_status_report_and_show_work_on_every_run(swept: Swept, tmp_path: Path) -> None:
+    for run in (TRAINED, SHORT):
+        assert tinyrun.cirf("status", swept.out / run).out.endswith("a rerun would do nothing\n")
+    copy = shutil.copytree(swept.out / SHORT, tmp_path / "run")
+    assert list(json.loads(tinyrun.cirf("report", copy, "--json").out)["methods"]) == ["cirf_full"]
+    assert tinyrun.cirf("show", copy, "--limit", "1").code == 0
+    assert "--until codebook" not in tinyrun.cirf("status", swept.out / RANDOM).out
+    assert "models/cirf_full" in tinyrun.cirf("status", swept.out / RANDOM).out  # a run of the whole recipe, stopped early
+
+
+def test_a_failing_point_is_told_and_the_others_go_on(swept: Swept) -> None:
+    reason = "codebook-500: codebook.size is 500, but only"
+    point = next(point for point in swept.record()["points"] if point["run"] == FAILS)
+    assert point["error"].startswith(reason)
+    lines = swept.said.err.splitlines()
+    assert any(line.startswith(f"failed: {FAILS}: {reason}") for line in lines)
+    said = f"cirf: 1 of 6 runs failed (see {swept.out / 'sweep.json'}); the same command tries them again"
+    assert swept.said.error() == said
+    assert lines.index(f"[6/6] {SHORT}") > next(number for number, line in enumerate(lines) if reason in line)
+    assert "in all 6 1 45 14 27 0 4" in " ".join(swept.said.out.split())
+
+
+def test_running_again_makes_nothing_and_tells_the_same(swept: Swept) -> None:
+    before, stages = (swept.out / "sweep.json").read_bytes(), tinyrun.stages(swept.out)
+    said = tinyrun.cirf("sweep", swept.file, "--out", swept.out, "--json")
+    assert "1 of 6 runs failed" in said.error()
+    assert json.loads(said.out) == json.loads(before)
+    assert said.err.count(": finished before\n") >= 5 and "segments ..." not in said.err
+    assert tinyrun.stages(swept.out) == stages and (swept.out / "sweep.json").read_bytes() == before
+
+
+def test_the_file_as_resolved_asks_for_the_same(swept: Swept, tmp_path: Path) -> None:
+    said = tinyrun.cirf("sweep", swept.out / "sweep.yaml", "--out", tmp_path / "out", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["runs"] == swept.foretold["runs"]
+
+
+def test_another_version_of_the_file_takes_over_what_the_first_has_left(
+    swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    out = shutil.copytree(swept.out, tmp_path / "out")
+    parts = [{"name": "new", "until": "traces", "points": [{"codebook.size": 4, "evaluate.trace_cap": 9}]}]
+    said = tinyrun.cirf("sweep", write_sweep(tmp_path / "small.yaml", base(workshop), parts), "--out", out, "--json")
+    assert said.code == 0, said.err
+    [point] = json.loads(said.out)["points"]
+    assert point["stages"]["made"] == [] and set(point["stages"]["taken"]) == {*FIRST, "codebook-4", "traces"}
+    assert point["stages"]["taken"]["traces"] == TRAINED
+
+
+def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, swept: Swept, tmp_path: Path) -> None:
+    file = write_sweep(tmp_path / "small.yaml", base(workshop, methods=["cirf_full", "direct_sft", "cot"]), PARTS)
+    arguments = ["--out", tmp_path / "out", "--share", finished, "--until", "traces", "--json"]
+    foretold = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--dry-run")
+    assert json.loads(foretold.out)["stages"] == {"asked": 28, "done": 0, "taken": 22, "made": 6}
+    said = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--set", "codebook.vq_epochs=1", "--quiet")
+    assert said.code == 0, said.err
+    assert said.err == ""
+    points = {point["run"]: point for point in json.loads(said.out)["points"]}
+    assert points[SMALL]["stages"]["taken"] == dict.fromkeys(FIRST, str(finished.resolve()))
+    assert points[SMALL]["stages"]["made"] == ["codebook-3", "traces"]
+    assert points[TRAINED]["stages"]["made"] == ["codebook-4", "traces"]  # another number of epochs
+    assert points[TRAINED]["settings"]["codebook.vq_epochs"] == 1
+    assert points[SHORT]["state"] == "open" and not (tmp_path / "out" / "trained").exists()
+    said = tinyrun.cirf("sweep", swept.file, "--out", tmp_path / "two", "--share", swept.out, "--only", "codes", "--json")
+    assert json.loads(said.out)["stages"]["made"] == 0  # a sweep's folder stands for all its runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--only", "code"], "--only code: there is no such part in {file} (parts: codes, trained)"),
+        (["--until", "cook"], "{file}, part codes, point " + SMALL.partition("/")[2] + ": --until cook: there is no such stage"),
+        (["--share", "/usr"], "--share /usr: not a run's folder (it holds no recipe.yaml)"),
+        (["--set", "methods=[cirf_ful]"], "{file}, part codes, point " + SMALL.partition("/")[2] + ": "),
+        (["--out", "{run}"], "--out {run}: a run lies there; give the sweep a folder of its own"),
+        (["--set", "codebook.size=3"], "--set codebook.size: part codes varies codebook.size from run to run"),
+        (["--data", "/nowhere"], "--data /nowhere: no such folder"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    swept: Swept, finished: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    names = {"file": swept.file, "run": finished}
+    arguments = [argument.format(**names) for argument in arguments]
+    out = [] if "--out" in arguments else ["--out", tmp_path / "out"]
+    said = tinyrun.cirf("sweep", swept.file, *out, *arguments)
+    assert says.format(**names) in said.error()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    other = write_sweep(tmp_path / "other.yaml", base(workshop), PARTS, name="other")
+    says = f"--out {swept.out}: the sweep small lies there; give other a folder of its own"
+    assert says in tinyrun.cirf("sweep", other, "--out", swept.out).error()
+    from cirf.store import RunFolder
+
+    with RunFolder(swept.out).alone():
+        assert "another process works on this sweep" in tinyrun.cirf("sweep", swept.file, "--out", swept.out).error()
+    assert "name a sweep file" in tinyrun.cirf("sweep").error()
+
+
+def test_shipped_sweeps_are_listed() -> None:
+    rows = json.loads(tinyrun.cirf("sweep", "--list", "--json").out)
+    assert {row["name"] for row in rows} >= {"quickstart-codebooks"} and all(row["runs"] > 1 for row in rows)
+    assert "quickstart-codebooks" in tinyrun.cirf("sweep", "--list").out
+
+
+def test_threads_are_each_runs_own(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    import torch
+
+    from cirf.commands.planning import Asked, plan
+
+    parts = [{"name": "threads", "grid": {"backbone.threads": [2, None]}}]
+    planned = plan(str(write_sweep(tmp_path / "small.yaml", base(workshop), parts)), Asked(out=tmp_path / "out"))
+    usual = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        threads, seen = _Threads(planned.runs), []
+        for run in planned.runs:
+            threads.set(run)
+            seen.append(torch.get_num_threads())
+        assert seen == [2, 3]
+    finally:
+        torch.set_num_threads(usual)
+
+
+LIVES = """
+import os, signal, sys, time
+from pathlib import Path
+import sentence_transformers, transformers.trainer  # once for all lives
+from cirf.cli import main
+file, out, *ends = sys.argv[1:]
+for end in ends:
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["cirf", "sweep", file, "--out", out]
+        main()
+        os._exit(0)
+    while not (Path(out) / end / "stage.json").exists():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), f"it ended before {end}"
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+"""One life of a sweep after the other, each killed as soon as a stage is in place."""
+
+
+def test_a_killed_sweep_goes_on_where_it_stood(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    file = write_sweep(tmp_path / "small.yaml", base(workshop), PARTS[:1])
+    ends = [f"{SMALL}/segments", f"{RANDOM}/results"]  # while it makes, and while it takes over
+    lives = [sys.executable, "-c", LIVES, file, tmp_path / "out", *ends]
+    done = subprocess.run(lives, env=tinyrun.ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    before = tinyrun.stages(tmp_path / "out")
+    assert f"{SMALL}/codebook-3" in before and f"{OTHER}/problems" not in before
+    said = tinyrun.cirf("sweep", file, "--out", tmp_path / "out")
+    assert said.code == 0, said.err
+    assert {name: state for name, state in tinyrun.stages(tmp_path / "out").items() if name in before} == before
+    rows = read_rows(tmp_path / "out" / "stages.jsonl")
+    assert len({(row["run"], row["stage"]) for row in rows}) == len(rows) == 24  # none was begun in two ways
+    record = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    assert record["stages"] == {"asked": 24, "made": 9, "taken": 15, "before": 0, "open": 0}
+    for run in (SMALL, RANDOM, OTHER):
+        assert tinyrun.artefacts(tmp_path / "out" / run) == tinyrun.artefacts(swept.out / run)
+    unbroken = {point["run"]: point["stages"] for point in swept.record()["points"]}
+    for point in record["points"]:
+        if point["run"] != TRAINED:  # which goes further there
+            assert point["stages"] == unbroken[point["run"]]
