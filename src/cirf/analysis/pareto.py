@@ -24,6 +24,12 @@ from cirf.analysis.table import Column, Table
 from cirf.evaluation.statistics import mean
 
 Point = dict[str, Any]
+_CROWD = 12
+"""Of more points only those on the front are named in the picture,"""
+
+_LONGEST = 32
+"""and a name is cut at so many characters; the description and the table have all of them whole."""
+
 DOMAINS = {"in": "in domain", "out": "out of domain"}
 _FRONT = (
     Column("backbone", "Backbone"),
@@ -195,7 +201,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
     span = xs + [point[cost] for point in beside if point[cost]]
     with canvas(4.9, 3.7, f"{'beside-' if beside else ''}{file_name(title)}-{cost}") as (figure, out):
         axes = figure.add_subplot()
-        axes.set_title(title, loc="left", fontsize=10, color=SOFT)
+        axes.set_title(shorten(title, 2 * _LONGEST), loc="left", fontsize=10, color=SOFT)
         logarithmic = max(span) > 4 * min(span)
         if logarithmic:
             axes.set_xscale("log")
@@ -209,16 +215,21 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
             low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
             axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
-            told = look.title if row["method"] == row["kind"] else row["method"]
-            placed.append((x, y, low, high, told, look.colour))
+            placed.append((x, y, low, high, row["method"] if row["method"] != row["kind"] else look.title, look.colour))
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel("seconds an answer, one question at a time" if cost == "seconds" else "generated tokens an answer")
         axes.set_ylabel("accuracy, mean of tasks, %")
-        place_names(figure, axes, placed, line)
+        named = [point for point, row in zip(placed, points, strict=True) if len(points) <= _CROWD or row[f"front_{cost}"]]
+        place_names(figure, axes, [(*point[:4], shorten(point[4], _LONGEST), point[5]) for point in named], line)
         unit = "s" if cost == "seconds" else "tokens"
         told = "; ".join(f"{name}: {y:.1f} % at {x:.3g} {unit}" for x, y, _, _, name, _ in placed)
         out.append(f"Accuracy against cost, {title}. {told}")
     return out[0]
+
+
+def shorten(text: str, longest: int) -> str:
+    """A text of at most ``longest`` characters, its end cut where it has more."""
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
 ANALYSIS = Analysis(

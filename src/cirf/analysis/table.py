@@ -162,4 +162,7 @@ def _ends(column: Column) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    return " | ".join(str(entry) for entry in value) if isinstance(value, list | tuple) else value
+    """A value as a cell; line ends of other systems become ours, since a bare one would end the row."""
+    if isinstance(value, list | tuple):
+        value = " | ".join(str(entry) for entry in value)
+    return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value

@@ -52,16 +52,16 @@ def test_each_is_made_with_tables_and_pictures(name, told, analysed):
 
 
 @pytest.mark.parametrize("name", WITH_PAPER)
-def test_the_papers_rows_are_marked(name, told):
+def test_the_papers_rows_are_marked(name, told, runs):
     sources = {row["source"] for row in table(told, name)}
-    assert "paper" in sources and any(source.startswith("runs/point-") for source in sources)
+    assert "paper" in sources and sources & set(runs.values())
 
 
-def test_geometry_is_that_of_the_saved_rows(told, sweep):
+def test_geometry_is_that_of_the_saved_rows(told, sweep, runs):
     for point, matrix, key in (
-        ("runs/point-1", "input", "model.embed_tokens.weight"),
-        ("runs/point-6", "input", "transformer.wte.weight"),
-        ("runs/point-6", "output", "lm_head.weight"),
+        (runs["sizes"], "input", "model.embed_tokens.weight"),
+        (runs["backbone"], "input", "transformer.wte.weight"),
+        (runs["backbone"], "output", "lm_head.weight"),
     ):
         row = next(row for row in table(told, "geometry") if row["source"] == point and row["matrix"] == matrix)
         model = sweep / point / "models" / "cirf_full"
@@ -73,9 +73,9 @@ def test_geometry_is_that_of_the_saved_rows(told, sweep):
         assert row["bias"] == pytest.approx(np.sqrt((w.mean(axis=0) ** 2).sum()) / norms.mean())
         cosines = [w[i] @ w[j] / norms[i] / norms[j] for i in range(len(w)) for j in range(i)]
         assert (row["mean_cosine"], row["max_cosine"]) == (pytest.approx(np.mean(cosines)), pytest.approx(max(cosines)))
-    tied = {row["matrix"] for row in table(told, "geometry") if row["source"] == "runs/point-0"}
+    tied = {row["matrix"] for row in table(told, "geometry") if row["source"] == runs["base"]}
     assert tied == {"codebook", "input"}
-    unlike = next(row for row in table(told, "geometry") if row["source"] == "runs/point-4" and row["matrix"] == "input")
+    unlike = next(row for row in table(told, "geometry") if row["source"] == runs["initialisation"] and row["matrix"] == "input")
     assert unlike["cosine"] is None and unlike["init"] == "random"
 
 
@@ -93,13 +93,13 @@ def test_clustering_is_that_of_the_files(told, sweep):
     assert {one["size"] for one in table(told, "clustering") if one["source"] != "paper"} == {4, 6, 8}
 
 
-def test_stability_is_that_of_the_files(told, sweep):
+def test_stability_is_that_of_the_files(told, sweep, runs):
     row = next(row for row in table(told, "stability", "agreement") if row["between"] == "sizes")
     coded = [
-        {one["problem"]: one["codes"] for one in read_rows(sweep / "runs" / point / name / "codes.jsonl")}
-        for point, name in (("point-0", "codebook-4"), ("point-1", "codebook-8"))
+        {one["problem"]: one["codes"] for one in read_rows(sweep / runs[part] / name / "codes.jsonl")}
+        for part, name in (("base", "codebook-4"), ("sizes", "codebook-8"))
     ]
-    trained = [one["id"] for one in read_rows(sweep / "runs" / "point-0" / "problems" / "train.jsonl")]
+    trained = [one["id"] for one in read_rows(sweep / runs["base"] / "problems" / "train.jsonl")]
     first, second = ([code for name in trained if name in found for code in found[name]] for found in coded)
     assert row["ami"] == pytest.approx(adjusted_mutual_info_score(first, second)) and row["segments"] == len(first)
 
@@ -117,8 +117,8 @@ def test_again_the_same_bytes(analysed, sweep):
     assert {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()} == first
 
 
-def test_a_run_alone_says_what_it_lacks(sweep, tmp_path):
-    shutil.copytree(sweep / "runs" / "point-2", tmp_path / "run")
+def test_a_run_alone_says_what_it_lacks(sweep, runs, tmp_path):
+    shutil.copytree(sweep / runs["representation"], tmp_path / "run")
     assert "differ in codebook.size alone" in tinyrun.cirf("analyze", tmp_path / "run", "codebook_size").error()
     said = tinyrun.cirf("analyze", tmp_path / "run", "geometry", "clustering", "stability")
     assert said.code == 0, said.err
