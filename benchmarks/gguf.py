@@ -1,0 +1,105 @@
+"""A model's exported file in llama.cpp against plain ``generate`` of transformers, the same questions one at a time.
+
+    python -m benchmarks.gguf --run RUN [--method cirf_full] [--types f16,q8_0] [--rows 10] [--dtype bfloat16] [--threads 2]
+
+Needs llama-cpp-python. The questions are those of the run's evaluation, ``--rows`` of each task; both sides are greedy, render
+the saved chat template themselves, and take turns at the questions. How many answers are the same as those of the run's model
+in float32 stands beside the times: 16 bits and fewer round otherwise. The last line is JSON for the first type; a ratio above 1
+means that llama.cpp is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+_CONTEXT = 1024
+
+
+def _questions(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
+    """The first rows of each task of an evaluation, with what was asked and what is right."""
+    from cirf.store import read_rows
+
+    return [row for path in sorted((run / "evaluation" / method).glob("*.jsonl")) for row in read_rows(path)[:rows]]
+
+
+def main() -> None:
+    """Export, answer by both, print the table and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", required=True, type=Path)
+    parser.add_argument("--method", default="cirf_full")
+    parser.add_argument("--types", default="f16,q8_0")
+    parser.add_argument("--rows", type=int, default=10)
+    parser.add_argument("--cap", type=int, default=128)
+    parser.add_argument("--dtype", default="bfloat16", help="of transformers' side")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+
+    import llama_cpp
+    import torch
+
+    from cirf.lm import backbone, decode
+    from cirf.recipe import Backbone
+    from cirf.serving.gguf_file import KINDS, write_gguf
+
+    torch.set_num_threads(options.threads)
+    model_folder = options.run / "models" / options.method
+    asked = _questions(options.run, options.method, options.rows)
+    tokenizer = backbone.load_tokenizer(model_folder, Backbone())
+    prompts = [backbone.prompt_text(tokenizer, row["prompt"]) for row in asked]
+    exact = backbone.load_model(model_folder, Backbone(dtype="float32"))
+    wanted = [decode.generate_one(exact, tokenizer, prompt, options.cap).text for prompt in prompts]
+    del exact
+    plain = backbone.load_model(model_folder, Backbone(dtype=options.dtype))
+    decode.generate_one(plain, tokenizer, prompts[0], 4)  # to warm up
+
+    def by_transformers(place: int) -> tuple[str, int]:
+        output = decode.generate_one(plain, tokenizer, prompts[place], options.cap)
+        return output.text, output.tokens
+
+    sides: dict[str, Any] = {f"transformers {options.dtype}": by_transformers}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in [known for known in KINDS if known in options.types.split(",")]:
+            path = Path(folder) / f"{kind}.gguf"
+            write_gguf(model_folder, path, kind)
+            engine = llama_cpp.Llama(str(path), n_ctx=_CONTEXT, n_threads=options.threads, verbose=False)
+
+            def by_llama(place: int, engine: Any = engine) -> tuple[str, int]:
+                user = [{"role": "user", "content": backbone.sanitise(asked[place]["prompt"], tokenizer)}]
+                made = engine.create_chat_completion(user, temperature=0.0, max_tokens=options.cap, repeat_penalty=1.0)
+                assert made["usage"]["prompt_tokens"] == len(tokenizer(prompts[place], add_special_tokens=False).input_ids)
+                return made["choices"][0]["message"]["content"], made["usage"]["completion_tokens"]
+
+            by_llama(0)  # to warm up
+            sides[f"llama.cpp {kind}"] = by_llama
+        seconds, tokens = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0)
+        texts: dict[str, list[str]] = {name: [] for name in sides}
+        for place in range(len(prompts)):
+            for name in list(sides)[:: 1 if place % 2 else -1]:
+                started = time.perf_counter()
+                text, count = sides[name](place)
+                seconds[name] += time.perf_counter() - started
+                tokens[name] += count
+                texts[name].append(text)
+    count = len(prompts)
+    print(f"{model_folder}, {count} questions, {options.threads} threads")
+    same = {name: sum(one == other for one, other in zip(texts[name], wanted, strict=True)) for name in sides}
+    for name in sides:
+        speed = tokens[name] / seconds[name]
+        print(f"{name:22} {seconds[name] / count:.3f} s a question, {speed:5.1f} tokens/s, {same[name]} as in float32")
+    peer, ours = list(sides)[:2]
+    told = {"benchmark": "gguf", "ours": round(seconds[ours] / count, 4), "peer": round(seconds[peer] / count, 4)}
+    told |= {"ratio": round(seconds[peer] / seconds[ours], 2), "unit": "s a question", "n": count, "type": ours.split()[-1]}
+    told |= {
+        "same": sum(one == other for one, other in zip(texts[ours], wanted, strict=True)),
+        "llama_cpp": llama_cpp.__version__,
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
