@@ -16,8 +16,11 @@ from typing import Any
 
 from pydantic import field_validator, model_validator
 
-from cirf.recipe import NAME, Section, key
-from cirf.recipe_keys import found
+from cirf.recipe import NAME, Recipe, Section, key
+from cirf.recipe_keys import found, inner_section
+
+_FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")
+"""Names in a sweep's folder that no part may have."""
 
 
 class SweepPart(Section):
@@ -42,10 +45,15 @@ class SweepPart(Section):
         "report. --until goes before it.",
     )
 
-    @field_validator("set", "grid", mode="after")
+    @field_validator("set", mode="after")
     @classmethod
     def _dotted(cls, given: dict[str, Any]) -> dict[str, Any]:
         return _checked(given)
+
+    @field_validator("grid", mode="after")
+    @classmethod
+    def _grid_dotted(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return _named(given)
 
     @field_validator("points", mode="after")
     @classmethod
@@ -95,6 +103,9 @@ class Sweep(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"parts: {twice[0]} stands twice; give each its own name")
+        taken = next((name for name in names if name in _FILES), None)
+        if taken is not None:
+            raise ValueError(f"parts: {taken} is the name of what a sweep writes itself; call the part otherwise")
         return self
 
 
@@ -103,8 +114,30 @@ def overlap(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-def _checked(given: dict[str, Any]) -> dict[str, Any]:
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """The same, if its names can be dotted keys."""
     for name in given:
         if not all(name.split(".")):
             raise ValueError(f"{name!r} is no key; expected one such as codebook.size")
     return given
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """The same, if besides none of its values is a whole section of the recipe."""
+    for name, value in _named(given).items():
+        if isinstance(value, dict) and _is_section(name):
+            told = f"name its keys, such as {name}.{next(iter(value), 'size')}"
+            raise ValueError(f"{name}: a whole section would lose what the recipe says there; {told}")
+    return given
+
+
+def _is_section(name: str) -> bool:
+    """Whether a dotted key names a section of the recipe, and not a value or one of many sections."""
+    section: type[Section] = Recipe
+    for part in name.split("."):
+        info = section.model_fields.get(part)
+        inner, many = (None, False) if info is None else inner_section(info)
+        if inner is None or many:
+            return False
+        section = inner
+    return True

@@ -12,7 +12,7 @@ import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.naming import _read, clean, read_labels
+from cirf.analysis.naming import _read, clean
 from cirf.errors import CirfError
 
 
@@ -43,13 +43,36 @@ def test_a_label_given_by_hand_stands_in_codes_report_and_analysis_and_can_be_ta
 
 
 def test_what_cannot_be_a_label_is_refused(run: Path) -> None:
-    for wrong in ("99=adds", "adds", "x=adds", "0=<script>", f"0={'long ' * 20}"):
+    for wrong in ("99=adds", "adds", "x=adds", "0=<script>", f"0={'long ' * 20}", "0=a\x1b[31mb"):
         said = tinyrun.cirf("label", run, wrong)
         assert said.code == 2 and "Traceback" not in said.err, said.err
     assert not (run / "labels.json").exists()
     assert "--model" in tinyrun.cirf("label", run, "--endpoint", "http://localhost:9/v1").err
     (run / "labels.json").write_text("[1]")
-    assert "labels.json: not a list of labels" in tinyrun.cirf("report", run).err
+    assert "labels.json: no file of labels" in tinyrun.cirf("report", run).err
+
+
+def test_labels_of_another_codebook_are_passed_over_and_a_models_own_are_kept(run: Path) -> None:
+    code, other = list(codes(run))[:2]
+    assert tinyrun.cirf("label", run / "models" / "cirf_full", f"{other}=of the model").code == 0
+    assert tinyrun.cirf("label", run, f"{code}=of the run").code == 0
+    assert {codes(run)[code], codes(run)[other]} == {"of the run", "of the model"}  # as the model has them
+    told = json.loads((run / "labels.json").read_text())
+    assert told["labels"] == {code: "of the run"}
+    (run / "labels.json").write_text(json.dumps(told | {"codes": "0123456789abcdef"}))
+    assert tinyrun.cirf("report", run).code == 0
+    assert "of the run" not in (run / "report.html").read_text()
+    (run / "labels.json").write_text(json.dumps(told | {"labels": {code: "<b>"}}))
+    assert "cannot be a label" in tinyrun.cirf("report", run).err
+
+
+def test_signs_of_formulas_and_other_scripts_are_drawn_as_they_are(run: Path) -> None:
+    first, second = list(codes(run))[:2]
+    assert tinyrun.cirf("label", run, f"{first}=pays $x^$ and $2", f"{second}=\u52a0\u6cd5").code == 0
+    said = tinyrun.cirf("analyze", run, "transitions", "semantics")
+    assert said.code == 0, said.err
+    svg = (run / "analysis" / "transitions" / "transitions.svg").read_text()
+    assert "pays $x^$ and $2" in svg and "\u52a0\u6cd5" in svg and "mathdefault" not in svg
 
 
 def test_a_language_model_labels_every_code_and_is_asked_once(run: Path) -> None:
@@ -65,7 +88,8 @@ def test_a_language_model_labels_every_code_and_is_asked_once(run: Path) -> None
         assert tinyrun.cirf("label", run, "--endpoint", server.url, "--model", "m").code == 0
         assert len(server.asked) == asked == len(codes(run))
     assert set(codes(run).values()) == {"adds some"}
-    assert read_labels(run) == read_labels(run / "models" / "cirf_full")
+    written = [json.loads((place / "labels.json").read_text()) for place in (run, run / "models" / "cirf_full")]
+    assert written[0] == written[1] and set(written[0]["labels"].values()) == {"adds some"}
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,17 @@ def test_dials_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         Steering(**wrong)
 
 
+def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=3)
+    tokenizer.add_tokens(["    ", "<tool>"])
+    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), SIZE, 0)
+    processor = Steered(Steering(), NAMES, tokenizer, [tokenizer.eos_token_id])
+    processor(torch.tensor([[9]]), torch.zeros(1, model.config.vocab_size))
+    scores = processor(torch.tensor([[9, *encode(tokenizer, "<cirf><cirf_001>4")]]), torch.zeros(1, model.config.vocab_size))
+    blanks, mark = tokenizer.convert_tokens_to_ids(["    ", "<tool>"])
+    assert float(scores[0, blanks]) == 0.0 and torch.isneginf(scores[0, mark])
+
+
 def test_a_model_without_the_tokens_cannot_be_steered(tiny: Any) -> None:
     with pytest.raises(CirfError, match="has no token <cirf>"):
         Steered(Steering(), NAMES, tiny.build_tokenizer(), [0])

@@ -68,12 +68,12 @@ parts:
 
 
 def test_overrides_go_last_and_are_told_among_the_settings() -> None:
-    text = ONE + "    set: {codebook: {size: 8}}\n    grid: {seed: [1, 2]}\n"
+    text = ONE + "    set: {codebook.size: 8}\n    grid: {seed: [1, 2]}\n"
     found = points(text, "codebook.size=9", "methods=[cot]")
     assert [(point.recipe.codebook.size, point.recipe.methods, point.recipe.seed) for point in found] == [
         (9, ("cot",), 1), (9, ("cot",), 2)
     ]  # fmt: skip
-    assert found[0].settings == {"codebook": {"size": 8}, "seed": 1, "codebook.size": 9, "methods": ["cot"]}
+    assert found[0].settings == {"codebook.size": 9, "seed": 1, "methods": ["cot"]}
     assert points(text)[0].recipe.codebook.size == 8  # and the sweep itself is as it was
 
 
@@ -131,8 +131,8 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
             "my.yaml, line 10: parts.0.points: expected a list of groups of NAME: any value, at least one, found an empty list",
         ),
         (
-            ONE + "    points: [{codebook: {size: 3}}]\n    grid: {codebook.size: [3]}",
-            "my.yaml, line 9: part one: the points and the grid set codebook.size twice; give it in one place",
+            ONE + "    points: [{problems.tasks: [{task: svamp}]}]\n    grid: {problems.tasks.0.train: [3]}",
+            "my.yaml, line 9: part one: the points and the grid set problems.tasks.0.train twice; give it in one place",
         ),
         (ONE + "    points: [{seed: 1}, {seed: 1}]", "my.yaml, part one, point seed=1: stands twice in this part; name it once"),
         (ONE + "    gird: {seed: [1]}", "my.yaml, line 10: parts.0.gird: no such key; did you mean parts.0.grid?"),
@@ -229,6 +229,22 @@ def test_a_points_name_is_safe_short_and_its_own(one: dict[str, Any], other: dic
 )
 def test_plain_values_are_named_as_they_are_written(settings: dict[str, Any], name: str) -> None:
     assert sweep_io.point_name(settings) == name
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("{name: one, points: [{codebook: {size: 8}}]}", "codebook: a whole section would lose what the recipe says there"),
+        ("{name: one, set: {codebook.sinkhorn: {iterations: 8}}}", "name its keys, such as codebook.sinkhorn.iterations"),
+        ("{name: sweep.json}", "sweep.json is the name of what a sweep writes itself"),
+        ("{name: analysis}", "analysis is the name of what a sweep writes itself"),
+    ],
+)
+def test_what_would_lose_or_hide_something_is_refused(tmp_path: Path, part: str, message: str) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text(f"name: my\nrecipe: quickstart\nparts: [{part}]\n")
+    with pytest.raises(CirfError, match=re.escape(message)):
+        sweep_io.load(str(path)).points()
 
 
 def test_awkward_values_are_named_readably() -> None:

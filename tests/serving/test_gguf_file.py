@@ -108,7 +108,25 @@ def test_what_cannot_be_exported_is_said(tiny: Any, tmp_path: Path) -> None:
     path.write_text(json.dumps(spelled))
     with pytest.raises(CirfError, match="cuts text in a way that is not known"):
         write_gguf(tmp_path / "cut", tmp_path / "out.gguf")
-    assert not (tmp_path / "out.gguf").exists()
+    saved(tiny, tmp_path / "torn", "llama")
+    weights = (tmp_path / "torn" / "model.safetensors").read_bytes()
+    (tmp_path / "torn" / "model.safetensors").write_bytes(weights[:1000])
+    with pytest.raises(CirfError, match="cannot be read as weights"):
+        write_gguf(tmp_path / "torn", tmp_path / "out.gguf")
+    assert not list(tmp_path.glob("out.gguf*"))
+
+
+def test_half_a_model_is_no_file(tiny: Any, tmp_path: Path) -> None:
+    model, _ = saved(tiny, tmp_path / "model", "llama", tied=False)
+    model.save_pretrained(tmp_path / "model", max_shard_size="60KB")
+    (tmp_path / "model" / "model.safetensors").unlink(missing_ok=True)
+    write_gguf(tmp_path / "model", tmp_path / "whole.gguf", "f32")
+    shards = sorted((tmp_path / "model").glob("*.safetensors"))
+    assert len(shards) > 1
+    shards[-1].unlink()
+    with pytest.raises(CirfError, match="weights are missing"):
+        write_gguf(tmp_path / "model", tmp_path / "half.gguf", "f32")
+    assert not list(tmp_path.glob("half.gguf*"))
 
 
 def test_the_ways_of_cutting_are_told_apart(tiny: Any) -> None:

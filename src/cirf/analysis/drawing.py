@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
         "text.color": INK,
         "xtick.color": SOFT,
         "ytick.color": SOFT,
+        "text.parse_math": False,  # a dollar sign in a label is a dollar sign
         "xtick.minor.size": 0,
         "xtick.minor.width": 0,
     }
@@ -55,7 +57,9 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
         yield figure, out
         buffer = io.StringIO()
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts draw the text, not ours
+            figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     out[:] = [_inline(buffer.getvalue(), out[0], salt)]
 
 

@@ -2,9 +2,10 @@
 
 They are kept in ``labels.json`` beside what they are of, a model's folder or a run's, a file for people to edit::
 
-    {"16": "divides", "23": "adds up"}
+    {"codes": "9f2c41d07be35a86", "labels": {"16": "divides", "23": "adds up"}}
 
-A label is a reading aid and nothing that a model is trained on: changing one makes no stage again.
+``codes`` tells which codebook they are of, by how often each of its codes stands for a training step: labels of another one are
+passed over. A label is a reading aid and nothing that a model is trained on: changing one makes no stage again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
-from cirf.store import to_json, write_atomic
+from cirf.store import hash_json, to_json, write_atomic
 
 if TYPE_CHECKING:
     from cirf.recipe import Asked
@@ -31,31 +32,45 @@ _SEGMENT = 300  # characters of a segment that are shown
 _DECODER = json.JSONDecoder()
 
 
-def read_labels(folder: Path) -> dict[int, str]:
-    """The labels that were given in a folder; empty where there are none. ``CirfError`` for a file that is no such list."""
+def codes_id(counts: Mapping[int, int]) -> str:
+    """What tells a codebook from others: a hash of how often each of its codes stands for a training step; unused ones aside."""
+    return hash_json({str(code): counts[code] for code in sorted(counts) if counts[code]})[:16]
+
+
+def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
+    """The labels that were given in a folder for the codes with these counts; empty where there are none, or of other codes.
+
+    ``CirfError`` for a file that is none, or a label that cannot be one.
+    """
     path = folder / FILE
     if not path.is_file():
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        labels = {int(code): " ".join(str(label).split()) for code, label in found.items() if isinstance(label, str)}
-    except (ValueError, AttributeError):
-        labels = None
-    if labels is None or len(labels) != len(found):
-        raise CirfError(f'{path}: not a list of labels by code, such as {{"16": "divides"}}; mend it or remove the file')
-    return labels
+        known, given = found["codes"], {int(code): label for code, label in found["labels"].items()}
+        if not all(isinstance(label, str) for label in given.values()):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CirfError(f"{path}: no file of labels as `cirf label` writes them; mend it or remove it") from None
+    if known != codes_id(counts):
+        return {}
+    try:
+        return {code: clean(label) for code, label in given.items() if counts.get(code)}
+    except CirfError as error:
+        raise CirfError(f"{path}: {error}") from None
 
 
-def write_labels(folder: Path, labels: Mapping[int, str]) -> None:
-    """Write a folder's labels, whole or not at all."""
-    write_atomic(folder / FILE, to_json({str(code): labels[code] for code in sorted(labels)}))
+def write_labels(folder: Path, labels: Mapping[int, str], counts: Mapping[int, int]) -> None:
+    """Write a folder's labels of the codes with these counts, whole or not at all."""
+    told = {str(code): labels[code] for code in sorted(labels)}
+    write_atomic(folder / FILE, to_json({"codes": codes_id(counts), "labels": told}))
 
 
 def clean(label: str) -> str:
-    """A label on one line; ``CirfError`` if it is empty, longer than 40 characters, or holds a tag."""
+    """A label on one line; ``CirfError`` if it is empty, longer than 40 characters, or holds a tag or signs for a terminal."""
     told = " ".join(label.split())
-    if not told or len(told) > _LONGEST or "<" in told or ">" in told:
-        raise CirfError(f"{label!r} cannot be a label: 1 to {_LONGEST} characters, without < and >")
+    if not told or len(told) > _LONGEST or "<" in told or ">" in told or not told.isprintable():
+        raise CirfError(f"{label!r} cannot be a label: 1 to {_LONGEST} printable characters, without < and >")
     return told
 
 

@@ -36,6 +36,42 @@ _LATEX = {
     ">": r"\textgreater{}",
 }
 _SPACE = "\N{NO-BREAK SPACE}"
+_SIGNS = {
+    _SPACE: "~",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "’": "'",
+    "‘": "`",
+    "“": "``",
+    "”": "''",
+    "−": "$-$",
+    "×": r"$\times$",
+    "÷": r"$\div$",
+    "·": r"$\cdot$",
+    "±": r"$\pm$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "≈": r"$\approx$",
+    "√": r"$\surd$",
+    "→": r"$\to$",
+    "⇒": r"$\Rightarrow$",
+    "∞": r"$\infty$",
+    "°": r"$^\circ$",
+    "²": "$^2$",
+    "³": "$^3$",
+    "½": "$1/2$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "λ": r"$\lambda$",
+    "π": r"$\pi$",
+    "₂": "$_2$",
+    "€": r"EUR~",
+    "£": r"\pounds{}",
+}
+"""Signs that pdflatex does not know as they are; other scripts want lualatex or xelatex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +190,8 @@ def shown(value: Any, form: Form) -> str:
 
 def escape(text: str) -> str:
     """A text for LaTeX: nothing in it is a command."""
-    return "".join(_LATEX.get(letter, letter) for letter in text.replace("\n", " ")).replace(_SPACE, "~").replace("–", "--")
+    known = _LATEX | _SIGNS
+    return "".join(known.get(letter, letter) for letter in text.replace("\n", " "))
 
 
 def _ends(column: Column) -> tuple[str, ...]:

@@ -44,9 +44,9 @@ def _relabelled(functions: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The same with the labels that were given since (see `cirf.analysis.naming`)."""
     from cirf.analysis.naming import read_labels
 
-    for code, label in read_labels(folder).items():
-        if str(code) in functions["codes"]:
-            functions["codes"][str(code)]["label"] = label
+    counts = {int(code): row["count"] for code, row in functions["codes"].items()}
+    for code, label in read_labels(folder, counts).items():
+        functions["codes"][str(code)]["label"] = label
     return functions
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +19,52 @@ def label(
     every code from its segments. ``CirfError`` if there are no codes, or a code or label is none.
     """
     from cirf.analysis.naming import clean, read_labels, write_labels
+    from cirf.commands.asking import functions_of
 
-    places, segments = _codes(folder)
-    labels = read_labels(folder)
+    counts, segments = _codes(folder)
+    labels = read_labels(folder, counts)
+    changed: dict[int, str | None] = {}
     if endpoint is not None:
-        labels |= _asked(folder, segments, endpoint, model, key_env)
+        changed |= _asked(folder, segments, endpoint, model, key_env)
     elif model is not None or key_env is not None:
         raise CirfError("--model and --key-env go with --endpoint: name the server (or local) too")
     for entry in given:
         code, sign, told = entry.partition("=")
         if not sign or not code.strip().isdecimal() or int(code) not in segments:
             raise CirfError(f"{entry!r}: give CODE=LABEL with one of the codes (see `cirf codes {folder}`)")
-        if told.strip():
-            labels[int(code)] = clean(told)
-        else:
-            labels.pop(int(code), None)
-    if given or endpoint is not None:
-        for place in places:
-            write_labels(place, labels)
+        changed[int(code)] = clean(told) if told.strip() else None
+    if changed:
+        labels = _changed(labels, changed)
+        write_labels(folder, labels, counts)
+        for path in sorted(folder.glob("models/*/functions.json")):
+            if functions_of(path.parent) and (own := _counts(functions_of(path.parent))) == counts:
+                write_labels(path.parent, _changed(read_labels(path.parent, own), changed), own)
     if as_json:
-        print(json.dumps({str(code): labels[code] for code in sorted(labels)}, indent=2, ensure_ascii=False))
+        print(json.dumps({str(number): labels[number] for number in sorted(labels)}, indent=2, ensure_ascii=False))
         return
     for number in sorted(labels):
         print(f"<cirf_{number:03d}>  {labels[number]}")
     print(f"{len(labels)} of {len(segments)} codes have labels of their own; the others keep those by rule")
 
 
-def _codes(folder: Path) -> tuple[list[Path], dict[int, list[str]]]:
-    """Where labels are kept, and the segments of each code."""
+def _changed(labels: Mapping[int, str], changes: Mapping[int, str | None]) -> dict[int, str]:
+    """The labels with some of them changed or, where ``None``, taken back."""
+    return {code: label for code, label in {**labels, **changes}.items() if label is not None}
+
+
+def _counts(functions: Mapping[str, Any]) -> dict[int, int]:
+    return {int(code): row["count"] for code, row in functions["codes"].items()}
+
+
+def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
+    """How often each code stands for a training step, and segments of each."""
     from cirf.commands.asking import functions_of
 
     if (folder / "config.json").is_file():
         functions = functions_of(folder)
         if not functions:
             raise CirfError(f"{folder}: this model has no functional tokens")
-        return [folder], {int(code): list(row["examples"]) for code, row in functions["codes"].items()}
+        return _counts(functions), {int(code): list(row["examples"]) for code, row in functions["codes"].items()}
     from cirf.commands.running import open_run
     from cirf.report.collect import collect
 
@@ -61,8 +72,8 @@ def _codes(folder: Path) -> tuple[list[Path], dict[int, list[str]]]:
     book: dict[str, Any] | None = collect(folder, examples=0, segments_per_code=12)["codebook"]
     if book is None:
         raise CirfError(f"{folder}: no codebook yet; bring the run to its stage `codebook`")
-    models = [path.parent for path in sorted(folder.glob("models/*/functions.json"))]
-    return [folder, *models], {row["code"]: row["examples"] for row in book["codes"] if row["count"]}
+    used = [row for row in book["codes"] if row["count"]]
+    return {row["code"]: row["count"] for row in used}, {row["code"]: row["examples"] for row in used}
 
 
 def _asked(folder: Path, segments: dict[int, list[str]], endpoint: str, model: str | None, key_env: str | None) -> dict[int, str]:

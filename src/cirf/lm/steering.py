@@ -67,7 +67,8 @@ class Steered:
             raise CirfError(f"the model has no token {missing[0]}, so its traces cannot be steered")
         self.steering, self.stops = steering, list(stops)
         self.opening, self.closing, self.codes = ids[0], ids[1], ids[2:]
-        self._reserved = sorted({*known.values(), *tokenizer.all_special_ids, *stops})
+        marks = {token for name, token in known.items() if name.strip()}  # runs of blanks are text, however they joined
+        self._reserved = sorted({*marks, *tokenizer.all_special_ids, *stops})
         self._known = len(tokenizer)
         self._width: int | None = None
         self._masks: tuple[torch.Tensor, ...] = ()

@@ -52,7 +52,7 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     written, right = _written(answered), code_accuracy(answered)
     neighbours = read_neighbours(folder, size)
     labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
-    labels |= {code: name for code, name in read_labels(run.root).items() if code in steps}
+    labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
     report = told.get("report", {})
     total, total_written = sum(map(len, steps.values())), sum(written.values())
     used = sum(1 for rows in steps.values() if rows)

@@ -120,6 +120,7 @@
   // The token explorer ------------------------------------------------------------------------------------------------
   const dialog = find("code-dialog");
   const visited = [];
+  let current = null; // the code that the dialog shows
   let opener = null;
   let before = "";
   let openTraces = () => {};
@@ -152,6 +153,7 @@
     return make("section", {}, make("h3", {}, "Steps that carry it"), make("div", { class: "filters" }, task, text), said, list);
   };
   const fillDialog = (code) => {
+    current = code;
     const row = codes.get(code);
     const { transitions, segments: steps, written } = data.book;
     find("code-title").replaceChildren("Functional token ", make("b", {}, String(code)), ` ${row.label}`);
@@ -175,7 +177,7 @@
     dialog.scrollTop = 0;
   };
   const openCode = (code, from) => {
-    if (dialog.open) visited.push(Number(location.hash.slice(6)));
+    if (dialog.open) visited.push(current);
     else {
       opener = from;
       before = location.hash.startsWith("#code-") ? "" : location.hash;

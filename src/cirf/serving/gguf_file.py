@@ -64,14 +64,20 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
     _describe(writer, config, model, kind)
     vocabulary = _add_tokenizer(writer, model, config["vocab_size"])
     tensors = list(_tensors(model, config["tie_word_embeddings"]))
+    written: set[str] = set()
     with progress.task("gguf", len(tensors), "tensors") as advance:
         for name, load in tensors:
             there = names.get_name(name, try_suffixes=(".weight", ".bias"))
             if there is None:
                 raise CirfError(f"{model}: llama.cpp has no place for {name} in {shape.name}")
+            written.add(there)
             data, dtype = _packed(_ordered(load(), name, config, shape), kind, name)
             writer.add_tensor(there, data, raw_dtype=dtype)
             advance(1)
+    if missing := sorted(_needed(config) - written):
+        writer.close()
+        begun.unlink(missing_ok=True)
+        raise CirfError(f"{model}: {len(missing)} weights are missing, {missing[0]} the first; is a file of the model gone?")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -81,13 +87,17 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
 
 
 def _config(model: Path) -> dict[str, Any]:
-    try:
-        config: dict[str, Any] = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    except OSError:
-        raise CirfError(f"{model}: no model's folder (config.json is missing)") from None
-    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if rotary.get("rope_type", "default") != "default":
-        raise CirfError(f"{model}: rotary embeddings of type {rotary['rope_type']} are not exported here")
+    """The model's configuration, with the defaults of its kind where the file is silent."""
+    from cirf.lm.backbone import load_config
+    from cirf.recipe import Backbone
+
+    if not (model / "config.json").is_file():
+        raise CirfError(f"{model}: no model's folder (config.json is missing)")
+    config: dict[str, Any] = load_config(model, Backbone()).to_dict()
+    rotary = config.get("rope_parameters") or {}
+    kind = rotary.get("rope_type") or rotary.get("type") or "default"
+    if kind != "default":
+        raise CirfError(f"{model}: rotary embeddings of type {kind} are not exported here")
     return config
 
 
@@ -169,17 +179,28 @@ def _glued(part: str) -> str:
 
 def _tensors(model: Path, tied: bool) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
     """The weights by name, each with what loads it; an output matrix that is the input matrix stands once."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     files = sorted(model.glob("*.safetensors"))
     if not files:
         raise CirfError(f"{model}: no weights (*.safetensors)")
     for path in files:
-        with safe_open(path, framework="pt") as file:
-            for name in sorted(file.keys()):
-                if tied and name == "lm_head.weight":
-                    continue
+        try:
+            with safe_open(path, framework="pt") as file:
+                found = sorted(file.keys())
+        except (SafetensorError, OSError) as error:
+            raise CirfError(f"{path}: cannot be read as weights ({type(error).__name__}); is it whole?") from None
+        for name in found:
+            if not (tied and name == "lm_head.weight"):
                 yield name, partial(_load, path, name)
+
+
+def _needed(config: Mapping[str, Any]) -> set[str]:
+    """The matrices, by llama.cpp's names, without which a file of these architectures is no model."""
+    parts = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
+    blocks = {f"blk.{block}.{part}.weight" for block in range(config["num_hidden_layers"]) for part in parts}
+    head = set() if config["tie_word_embeddings"] else {"output.weight"}
+    return blocks | head | {"token_embd.weight", "output_norm.weight"}
 
 
 def _load(path: Path, name: str) -> torch.Tensor:
