@@ -87,6 +87,15 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
+    def until(self, script: str, seconds: float = 5.0) -> bool:
+        """Whether an expression comes true within the time: events such as a dialog's closing come a moment later."""
+        end = time.monotonic() + seconds
+        while not self.run(script):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
     def click(self, selector: str) -> None:
         """Click the middle of the first element that a selector finds, scrolled into view."""
         where = f"document.querySelector({json.dumps(selector)})"

@@ -96,7 +96,7 @@ def test_a_token_opens_by_click_and_by_key_and_gives_the_focus_back(page, data):
     for other, cosine in told["neighbours"]:
         assert f"{cosine:.3f}" in text and page.run(f"!!document.querySelector('#code-body a[href=\"#code-{other}\"]')")
     page.press("Escape")
-    assert not page.run(OPEN) and page.run(f"{FOCUS} === document.querySelector('{chip}')") and page.run("location.hash") == ""
+    assert page.until(f"!({OPEN}) && {FOCUS} === document.querySelector('{chip}') && location.hash === ''")
     page.press("Enter")
     assert page.run(OPEN)
 
@@ -260,7 +260,7 @@ def test_points_tell_by_mouse_and_keyboard_and_the_legend_hides_them(page, data)
     page.run("new Promise(done => setTimeout(done, 100))")
     assert page.run(tip) == told
     page.press("Escape")
-    assert page.run(tip) is None
+    assert page.until(f"({tip}) == null")
     drawn = "filter(m => getComputedStyle(m).display !== 'none').length"
     visible = f"[...document.querySelectorAll('svg .mark[data-method=cot]')].{drawn}"
     assert page.run(visible) == 6
