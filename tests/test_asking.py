@@ -38,9 +38,9 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
         loaded.append(section)
         return load_model(source, section, **more)
 
-    def generate(model: Any, tokenizer: Any, prompt: str, cap: int, *more: Any) -> Any:
+    def generate(model: Any, tokenizer: Any, prompt: str, cap: int, *more: Any, **others: Any) -> Any:
         capped.append((cap, *more))
-        return generate_one(model, tokenizer, prompt, min(cap, 4), *more)
+        return generate_one(model, tokenizer, prompt, min(cap, 4), *more, **others)
 
     monkeypatch.setattr(backbone, "load_model", load)
     monkeypatch.setattr(decode, "generate_one", generate)
@@ -58,7 +58,7 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
 
 
 def test_of_prose_the_answer_is_told_apart(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def generate(*arguments: Any) -> decode.TimedOutput:
+    def generate(*arguments: Any, **more: Any) -> decode.TimedOutput:
         return decode.TimedOutput(9, 0.5, 0.1, "2 + 3 = 5\n#### 5", False)
 
     monkeypatch.setattr(decode, "generate_one", generate)

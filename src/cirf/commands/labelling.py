@@ -47,7 +47,7 @@ def label(
 
 def _codes(folder: Path) -> tuple[list[Path], dict[int, list[str]]]:
     """Where labels are kept, and the segments of each code."""
-    from cirf.commands.asking import functions_of
+    from cirf.analysis.functions import functions_of
 
     if (folder / "config.json").is_file():
         functions = functions_of(folder)

@@ -180,7 +180,7 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Collect a run's numbers, write the page and the JSON beside its artefacts, print the table."""
-    from cirf.commands.asking import functions_of
+    from cirf.analysis.functions import functions_of
     from cirf.commands.standing import up_to_date
     from cirf.lm.guide import read_soft
     from cirf.lm.thinking import vectors_of

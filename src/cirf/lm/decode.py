@@ -15,6 +15,7 @@ from cirf.errors import CirfError
 from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.rounds import generate_in_rounds
+from cirf.lm.watching import OnStep, Watch
 
 Steer = Callable[[], Sequence[Any]]
 """Makes the logits processors of one batch (see `cirf.lm.steering`); ``tuple``: none."""
@@ -162,13 +163,48 @@ def sample_many(
     """
     ids = encode(tokenizer, prompt)
     stops = stop_ids(model, tokenizer)
-    drawing = _drawing(model, temperature, top_p, [f"{seed}\0{prompt}\0{first + place}" for place in range(count)])
+    drawing = _drawing(model, temperature, top_p, [draw(seed, prompt, first + place) for place in range(count)])
     try:
         begun = _shared(model, ids, count, prefixes)
         written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing])
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
     return [_output(tokenizer, row, stops) for row in written]
+
+
+def follow(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[list[int]],
+    cap: int,
+    on_step: OnStep,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    draws: Sequence[str] = (),
+    prefixes: Beginnings | None = None,
+    steer: Steer = tuple,
+) -> None:
+    """Answer encoded prompts in one batch, each row as if alone, and tell ``on_step`` every token as it is made.
+
+    Greedily, or at a ``temperature`` each row from random numbers of its own, seeded by its text in ``draws`` (see `draw`): it
+    is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is for those that it does not.
+
+    Raises:
+        CirfError: no memory for the batch.
+    """
+    stops = stop_ids(model, tokenizer)
+    drawing = _drawing(model, temperature, top_p, draws)
+    try:
+        begun = None if prefixes is None else prefixes.begin(prompts)
+        watch = Watch(len(prompts), on_step)
+        _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing], rows=watch)
+    except torch.OutOfMemoryError:
+        raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
+
+
+def draw(seed: int, prompt: str, number: int) -> str:
+    """What seeds the random numbers of a sampled answer: the seed, the rendered prompt and the answer's number."""
+    return f"{seed}\0{prompt}\0{number}"
 
 
 def _drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) -> list[Any]:
@@ -250,13 +286,14 @@ def _generate(
     watch: _Watch | None = None,
     begun: Begun | None = None,
     processors: Sequence[Any] = (),
+    rows: Watch | None = None,
 ) -> list[list[int]]:
-    from transformers import GenerationConfig, LogitsProcessorList
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     prompts, heads = (prompts, [0] * len(prompts)) if begun is None else (begun.prompts, begun.heads)
-    rows = _padded(prompts, heads)
-    padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in rows], device=model.device)
-    mask = torch.tensor([[int(token is not None) for token in row] for row in rows], device=model.device)
+    filled = _padded(prompts, heads)
+    padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in filled], device=model.device)
+    mask = torch.tensor([[int(token is not None) for token in row] for row in filled], device=model.device)
     how = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature > 0 else {}
     settings = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=temperature > 0, num_beams=1, max_new_tokens=cap, eos_token_id=stops, pad_token_id=stops[0], **how
@@ -267,15 +304,15 @@ def _generate(
         with torch.inference_mode():
             # Positions follow from the mask inside `generate`.
             if len(prompts) > 1:
-                return generate_in_rounds(
-                    model, padded, mask, settings, cap, stops, processors, None if begun is None else begun.cache
-                )
+                cache = None if begun is None else begun.cache
+                return generate_in_rounds(model, padded, mask, settings, cap, stops, processors, cache, rows)
             made = model.generate(
                 input_ids=padded,
                 attention_mask=mask,
                 generation_config=settings,
                 streamer=watch,
                 logits_processor=LogitsProcessorList(processors),
+                stopping_criteria=StoppingCriteriaList([] if rows is None else [rows]),
                 **({} if begun is None else {"past_key_values": begun.cache}),
             )
     finally:
