@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,7 +88,7 @@ def generate(
                 written = _generate(model, ids, cap, temperature, top_p, stops, begun=begun, processors=steer())
             except torch.OutOfMemoryError:
                 raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
-        outputs |= {i: _output(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
+        outputs |= {i: output_of(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
         done(len(batch))
     return [outputs[i] for i in range(len(prompts))]
 
@@ -107,7 +107,7 @@ def go_on(model: Any, tokenizer: Any, begun: Begun, cap: int, written: Sequence[
         made = _generate(model, begun.prompts, left, 0.0, 1.0, stops, begun=begun)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size") from None
-    return [_output(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
+    return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
 
 
 def generate_one(
@@ -134,7 +134,7 @@ def generate_one(
     begun = None if prefixes is None else prefixes.begin([ids])
     with _seeded(model, seed, [prompt]):
         written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun, processors=steer())[0]
-    output = _output(tokenizer, written, watch.stops)
+    output = output_of(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
     return TimedOutput(output.tokens, seconds, first, output.text, output.truncated)
@@ -169,7 +169,7 @@ def sample_many(
         written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing])
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
-    return [_output(tokenizer, row, stops) for row in written]
+    return [output_of(tokenizer, row, stops) for row in written]
 
 
 def follow(
@@ -200,6 +200,15 @@ def follow(
         _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing], rows=watch)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
+
+
+def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
+    """What the ids written after a prompt say, up to the first of ``stops``."""
+    end = next((place for place, token in enumerate(ids) if token in stops), None)
+    body = ids if end is None else ids[:end]
+    text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    count = len(ids) if end is None else end + 1
+    return Output(text, count, end is None, tuple(ids[:count]))
 
 
 def draw(seed: int, prompt: str, number: int) -> str:
@@ -270,7 +279,7 @@ class _Watch:
             self.first = time.perf_counter()
         if self.on_text is not None:
             self.ids += value.flatten().tolist()
-            self.on_text(_output(self.tokenizer, self.ids, self.stops).text)
+            self.on_text(output_of(self.tokenizer, self.ids, self.stops).text)
 
     def end(self) -> None:
         """Nothing is held back."""
@@ -329,14 +338,6 @@ def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int
         [None] * (first - head) + [*ids[:head]] + [None] * (rest - len(ids) + head) + [*ids[head:]]
         for ids, head in zip(prompts, heads, strict=True)
     ]
-
-
-def _output(tokenizer: Any, ids: list[int], stops: list[int]) -> Output:
-    end = next((place for place, token in enumerate(ids) if token in stops), None)
-    body = ids if end is None else ids[:end]
-    text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    count = len(ids) if end is None else end + 1
-    return Output(text, count, end is None, tuple(ids[:count]))
 
 
 @contextlib.contextmanager

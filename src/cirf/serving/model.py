@@ -73,10 +73,10 @@ class Served:
         return Answer(trace, steps_of(trace, self.functions), answer)
 
 
-def load_served(model: str | Path, name: str | None = None) -> Served:
-    """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
+def load_served(model: str | Path) -> Served:
+    """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``. It goes by its folder's name.
 
-    ``name`` is what it goes by, without one its folder's. ``CirfError`` where there is none, or it is damaged.
+    ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.lm import backbone
     from cirf.lm.thinking import saved_beginnings
@@ -95,7 +95,7 @@ def load_served(model: str | Path, name: str | None = None) -> Served:
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
     return Served(
-        name=name or called,
+        name=called,
         model=loaded,
         tokenizer=tokenizer,
         functions=functions,
