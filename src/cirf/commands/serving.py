@@ -36,8 +36,7 @@ def serve(
         raise CirfError(f"--host {host} can be reached from other machines: name a variable that holds a key with --key-env")
     from cirf.serving.api import build
     from cirf.serving.model import load_served
-    from cirf.serving.server import address, bind
-    from cirf.serving.server import serve as run
+    from cirf.serving.server import address, bind, make_server
 
     bound = bind(host, port)
     try:
@@ -55,7 +54,7 @@ def serve(
 
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
         try:
-            run(build(models, limits, key, local), bound, limits, ready)
+            make_server(build(models, limits, key, local), limits, ready).run(sockets=[bound])
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
         finally:

@@ -74,9 +74,9 @@ class Served:
 
 
 def load_served(model: str | Path) -> Served:
-    """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``. It goes by its folder's name.
+    """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
-    ``CirfError`` where there is none, or it is damaged.
+    It goes by its folder's name. ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.lm import backbone
     from cirf.lm.thinking import saved_beginnings

@@ -38,10 +38,9 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Any, bound: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
-    """Serve until a signal comes (Ctrl-C, SIGTERM), then finish what is being answered.
-
-    ``ready`` is called once requests are taken. Nothing of a request is logged. Raises ``KeyboardInterrupt`` after a Ctrl-C.
+def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: None) -> Server:
+    """A server whose ``run(sockets=[bound])`` answers until a signal comes (Ctrl-C, SIGTERM) or ``should_exit`` is set, and then
+    finishes what is being answered. ``ready`` is called once requests are taken. Nothing of a request is logged.
     """
     config = Config(
         app,
@@ -63,7 +62,7 @@ def serve(app: Any, bound: socket.socket, limits: Limits, ready: Callable[[], No
             await super().startup(sockets)
             ready()
 
-    Ready(config).run(sockets=[bound])
+    return Ready(config)
 
 
 def _patient(limits: Limits) -> type[H11Protocol]:
