@@ -27,7 +27,7 @@ evaluate: {trace_cap: 16, text_cap: 24}
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A saved model of four functional tokens that writes anything, and one without any."""
     from cirf import recipe
-    from cirf.lm.prompt import settle_template
+    from cirf.lm.prompt import end_token, settle_template
     from cirf.lm.saving import save_model
     from cirf.lm.vocabulary import extend
 
@@ -38,6 +38,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         settle_template(tokenizer)
         if name == "traces":
             extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), len(LABELS), 0)
+        with torch.no_grad():  # so that some answers end before their cap
+            model.get_output_embeddings().weight[end_token(tokenizer)] *= 2.5
         save_model(model, tokenizer, folder, "float32", "cirf" if name == "traces" else None)
         (folder / "recipe.yaml").write_text(RECIPE)
         made.append(folder)

@@ -49,7 +49,7 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> Response:
-        return JSONResponse(refusal.body, refusal.status, refusal.headers)
+        return Response(json.dumps(refusal.body), refusal.status, refusal.headers, "application/json")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

@@ -40,6 +40,14 @@ class Message(BaseModel):
         text = self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
+    @model_validator(mode="after")
+    def _is_text(self) -> Message:
+        try:
+            self.plain["content"].encode()
+        except UnicodeEncodeError:
+            raise ValueError("the text holds half a character (a lone surrogate); send whole ones") from None
+        return self
+
 
 class StreamOptions(BaseModel):
     """What a stream tells besides."""
