@@ -86,7 +86,7 @@ class Chromium:
         deadline = time.monotonic() + PATIENCE
         while not self.run(condition):
             assert time.monotonic() < deadline, condition
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def press(self, key: str, code: int, control: bool = False) -> None:
         """Press a key where the focus is."""

@@ -85,8 +85,8 @@ class TestInChromium:
         assert shown(page, 1, ".prose") == alone(prose, "What is 12 plus 7?")[1] and shown(page, 1, ".chip") == ""
         assert shown(page, 0, ".meaning > ol > li").count("might have been") == len(steps)
 
-    def test_tokens_appear_as_they_are_made_and_stopping_stops(self, page: Chromium, traces: Served, prose: Served) -> None:
-        with held(prose), held(traces) as gate:
+    def test_tokens_appear_as_they_are_made_and_stopping_stops(self, page: Chromium, traces: Served) -> None:
+        with held(traces) as gate:
             ask(page, "Hi?", budget="9")
             gate.allow(3)
             page.until("document.querySelectorAll('.chip').length > 0")
