@@ -80,7 +80,8 @@ class Column {
   finish(choice, own) {
     const { answer, explain } = choice.cirf;
     const cut = choice.finish_reason === "length";
-    if (answer || !cut) this.shown(".final").querySelector("output").textContent = answer || "no answer was written";
+    const apart = this.model.cirf.functional || answer !== this.content; // prose without a mark is all answer, and shown already
+    if (apart && (answer || !cut)) this.shown(".final").querySelector("output").textContent = answer || "no answer was written";
     this.cut = cut;
     this.own = own;
     if (own.votes) this.ballot(own.votes);
@@ -95,7 +96,8 @@ class Column {
 
   ballot(votes) {
     const list = this.shown(".ballot").querySelector("ol");
-    for (const { answer, count } of votes.counts) list.append(make("li", `${answer}: ${count} of ${votes.asked}`));
+    const short = (text) => (text.length > 80 ? `${text.slice(0, 80)}…` : text);
+    for (const { answer, count } of votes.counts) list.append(make("li", `${short(answer)}: ${count} of ${votes.asked}`));
     if (votes.unread) list.append(make("li", `no answer: ${votes.unread} of ${votes.asked}`));
   }
 
