@@ -354,6 +354,35 @@ def ask(
 
 
 @app.command()
+def serve(
+    model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
+    beside: Annotated[
+        str | None,
+        typer.Option("--beside", metavar="MODEL", help="A second model to compare with, such as one that writes prose."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Where to answer; what other machines can reach needs a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
+    key_env: Annotated[
+        str | None, typer.Option("--key-env", metavar="NAME", help="Environment variable with the key that clients must give.")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Most answers decoded together.")] = 32,
+    queue: Annotated[int, typer.Option("--queue", min=1, metavar="N", help="Most answers that wait; more are refused.")] = 256,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, metavar="S", help="Longest time of a request, waiting included.")
+    ] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Say address and models as JSON once requests are taken.")] = False,
+) -> None:
+    """Serve a trained model: an API that OpenAI's clients know, and a page to try it on."""
+    from cirf.commands.serving import serve as go
+    from cirf.serving.limits import Limits
+
+    limits = Limits(batch=batch, queue=queue, seconds=seconds, votes=min(batch, Limits.votes))
+    go(model, beside, host, port, key_env, limits, as_json)
+
+
+@app.command()
 def codes(
     folder: RunPath,
     text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,

@@ -71,7 +71,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
 
     Code that comes with it is not run unless --set says so: the folder may be from elsewhere.
     """
-    from cirf.commands.asking import functions_of
+    from cirf.analysis.functions import functions_of
     from cirf.recipe_io import load
     from cirf.stages.lineage import run_of
 
@@ -93,7 +93,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
 
 def _of_model(model: str, methods: Sequence[str]) -> Answering:
     """A model by itself, by the default settings."""
-    from cirf.commands.asking import functions_of
+    from cirf.analysis.functions import functions_of
     from cirf.lm.thinking import vectors_of
 
     folder = Path(model).expanduser()

@@ -7,47 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cirf.analysis.functions import MODEL, find_model, functions_of
 from cirf.commands.running import open_run
 from cirf.errors import CirfError
-from cirf.recipe import Backbone, Evaluate
 from cirf.recipe_io import load
-
-_MODEL = Path("models") / "cirf_full"
-_LONGEST_ANSWER = 64  # tokens, on top of the cap of a trace
-
-
-def find_model(path: Path) -> Path:
-    """A checkpoint's folder: the path itself, or the CIRF model of a run's folder."""
-    for folder in (path, path / _MODEL):
-        if (folder / "config.json").is_file():
-            return folder
-    raise CirfError(f"{path}: neither a model's folder (config.json) nor a run with a finished {_MODEL}")
-
-
-def functions_of(folder: Path) -> dict[str, Any]:
-    """What the model's functional tokens stand for; empty where the model has none. ``CirfError`` for a damaged file."""
-    path = folder / "functions.json"
-    if not path.is_file():
-        return {}
-    try:
-        loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        codes = loaded["codes"].values()
-        whole = all(isinstance(code["label"], str) and isinstance(code["count"], int) and code["examples"] for code in codes)
-        if whole and isinstance(loaded["size"], int) and isinstance(loaded["delimiters"], str):
-            return _relabelled(loaded, folder)
-    except (ValueError, AttributeError, KeyError, TypeError):
-        pass
-    raise CirfError(f"{path}: damaged; train the model again, or remove the file to ask without labels")
-
-
-def _relabelled(functions: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The same with the labels that were given since (see `cirf.analysis.naming`)."""
-    from cirf.analysis.naming import read_labels
-
-    counts = {int(code): row["count"] for code, row in functions["codes"].items()}
-    for code, label in read_labels(folder, counts).items():
-        functions["codes"][str(code)]["label"] = label
-    return functions
 
 
 def ask(path: Path, question: str, choices: Sequence[str], as_json: bool, steering: Mapping[str, Any]) -> None:
@@ -57,59 +20,40 @@ def ask(path: Path, question: str, choices: Sequence[str], as_json: bool, steeri
     settings of `cirf.methods.cirf.TraceSettings`; ``CirfError`` where any is asked of a model without functional tokens.
     """
     from cirf.lm import backbone, decode
-    from cirf.lm.thinking import saved_beginnings
-    from cirf.lm.vocabulary import parse_trace, read_trace, token_names
-    from cirf.methods.cot import ANSWER_MARK
+    from cirf.serving.model import load_served
     from cirf.tasks.task import with_options
 
-    folder = find_model(path)
-    functions = functions_of(folder)
-    recipe = load(str(path / "recipe.yaml")) if (path / "recipe.yaml").is_file() else None
-    section, limits, seed = (recipe.backbone, recipe.evaluate, recipe.seed) if recipe else (Backbone(), Evaluate(), 0)
-    tokenizer = backbone.load_tokenizer(folder, section)
-    model = backbone.load_model(folder, section, training=None)
+    served = load_served(path)
+    model, tokenizer, limits = served.model, served.tokenizer, served.limits
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
-    cap = limits.trace_cap + _LONGEST_ANSWER if functions else limits.text_cap
-    thinking = saved_beginnings(folder, model, tokenizer)
-    how = (cap, limits.temperature, limits.top_p, seed)
-    steer = _steer(functions, steering, model, tokenizer)
-    output = decode.generate_one(model, tokenizer, prompt, *how, prefixes=thinking, steer=steer)
-    steps: list[dict[str, Any]] = []
-    prose, _, answer = output.text.rpartition(ANSWER_MARK)  # of a model that writes prose; all is answer without the mark
-    if functions:
-        prose = ""
-        names = token_names(functions["size"], functions["delimiters"])
-        trace, answer = read_trace(output.text, names)
-        for code, result in parse_trace(trace):
-            label = functions["codes"].get(str(code), {}).get("label", "") if code is not None else ""
-            steps.append({"token": None if code is None else f"<cirf_{code:03d}>", "label": label, "result": result})
+    how = (served.cap, limits.temperature, limits.top_p, served.seed)
+    steer = served.steer(_steering(served.functions, steering))
+    output = decode.generate_one(model, tokenizer, prompt, *how, prefixes=served.thinking, steer=steer)
+    read = served.read(output.text)
     if as_json:
         timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
-        found = {"answer": answer.strip(), "steps": steps, "output": output.text}
+        found = {"answer": read.answer, "steps": read.steps, "output": output.text}
         print(json.dumps(found | timed, indent=2, ensure_ascii=False))
         return
-    if prose.strip():
-        print(prose.strip())
-    for step in steps:
+    if read.reasoning and not served.functions:
+        print(read.reasoning)
+    for step in read.steps:
         print(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}")
-    print(answer.strip())
+    print(read.answer)
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
 
 
-def _steer(functions: Mapping[str, Any], settings: Mapping[str, Any], model: Any, tokenizer: Any) -> Any:
-    """What makes the processors that steer an answer; ``tuple`` where nothing is asked for."""
-    from cirf.lm.prompt import stop_ids
-    from cirf.lm.steering import Steered, Steering
-    from cirf.lm.vocabulary import token_names
+def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """How an answer is steered; ``None`` where nothing is asked for."""
+    from cirf.lm.steering import Steering
     from cirf.methods.cirf import TraceSettings
 
     asked = TraceSettings(**settings)
     if asked == TraceSettings():
-        return tuple
+        return None
     if not functions:
         raise CirfError("--budget, --no-results and --grammar steer functional tokens, which this model has none of")
-    names, how = token_names(functions["size"], functions["delimiters"]), Steering(**asked.model_dump(exclude={"grammar"}))
-    return lambda: (Steered(how, names, tokenizer, stop_ids(model, tokenizer)),)
+    return Steering(**asked.model_dump(exclude={"grammar"}))
 
 
 def codes(folder: Path, text: str | None, question: str | None, as_json: bool) -> None:
@@ -133,7 +77,7 @@ def codes(folder: Path, text: str | None, question: str | None, as_json: bool) -
 
 def _known_functions(folder: Path) -> dict[str, Any]:
     """What the tokens stand for, by the model, or before there is one by the run's traces; empty if by neither."""
-    for place in (folder, folder / _MODEL):
+    for place in (folder, folder / MODEL):
         if (place / "config.json").is_file():
             return functions_of(place)
     if not (folder / "traces" / "traces.jsonl").is_file():

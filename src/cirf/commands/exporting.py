@@ -70,7 +70,7 @@ def lm_eval(
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
     """Write a model as a GGUF file and say how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
-    from cirf.commands.asking import find_model
+    from cirf.analysis.functions import find_model
     from cirf.lm.thinking import vectors_of
     from cirf.progress import for_terminal
     from cirf.serving.gguf_file import KINDS, write_gguf

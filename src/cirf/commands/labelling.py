@@ -18,8 +18,8 @@ def label(
     ``given`` are ``CODE=LABEL``; ``CODE=`` goes back to the rule's. ``endpoint`` and ``model`` name a language model that labels
     every code from its segments. ``CirfError`` if there are no codes, or a code or label is none.
     """
+    from cirf.analysis.functions import functions_of
     from cirf.analysis.naming import clean, read_labels, write_labels
-    from cirf.commands.asking import functions_of
 
     counts, segments = _codes(folder)
     labels = read_labels(folder, counts)
@@ -58,7 +58,7 @@ def _counts(functions: Mapping[str, Any]) -> dict[int, int]:
 
 def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
     """How often each code stands for a training step, and segments of each."""
-    from cirf.commands.asking import functions_of
+    from cirf.analysis.functions import functions_of
 
     if (folder / "config.json").is_file():
         functions = functions_of(folder)

@@ -195,7 +195,7 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
 
 def save_report(folder: Path) -> dict[str, Any]:
     """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
-    from cirf.commands.asking import functions_of
+    from cirf.analysis.functions import functions_of
     from cirf.commands.standing import up_to_date
     from cirf.lm.guide import read_soft
     from cirf.lm.thinking import vectors_of

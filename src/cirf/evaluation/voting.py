@@ -41,6 +41,15 @@ def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) ->
     """
     if not answers:
         raise ValueError("a majority of no votes")
+    groups = ballot(answers, same)
+    if not groups:
+        return Majority(None, 0.0)
+    largest = max(groups, key=len)  # the first of equal ones
+    return Majority(largest[0], len(largest) / len(answers))
+
+
+def ballot(answers: Sequence[str | None], same: Callable[[str, str], bool]) -> list[list[int]]:
+    """The places of votes for the same answer, a group each, in the order in which answers were first given."""
     groups: list[list[int]] = []
     for place, answer in enumerate(answers):
         if answer is None:
@@ -50,10 +59,7 @@ def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) ->
             groups.append([place])
         else:
             home.append(place)
-    if not groups:
-        return Majority(None, 0.0)
-    largest = max(groups, key=len)  # the first of equal ones
-    return Majority(largest[0], len(largest) / len(answers))
+    return groups
 
 
 def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:

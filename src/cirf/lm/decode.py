@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from cirf.errors import CirfError
 from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.rounds import generate_in_rounds
+from cirf.lm.watching import OnStep, Watch
 
 Steer = Callable[[], Sequence[Any]]
 """Makes the logits processors of one batch (see `cirf.lm.steering`); ``tuple``: none."""
@@ -87,7 +88,7 @@ def generate(
                 written = _generate(model, ids, cap, temperature, top_p, stops, begun=begun, processors=steer())
             except torch.OutOfMemoryError:
                 raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
-        outputs |= {i: _output(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
+        outputs |= {i: output_of(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
         done(len(batch))
     return [outputs[i] for i in range(len(prompts))]
 
@@ -106,7 +107,7 @@ def go_on(model: Any, tokenizer: Any, begun: Begun, cap: int, written: Sequence[
         made = _generate(model, begun.prompts, left, 0.0, 1.0, stops, begun=begun)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size") from None
-    return [_output(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
+    return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
 
 
 def generate_one(
@@ -133,7 +134,7 @@ def generate_one(
     begun = None if prefixes is None else prefixes.begin([ids])
     with _seeded(model, seed, [prompt]):
         written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun, processors=steer())[0]
-    output = _output(tokenizer, written, watch.stops)
+    output = output_of(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
     return TimedOutput(output.tokens, seconds, first, output.text, output.truncated)
@@ -162,13 +163,57 @@ def sample_many(
     """
     ids = encode(tokenizer, prompt)
     stops = stop_ids(model, tokenizer)
-    drawing = _drawing(model, temperature, top_p, [f"{seed}\0{prompt}\0{first + place}" for place in range(count)])
+    drawing = _drawing(model, temperature, top_p, [draw(seed, prompt, first + place) for place in range(count)])
     try:
         begun = _shared(model, ids, count, prefixes)
         written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing])
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
-    return [_output(tokenizer, row, stops) for row in written]
+    return [output_of(tokenizer, row, stops) for row in written]
+
+
+def follow(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[list[int]],
+    cap: int,
+    on_step: OnStep,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    draws: Sequence[str] = (),
+    prefixes: Beginnings | None = None,
+    steer: Steer = tuple,
+) -> None:
+    """Answer encoded prompts in one batch, each row as if alone, and tell ``on_step`` every token as it is made.
+
+    Greedily, or at a ``temperature`` each row from random numbers of its own, seeded by its text in ``draws`` (see `draw`): it
+    is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is for those that it does not.
+
+    Raises:
+        CirfError: no memory for the batch.
+    """
+    stops = stop_ids(model, tokenizer)
+    drawing = _drawing(model, temperature, top_p, draws)
+    try:
+        begun = None if prefixes is None else prefixes.begin(prompts)
+        watch = Watch(len(prompts), on_step)
+        _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing], rows=watch)
+    except torch.OutOfMemoryError:
+        raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
+
+
+def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
+    """What the ids written after a prompt say, up to the first of ``stops``."""
+    end = next((place for place, token in enumerate(ids) if token in stops), None)
+    body = ids if end is None else ids[:end]
+    text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    count = len(ids) if end is None else end + 1
+    return Output(text, count, end is None, tuple(ids[:count]))
+
+
+def draw(seed: int, prompt: str, number: int) -> str:
+    """What seeds the random numbers of a sampled answer: the seed, the rendered prompt and the answer's number."""
+    return f"{seed}\0{prompt}\0{number}"
 
 
 def _drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) -> list[Any]:
@@ -234,7 +279,7 @@ class _Watch:
             self.first = time.perf_counter()
         if self.on_text is not None:
             self.ids += value.flatten().tolist()
-            self.on_text(_output(self.tokenizer, self.ids, self.stops).text)
+            self.on_text(output_of(self.tokenizer, self.ids, self.stops).text)
 
     def end(self) -> None:
         """Nothing is held back."""
@@ -250,13 +295,14 @@ def _generate(
     watch: _Watch | None = None,
     begun: Begun | None = None,
     processors: Sequence[Any] = (),
+    rows: Watch | None = None,
 ) -> list[list[int]]:
-    from transformers import GenerationConfig, LogitsProcessorList
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     prompts, heads = (prompts, [0] * len(prompts)) if begun is None else (begun.prompts, begun.heads)
-    rows = _padded(prompts, heads)
-    padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in rows], device=model.device)
-    mask = torch.tensor([[int(token is not None) for token in row] for row in rows], device=model.device)
+    filled = _padded(prompts, heads)
+    padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in filled], device=model.device)
+    mask = torch.tensor([[int(token is not None) for token in row] for row in filled], device=model.device)
     how = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature > 0 else {}
     settings = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=temperature > 0, num_beams=1, max_new_tokens=cap, eos_token_id=stops, pad_token_id=stops[0], **how
@@ -267,15 +313,15 @@ def _generate(
         with torch.inference_mode():
             # Positions follow from the mask inside `generate`.
             if len(prompts) > 1:
-                return generate_in_rounds(
-                    model, padded, mask, settings, cap, stops, processors, None if begun is None else begun.cache
-                )
+                cache = None if begun is None else begun.cache
+                return generate_in_rounds(model, padded, mask, settings, cap, stops, processors, cache, rows)
             made = model.generate(
                 input_ids=padded,
                 attention_mask=mask,
                 generation_config=settings,
                 streamer=watch,
                 logits_processor=LogitsProcessorList(processors),
+                stopping_criteria=StoppingCriteriaList([] if rows is None else [rows]),
                 **({} if begun is None else {"past_key_values": begun.cache}),
             )
     finally:
@@ -292,14 +338,6 @@ def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int
         [None] * (first - head) + [*ids[:head]] + [None] * (rest - len(ids) + head) + [*ids[head:]]
         for ids, head in zip(prompts, heads, strict=True)
     ]
-
-
-def _output(tokenizer: Any, ids: list[int], stops: list[int]) -> Output:
-    end = next((place for place, token in enumerate(ids) if token in stops), None)
-    body = ids if end is None else ids[:end]
-    text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    count = len(ids) if end is None else end + 1
-    return Output(text, count, end is None, tuple(ids[:count]))
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ A model without a template gets ``Question: ...\nAnswer: ``.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cirf.errors import CirfError
@@ -85,6 +85,20 @@ def prompt_text(tokenizer: Any, user_text: str, thinking: bool = False) -> str:
     ``thinking`` is passed on to templates that have such a switch and are not settled.
     """
     return render(tokenizer, [{"role": "user", "content": sanitise(user_text, tokenizer)}], enable_thinking=thinking)
+
+
+def conversation_text(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
+    """A conversation in the chat template, up to where the assistant begins to write; every text of it is sanitised.
+
+    ``messages`` have a ``role`` (system, user or assistant) and a ``content``, the last is the user's. Of one message of the user
+    it is what `prompt_text` gives. ``CirfError`` where the template has no place for such a conversation.
+    """
+    safe = [{"role": message["role"], "content": sanitise(message["content"], tokenizer)} for message in messages]
+    try:
+        return render(tokenizer, safe, enable_thinking=False)
+    except Exception as error:  # templates raise whatever they like
+        told = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+        raise CirfError(f"the model's chat template refuses this conversation ({told}); ask one question by itself") from None
 
 
 def sanitise(text: str, tokenizer: Any, keep: Collection[int] = ()) -> str:

@@ -25,14 +25,16 @@ def generate_in_rounds(
     stops: Sequence[int],
     processors: Sequence[Any] = (),
     cache: Any = None,
+    watch: Any = None,
 ) -> list[list[int]]:
     """The ids written after each row of ``ids`` [b x s] (padded on the left, ``mask`` [b x s]): at most ``cap``, up to and with
     the first of ``stops``.
 
     ``settings`` is a ``GenerationConfig`` whose ``max_new_tokens`` is set here. A processor of ``processors`` that has state
-    a row has ``select(rows)``, which is told the rows that stay.
+    a row has ``select(rows)``, which is told the rows that stay; so has ``watch``, which is told every token and may end rows
+    (`cirf.lm.watching.Watch`).
     """
-    from transformers import LogitsProcessorList
+    from transformers import LogitsProcessorList, StoppingCriteriaList
 
     ends = torch.tensor(list(stops), device=ids.device)
     settings.return_dict_in_generate = True
@@ -44,13 +46,17 @@ def generate_in_rounds(
             attention_mask=mask,
             generation_config=settings,
             logits_processor=LogitsProcessorList(processors),
+            stopping_criteria=StoppingCriteriaList([] if watch is None else [watch]),
             **({} if cache is None else {"past_key_values": cache}),
         )
         new = made.sequences[:, ids.shape[1] :]  # [rows x up to ROUND]
         for row, tokens in zip(rows, new.tolist(), strict=True):
             written[row] += tokens
         cap -= settings.max_new_tokens
-        going = (~torch.isin(new, ends).any(dim=1)).nonzero()[:, 0]
+        over = torch.isin(new, ends).any(dim=1)
+        if watch is not None:
+            over |= torch.tensor(watch.over, device=over.device)
+        going = (~over).nonzero()[:, 0]
         if cap == 0 or not len(going):
             return written
         ids, cache = made.sequences, made.past_key_values
@@ -58,6 +64,6 @@ def generate_in_rounds(
         if len(going) < len(rows) and hasattr(cache, "batch_select_indices"):
             cache.batch_select_indices(going)
             ids, mask, rows = ids[going], mask[going], [rows[place] for place in going.tolist()]
-            for processor in processors:
-                if hasattr(processor, "select"):
-                    processor.select(going.tolist())
+            for one in (*processors, watch):
+                if hasattr(one, "select"):
+                    one.select(going.tolist())

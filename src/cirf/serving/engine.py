@@ -1,0 +1,272 @@
+"""The engine: one thread that answers what waits, many questions in one batch.
+
+What waits and is asked alike (of one model, with one temperature, nucleus and steering) is decoded together, the oldest first;
+what comes in meanwhile waits for the batch to end. Each row has a cap of its own, is told token by token, and ends when nobody
+wants it any more. A worked example: A and B ask greedily, C samples::
+
+    waiting A, C, B     one batch of A and B, then one of C
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cirf.errors import CirfError
+from cirf.serving.limits import Limits
+from cirf.serving.model import Served
+
+if TYPE_CHECKING:
+    from cirf.lm.steering import Steering
+
+T = TypeVar("T")
+_log = logging.getLogger("cirf.serving")
+
+
+@dataclass(frozen=True)
+class How:
+    """What all answers of one batch have in common; ``temperature`` 0 is greedy, ``steering`` ``None`` is none."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    steering: Steering | None = None
+
+
+@dataclass(eq=False)
+class Job:
+    """One request: ``count`` answers to one conversation.
+
+    Set by who asks: ``prompt`` is rendered, ``ids`` its tokens, ``cap`` the most tokens of an answer (the end token included);
+    ``changed`` is called from the engine's thread, with every token if ``told``, and always once all is over. The engine's: the
+    tokens of each answer (``made``), why each ended (``ends``: ``stop`` or ``length``, ``None``: not yet, or not wanted any
+    more), when work on it began, wrote its first token and ended (`time.perf_counter`), the answers in its batch, and what went
+    wrong.
+    """
+
+    served: Served
+    prompt: str
+    ids: list[int]
+    how: How
+    cap: int
+    seed: int = 0
+    count: int = 1
+    told: bool = False
+    changed: Callable[[], None] = lambda: None
+    cancelled: bool = False
+    made: list[list[int]] = field(default_factory=list)
+    ends: list[str | None] = field(default_factory=list)
+    asked: float = field(default_factory=time.perf_counter)
+    began: float | None = None
+    first: float | None = None
+    ended: float | None = None
+    together: int = 0
+    error: str | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.ended is not None
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self.cancelled = True
+
+
+class Busy(Exception):
+    """Too much waits already; ``after`` is in how many seconds it may be worth asking again."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(after)
+        self.after = after
+
+
+class Closing(Exception):
+    """The engine is being stopped."""
+
+
+class Engine:
+    """Answers jobs in a thread of its own from `start` to `stop`."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiting: deque[Job] = deque()
+        self._running: list[Job] = []
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._pace = 1.0  # seconds of a batch, the last ones counting most
+        self._thread = threading.Thread(target=self._work, name="cirf-engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more, let go of what is not answered yet, and wait for the thread to end."""
+        with self._changed:
+            self._closing = True
+            for job in (*self._waiting, *self._running):
+                job.cancel()
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def submit(self, job: Job) -> None:
+        """Have a job answered. `Busy` if too much waits, `Closing` while the engine is being stopped."""
+        with self._changed:
+            if self._closing:
+                raise Closing
+            self._waiting = deque(one for one in self._waiting if not one.cancelled)
+            if self.waiting + job.count > self._limits.queue:
+                raise Busy(self.patience())
+            self._waiting.append(job)
+            self._changed.notify()
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Have a function run in the engine's thread, before the next batch: whatever else the models are to do."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closing:
+                raise Closing
+            self._calls.append((function, future))
+            self._changed.notify()
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """How many answers wait."""
+        return sum(job.count for job in tuple(self._waiting) if not job.cancelled)
+
+    @property
+    def running(self) -> int:
+        """How many answers are being written."""
+        return sum(job.count for job in tuple(self._running) if not job.over)
+
+    def patience(self) -> int:
+        """In how many seconds what waits now will be answered, roughly: 1 to 60."""
+        batches = 1 + self.waiting / self._limits.batch
+        return max(1, min(60, math.ceil(batches * self._pace)))
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._calls or self._closing)
+                call = self._calls.popleft() if self._calls else None
+                self._running = [] if call else self._take()
+                if self._closing and not call and not self._running:
+                    return
+            if call:
+                _run(*call)
+            elif self._running:
+                self._answer(self._running)
+            self._running = []
+
+    def _take(self) -> list[Job]:
+        """The oldest job and what can be answered with it; jobs that nobody wants any more go."""
+        for job in self._waiting:
+            if job.cancelled:
+                _end(job)
+        left = deque(job for job in self._waiting if not job.over)
+        taken: list[Job] = []
+        for job in left:
+            if not taken or (job.served is taken[0].served and job.how == taken[0].how and self._fits([*taken, job])):
+                taken.append(job)
+        self._waiting = deque(job for job in left if job not in taken)
+        return taken
+
+    def _fits(self, jobs: Sequence[Job]) -> bool:
+        rows, longest = sum(job.count for job in jobs), max(len(job.ids) for job in jobs) + max(job.cap for job in jobs)
+        return rows <= self._limits.batch and rows * longest <= self._limits.batch_tokens
+
+    def _answer(self, jobs: list[Job]) -> None:
+        started = time.perf_counter()
+        try:
+            self._decode(jobs)
+        except CirfError as error:
+            if len(jobs) == 1 or any(any(job.made) for job in jobs):
+                _fail(jobs, str(error))
+                return
+            for job in jobs:  # one of them may be the cause: each by itself
+                self._answer([job])
+        except Exception:
+            _log.exception("a batch of %d answers failed", sum(job.count for job in jobs))
+            _fail(jobs, "the server could not answer; its log says more")
+        self._pace += 0.3 * (time.perf_counter() - started - self._pace)
+
+    def _decode(self, jobs: Sequence[Job]) -> None:
+        from cirf.lm.decode import draw, follow
+        from cirf.lm.prompt import stop_ids
+
+        served, how = jobs[0].served, jobs[0].how
+        stops = frozenset(stop_ids(served.model, served.tokenizer))
+        owners = [(job, place) for job in jobs for place in range(job.count)]
+        for job in jobs:
+            job.made, job.ends = [[] for _ in range(job.count)], [None] * job.count
+            job.began, job.together = time.perf_counter(), len(owners)
+
+        def step(rows: Sequence[int], tokens: Sequence[int]) -> list[bool]:
+            touched: dict[Job, None] = {}
+            over = []
+            for row, token in zip(rows, tokens, strict=True):
+                job, place = owners[row]
+                if not job.cancelled:
+                    made = job.made[place]
+                    made.append(token)
+                    job.ends[place] = "stop" if token in stops else "length" if len(made) >= job.cap else None
+                    touched[job] = None
+                over.append(job.cancelled or job.ends[place] is not None)
+            for job in touched:
+                job.first = job.first or time.perf_counter()
+                if all(job.ends):
+                    _end(job)
+                elif job.told:
+                    job.changed()
+            return over
+
+        follow(
+            served.model,
+            served.tokenizer,
+            [job.ids for job, _ in owners],
+            max(job.cap for job in jobs),
+            step,
+            how.temperature,
+            how.top_p,
+            [draw(job.seed, job.prompt, place) for job, place in owners],
+            served.thinking,
+            served.steer(how.steering),
+        )
+        for job in jobs:
+            if not job.over:
+                _end(job)
+
+
+def _end(job: Job) -> None:
+    job.ended = time.perf_counter()
+    told, job.changed = job.changed, _nothing  # who waits holds the job, and is not held by it any more
+    told()
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
+
+
+def _fail(jobs: Sequence[Job], error: str) -> None:
+    for job in jobs:
+        if not job.over:
+            job.error = error
+            _end(job)
+
+
+def _run(function: Callable[[], Any], future: Future[Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)

@@ -1,0 +1,113 @@
+"""A saved model as it is asked: by the number format, device and caps of the recipe that lies with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.analysis.functions import find_model, functions_of, steps_of
+from cirf.recipe import Backbone, Evaluate
+from cirf.recipe_io import load
+
+if TYPE_CHECKING:
+    from cirf.lm.decode import Steer
+    from cirf.lm.prefix import Beginnings
+    from cirf.lm.steering import Steering
+    from cirf.lm.vocabulary import TokenNames
+
+LONGEST_ANSWER = 64
+"""Tokens of an answer, on top of the cap of a trace."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was read in an output: the ``reasoning`` before the answer (a trace without its delimiters, or prose), the steps of a
+    trace, and the answer itself."""
+
+    reasoning: str
+    steps: Sequence[Mapping[str, Any]]
+    answer: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model with all that asking it needs.
+
+    ``functions``: what its functional tokens stand for, and ``names`` what they are called; empty and ``None`` for a model
+    without. ``cap``: most tokens of an output; ``context``: most tokens of prompt and output together; ``limits`` and ``seed``
+    as its recipe has them.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    functions: Mapping[str, Any]
+    names: TokenNames | None
+    thinking: Beginnings | None
+    cap: int
+    context: int
+    limits: Evaluate
+    seed: int
+
+    def steer(self, how: Steering | None) -> Steer:
+        """What makes the processors that steer an answer; ``tuple`` where nothing is asked for, or nothing can be steered."""
+        if how is None or self.names is None:
+            return tuple
+        from cirf.lm.prompt import stop_ids
+        from cirf.lm.steering import Steered
+
+        names = self.names
+        return lambda: (Steered(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)),)
+
+    def read(self, text: str) -> Answer:
+        """An output, taken apart."""
+        from cirf.lm.vocabulary import read_trace
+        from cirf.methods.cot import ANSWER_MARK
+
+        if self.names is None:
+            prose, _, answer = text.rpartition(ANSWER_MARK)  # all is answer without the mark
+            return Answer(prose.strip(), (), answer.strip())
+        trace, answer = read_trace(text, self.names)
+        return Answer(trace, steps_of(trace, self.functions), answer)
+
+
+def load_served(model: str | Path) -> Served:
+    """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
+
+    It goes by its folder's name. ``CirfError`` where there is none, or it is damaged.
+    """
+    from cirf.lm import backbone
+    from cirf.lm.thinking import saved_beginnings
+    from cirf.lm.vocabulary import token_names
+
+    path = Path(model).expanduser()
+    elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or _may_be_hub(model))
+    folder = Path(backbone.locate(model)) if elsewhere else find_model(path)
+    functions = functions_of(folder)
+    recipe = load(str(path / "recipe.yaml")) if (path / "recipe.yaml").is_file() else None
+    section, limits, seed = (recipe.backbone, recipe.evaluate, recipe.seed) if recipe else (Backbone(), Evaluate(), 0)
+    source = str(folder)
+    tokenizer = backbone.load_tokenizer(source, section)
+    loaded = backbone.load_model(source, section, training=None)
+    config = loaded.config.get_text_config(decoder=True)
+    context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
+    called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
+    return Served(
+        name=called,
+        model=loaded,
+        tokenizer=tokenizer,
+        functions=functions,
+        names=token_names(functions["size"], functions["delimiters"]) if functions else None,
+        thinking=saved_beginnings(folder, loaded, tokenizer),
+        cap=limits.trace_cap + LONGEST_ANSWER if functions else limits.text_cap,
+        context=context,
+        limits=limits,
+        seed=seed,
+    )
+
+
+def _may_be_hub(model: str) -> bool:
+    """Whether a text looks like ``owner/name`` and not like a path."""
+    return model.count("/") == 1 and not model.startswith((".", "/", "~"))

@@ -1,0 +1,56 @@
+"""Telling an answer while it is written: what of a text that grows can be said already.
+
+Told piece by piece, trace and answer are in the end what `cirf.lm.vocabulary.read_trace` reads in the whole text::
+
+    <cirf><cirf_016>48<cirf_0           trace: <cirf_016>48
+    <cirf><cirf_016>48</cirf>7          trace: <cirf_016>48   answer: 7
+    <cirf><cirf_016>48</cirf>72.        trace: <cirf_016>48   answer: 72.
+
+Nothing is told before the span opens, for what stands before it is no part of either; nor the beginning of what may become a
+delimiter, half a character, or blanks that may be the last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cirf.lm.vocabulary import TokenNames
+
+_HALF = "\N{REPLACEMENT CHARACTER}"
+
+
+class Telling:
+    """What was told of one answer. Without ``names`` the model writes no traces, and all of its text is the answer."""
+
+    def __init__(self, names: TokenNames | None) -> None:
+        self._names = names
+        self.reasoning, self.content = "", ""
+
+    def more(self, text: str, over: bool) -> tuple[str, str]:
+        """What is new of the trace and of the answer in ``text``, the whole text so far; all of it when it is ``over``."""
+        reasoning, content = self._read(text if over else text.rstrip(_HALF), over)
+        new = reasoning[len(self.reasoning) :], content[len(self.content) :]
+        self.reasoning, self.content = reasoning, content
+        return new
+
+    def _read(self, text: str, over: bool) -> tuple[str, str]:
+        from cirf.lm.vocabulary import read_trace
+
+        if self._names is None:
+            return "", text.strip()
+        start, end = self._names.start, self._names.end
+        if not over:
+            opened = start in text
+            text = _without_beginning(text, end if opened else start)
+            if not opened:
+                return "", ""
+        return read_trace(text, self._names)
+
+
+def _without_beginning(text: str, tag: str) -> str:
+    """The text without the longest beginning of a tag that it ends with."""
+    for length in range(min(len(tag) - 1, len(text)), 0, -1):
+        if text.endswith(tag[:length]):
+            return text[:-length]
+    return text

@@ -1,0 +1,191 @@
+"""What OpenAI's client gets from the server is what the model answers when it is asked by itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from running import Running, held, question
+
+from cirf.lm.decode import generate_one, sample_many
+from cirf.lm.prompt import prompt_text
+from cirf.lm.steering import Steering
+from cirf.serving.model import Served
+
+QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "yes", "0 1 2" * 9]
+
+
+def alone(served: Served, text: str, steering: Steering | None = None, cap: int | None = None) -> tuple[str, str, int, str]:
+    """Trace, answer, tokens and how it ended, asked one at a time as by ``cirf ask``."""
+    made = generate_one(
+        served.model, served.tokenizer, prompt_text(served.tokenizer, text), cap or served.cap, steer=served.steer(steering)
+    )
+    read = served.read(made.text)
+    reasoning, content = (read.reasoning, read.answer) if served.names else ("", made.text.strip())
+    return reasoning, content, made.tokens, "length" if made.truncated else "stop"
+
+
+def asked(running: Running, name: str, text: str, **more: Any) -> tuple[str, str, int, str]:
+    """The same from the server, in one piece."""
+    with running.client() as client:
+        told = client.chat.completions.create(model=name, messages=[{"role": "user", "content": text}], **more)
+    choice = told.choices[0]
+    return choice.message.reasoning or "", choice.message.content, told.usage.completion_tokens, choice.finish_reason
+
+
+def streamed(running: Running, name: str, text: str, **more: Any) -> tuple[str, str, int, str]:
+    """The same from the server, token by token."""
+    reasoning = content = ended = ""
+    tokens = 0
+    with running.client() as client:
+        stream = client.chat.completions.create(
+            model=name, messages=[{"role": "user", "content": text}], stream=True, stream_options={"include_usage": True}, **more
+        )
+        for chunk in stream:
+            for choice in chunk.choices:
+                reasoning += getattr(choice.delta, "reasoning", None) or ""
+                content += choice.delta.content or ""
+                ended = choice.finish_reason or ended
+            tokens = chunk.usage.completion_tokens if chunk.usage else tokens
+    return reasoning, content, tokens, ended
+
+
+@pytest.mark.parametrize("name", ["traces", "prose"])
+def test_alone_it_is_what_is_answered_to_ask(server: Running, models: list[Served], name: str) -> None:
+    served = next(one for one in models if one.name == name)
+    for text in QUESTIONS:
+        assert asked(server, name, text) == streamed(server, name, text) == alone(served, text)
+
+
+def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: Served, prose: Served) -> None:
+    budget = {"extra_body": {"cirf": {"budget": 2, "result_tokens": 3}}}
+    wanted, calls = [], []
+    for place, text in enumerate(QUESTIONS * 3):
+        if place % 3 == 0:
+            calls.append(("traces", text, budget))
+            wanted.append(alone(traces, text, Steering(budget=2, result_tokens=3)))
+        elif place % 3 == 1:
+            calls.append(("prose", text, {"max_tokens": 3 + place}))
+            wanted.append(alone(prose, text, cap=3 + place))
+        else:
+            calls.append(("traces", text, {}))
+            wanted.append(alone(traces, text))
+    assert len({tokens for _, _, tokens, _ in wanted}) > 3 and {ended for *_, ended in wanted} == {"stop", "length"}
+    with ThreadPoolExecutor(len(calls)) as pool:
+        ways = [asked if place % 2 else streamed for place in range(len(calls))]
+        found = [pool.submit(way, server, name, text, **more) for way, (name, text, more) in zip(ways, calls, strict=True)]
+        assert [one.result() for one in found] == wanted
+
+
+def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: Served) -> None:
+    with ThreadPoolExecutor(8) as pool, held(traces) as gate:
+        first = pool.submit(server.chat, question("first"))
+        server.until(running=1)
+        alike = [pool.submit(server.chat, question(text, max_tokens=2 + place)) for place, text in enumerate(QUESTIONS)]
+        other = pool.submit(server.chat, question("other", cirf={"grammar": True}))
+        server.until(waiting=6)
+        gate.allow(10**6)
+        assert first.result()[2]["cirf"]["together"] == 1 and other.result()[2]["cirf"]["together"] == 1
+        for place, one in enumerate(alike):
+            told = one.result()[2]
+            assert told["cirf"]["together"] == 5 and told["usage"]["completion_tokens"] <= 2 + place
+
+
+def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Running, traces: Served) -> None:
+    prompt = prompt_text(traces.tokenizer, QUESTIONS[1])
+    wanted = [
+        traces.read(output.text)
+        for output in sample_many(traces.model, traces.tokenizer, prompt, traces.cap, 3, 0.9, 0.95, seed=7)
+    ]
+    sampled = {"temperature": 0.9, "top_p": 0.95, "seed": 7}
+    with ThreadPoolExecutor(4) as pool:
+        crowd = [pool.submit(server.chat, question(text, **sampled)) for text in QUESTIONS]
+        told = server.chat(question(QUESTIONS[1], n=3, **sampled))[2]
+        assert crowd[1].result()[2]["choices"][0]["cirf"]["answer"] == wanted[0].answer
+        assert all(one.result()[0] == 200 for one in crowd)
+    assert [choice["message"]["content"] for choice in told["choices"]] == [one.answer for one in wanted]
+    assert [choice["index"] for choice in told["choices"]] == [0, 1, 2]
+    assert len({one.answer + one.reasoning for one in wanted}) == 3
+
+
+def test_without_a_seed_every_answer_is_another_and_says_its_seed(server: Running) -> None:
+    first, second = (server.chat(question("Hi?", temperature=1.5))[2] for _ in range(2))
+    assert first["choices"] != second["choices"] and first["cirf"]["seed"] != second["cirf"]["seed"]
+    again = server.chat(question("Hi?", temperature=1.5, seed=first["cirf"]["seed"]))[2]
+    assert again["choices"] == first["choices"]
+
+
+def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Served) -> None:
+    from cirf.evaluation.voting import majority
+    from cirf.serving.votes import _same
+
+    steered = {"budget": 1, "result_tokens": 1}
+    prompt = prompt_text(traces.tokenizer, "yes")
+    steer = traces.steer(Steering(**steered))
+    drawn = sample_many(traces.model, traces.tokenizer, prompt, 5, 12, 0.4, 0.9, seed=3, steer=steer)
+    answers = [traces.read(output.text).answer for output in drawn]
+    place, share = majority([answer or None for answer in answers], _same)
+    asking = {"temperature": 0.4, "top_p": 0.9, "seed": 3, "max_tokens": 5, "cirf": {"votes": 12, **steered}}
+    told = server.chat(question("yes", **asking))[2]
+    ballot = told["cirf"]["votes"]
+    assert place is not None and told["choices"][0]["message"]["content"] == answers[place] and len(told["choices"]) == 1
+    assert ballot["asked"] == 12 == ballot["unread"] + sum(one["count"] for one in ballot["counts"])
+    assert ballot["counts"][0] == {"answer": answers[place], "count": round(share * 12)}
+    assert told["usage"]["completion_tokens"] == sum(output.tokens for output in drawn)
+    with server.client() as client:
+        asking = {key: value for key, value in asking.items() if key != "cirf"} | {"extra_body": {"cirf": asking["cirf"]}}
+        chunks = list(client.chat.completions.create(**question("yes", stream=True), **asking))
+    assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == answers[place]
+    assert chunks[-1].cirf["votes"] == ballot
+
+
+def test_every_functional_token_is_explained(server: Running, traces: Served) -> None:
+    import torch
+
+    told = server.chat(question("What is 12 plus 7?", cirf={"budget": 3, "result_tokens": 2, "explain": True}))[2]
+    own = told["choices"][0]["cirf"]
+    tokens = [step["token"] for step in own["steps"]]
+    assert tokens and [one["token"] for one in own["explain"]] == tokens
+    assert [one["label"] for one in own["explain"]] == [step["label"] for step in own["steps"]]
+    assert all(one["segments"] == [f"a {one['label']} b", "c"] for one in own["explain"])
+    prompt = prompt_text(traces.tokenizer, "What is 12 plus 7?") + "<cirf>"
+    ids = traces.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+    with torch.no_grad():
+        chances = traces.model(ids).logits[0, -1].softmax(0)
+    first = own["explain"][0]
+    wanted = float(chances[traces.tokenizer.convert_tokens_to_ids(first["token"])])
+    assert first["probability"] == pytest.approx(wanted, abs=1e-5)
+    listed = [one["probability"] for one in first["alternatives"]]
+    assert len(listed) == 3 and listed == sorted(listed, reverse=True) and listed[0] <= float(chances.max()) + 1e-5
+
+
+def test_a_conversation_goes_by_the_models_template(server: Running, traces: Served) -> None:
+    turns = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "What is 1+1?"},
+        {"role": "assistant", "content": "2<|im_end|>"},
+        {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "2+2?"}]},
+    ]
+    written = (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n"
+        "2< |im_end|><|im_end|>\n<|im_start|>user\nAnd\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    made = generate_one(traces.model, traces.tokenizer, written, 9)
+    read = traces.read(made.text)
+    told = server.chat({"model": "traces", "messages": turns, "max_tokens": 9})[2]
+    assert told["choices"][0]["message"]["content"] == read.answer
+    assert told["usage"]["prompt_tokens"] == len(traces.tokenizer(written, add_special_tokens=False).input_ids)
+
+
+def test_the_models_are_listed(server: Running) -> None:
+    with server.client() as client:
+        main, beside = client.models.list().data
+        assert (main.id, main.cirf["role"], main.cirf["functional"], main.cirf["labels"]["1"]) == (
+            "traces",
+            "main",
+            True,
+            "multiplies",
+        )
+        assert (beside.id, beside.cirf["role"], beside.cirf["functional"]) == ("prose", "beside", False)
+        assert client.models.retrieve("prose").id == "prose"

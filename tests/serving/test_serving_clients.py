@@ -1,0 +1,168 @@
+"""Clients that are slow, that vanish, and a server that is stopped while it answers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tinyrun
+from openai import OpenAI
+from running import PATIENCE, Running, held, question, wait_for
+from test_serving_answers import alone
+
+from cirf.serving.model import Served
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n"
+
+
+def test_a_stream_that_nobody_reads_any_more_ends_and_its_neighbour_does_not(server: Running, prose: Served) -> None:
+    asking = {"model": "prose", "messages": [{"role": "user", "content": "yes"}]}
+    with ThreadPoolExecutor(1) as pool, server.client() as client, held(prose) as gate:
+        first = pool.submit(server.chat, asking | {"max_tokens": 2})
+        server.until(running=1)
+        neighbour = pool.submit(server.chat, asking | {"max_tokens": 6})
+        with pytest.raises(StopIteration), ThreadPoolExecutor(1) as other:
+            opened = other.submit(client.chat.completions.create, **asking, max_tokens=200, stream=True)
+            server.until(waiting=1)
+            gate.allow(2)
+            first.result()
+            server.until(waiting=1)
+            gate.allow(1)
+            stream = opened.result()
+            next(stream)
+            stream.close()
+            raise StopIteration
+        gate.allow(3)
+        gate.allow(10**6)
+        assert neighbour.result()[2]["choices"][0]["message"]["content"] == alone(prose, "yes", cap=6)[1]
+        server.until(running=0, waiting=0)
+        assert gate.steps < 30
+
+
+def test_one_that_waits_and_goes_is_never_begun(server: Running, traces: Served) -> None:
+    with ThreadPoolExecutor(1) as pool, held(traces) as gate:
+        first = pool.submit(server.chat, question("Hi?", max_tokens=2))
+        server.until(running=1)
+        body = json.dumps(question("never", max_tokens=200)).encode()
+        with server.connect() as gone:
+            gone.sendall(HEAD.replace(b"500", str(len(body)).encode()) + b"\r\n" + body)
+            server.until(waiting=1)
+        server.until(waiting=0)
+        gate.allow(10**6)
+        assert first.result()[0] == 200
+        server.until(running=0)
+        assert gate.steps == 2
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", HEAD])
+def test_who_does_not_send_a_request_is_cut_off(models: list[Served], sent: bytes) -> None:
+    with Running(models, slow=0.3) as running, running.connect() as slow:
+        slow.sendall(sent)
+        assert slow.recv(100) == b""
+
+
+def test_who_sends_half_a_request_is_told_and_cut_off(models: list[Served]) -> None:
+    with Running(models, slow=0.3) as running, running.connect() as slow:
+        slow.sendall(HEAD + b"\r\n{")
+        told = b""
+        while more := slow.recv(4096):
+            told += more
+        assert told.startswith(b"HTTP/1.1 408") and b'"code": "request_timeout"' in told
+        assert running.send("GET", "/health")[0] == 200
+
+
+def test_who_takes_nothing_is_cut_off(models: list[Served]) -> None:
+    with Running(models, slow=0.5) as running:
+        running.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        body = json.dumps({"model": "prose", "messages": [{"role": "user", "content": "yes"}], "stream": True, "n": 32}
+                          | {"max_tokens": 150, "temperature": 1.0}).encode()  # fmt: skip
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            deaf.connect(running.socket.getsockname())
+            deaf.sendall(HEAD.replace(b"500", str(len(body)).encode()) + b"\r\n" + body)
+            wait_for(lambda: running.health["running"] == 32)
+            running.until(running=0, waiting=0)
+            taken = 0
+            with pytest.raises(ConnectionResetError):
+                while more := deaf.recv(1 << 16):
+                    taken += len(more)
+                raise ConnectionResetError
+            assert taken < 1_000_000
+
+
+def test_what_is_being_answered_is_finished_when_the_server_is_stopped(models: list[Served], traces: Served) -> None:
+    running = Running(models)
+    with ThreadPoolExecutor(2) as pool, held(traces) as gate:
+        first = pool.submit(running.chat, question("Hi?"))
+        running.until(running=1)
+        waits = pool.submit(running.chat, question("yes"))
+        running.until(waiting=1)
+        running.server.should_exit = True
+        wait_for(lambda: not _answers(running))
+        gate.allow(10**6)
+        for one, text in ((first, "Hi?"), (waits, "yes")):
+            assert one.result()[2]["choices"][0]["message"]["content"] == alone(traces, text)[1]
+    running.stop()
+
+
+def test_what_takes_too_long_is_let_go_when_the_server_is_stopped(models: list[Served], traces: Served) -> None:
+    running = Running(models, drain=1)
+    with ThreadPoolExecutor(1) as pool, held(traces) as gate:
+        first = pool.submit(running.send, "POST", "/v1/chat/completions", question("Hi?"))
+        running.until(running=1)
+        running.server.should_exit = True
+        assert isinstance(first.exception(PATIENCE), OSError) or first.result()[0] >= 500
+        gate.allow(1)
+        running.stop()
+        assert gate.steps <= 2
+
+
+def _answers(running: Running) -> bool:
+    try:
+        running.connect().close()
+    except OSError:
+        return False
+    return True
+
+
+def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path], traces: Served) -> None:
+    main, beside = folders
+    arguments = [sys.executable, "-m", "cirf", "serve", str(main), "--beside", str(beside), "--port", "0", "--json"]
+    environment = tinyrun.ENVIRONMENT | {"CIRF_TEST_KEY": "a-key-that-is-long-enough"}
+    process = subprocess.Popen(
+        [*arguments, "--key-env", "CIRF_TEST_KEY"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert told["models"] == ["traces", "prose"] and told["key"]
+        with OpenAI(base_url=f"{told['url']}/v1", api_key="a-key-that-is-long-enough", max_retries=0) as client:
+            answer = client.chat.completions.create(**question("What is 12 plus 7?"))
+        assert answer.choices[0].message.content == alone(traces, "What is 12 plus 7?")[1]
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0 and "stopped" in err and "Traceback" not in err
+    assert "long-enough" not in err
+
+
+def test_what_cannot_be_served_is_told_in_a_sentence(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    main = folders[0]
+    assert "name a variable that holds a key with --key-env" in tinyrun.cirf("serve", main, "--host", "0.0.0.0").error()
+    monkeypatch.setenv("CIRF_TEST_KEY", "short")
+    for key in ("CIRF_TEST_KEY", "CIRF_NO_SUCH_KEY"):
+        assert "put 16 characters or more there" in tinyrun.cirf("serve", main, "--key-env", key).error()
+    assert "neither a model's folder" in tinyrun.cirf("serve", "./nowhere", "--port", "0").error()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "give another --host or --port" in tinyrun.cirf("serve", main, "--port", str(port)).error()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'cirf[server]'" in tinyrun.cirf("serve", main).error()

@@ -1,0 +1,233 @@
+"""What is refused: malformed, too much, from elsewhere, without the key; always in the form that clients know."""
+
+from __future__ import annotations
+
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from running import Gate, Running, held, question
+from test_serving_answers import alone
+
+from cirf.errors import CirfError
+from cirf.lm import decode
+from cirf.serving.guard import is_loopback
+from cirf.serving.limits import Limits
+from cirf.serving.model import Served
+
+KEY = "0123456789abcdefXYZ"
+
+
+def check(told: Any) -> dict[str, Any]:
+    """An error in OpenAI's form, without anything of the server's inside."""
+    assert set(told) == {"error"} and set(told["error"]) == {"message", "type", "param", "code"}, told
+    assert told["error"]["message"] and "Traceback" not in told["error"]["message"]
+    found: dict[str, Any] = told["error"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code", "param"),
+    [
+        ({"model": "none"}, 404, "model_not_found", "model"),
+        ({"model": None}, 400, "invalid_request", "model"),
+        ({"messages": []}, 400, "invalid_request", "messages"),
+        ({"messages": "Hi"}, 400, "invalid_request", "messages"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, 400, "invalid_request", None),
+        ({"messages": [{"role": "tool", "content": "a"}]}, 400, "invalid_request", "messages.0.role"),
+        ({"messages": [{"role": "user", "content": "no " * 250}]}, 400, "context_length_exceeded", "messages"),
+        ({"messages": [{"role": "user", "content": "no" * 50000}]}, 400, "context_length_exceeded", "messages"),
+        ({"temperature": 3}, 400, "invalid_request", "temperature"),
+        ({"temperature": float("nan")}, 400, "invalid_request", "temperature"),
+        ({"top_p": 0}, 400, "invalid_request", "top_p"),
+        ({"max_tokens": 0}, 400, "invalid_request", "max_tokens"),
+        ({"n": 33}, 400, "too_many_answers", "n or cirf.votes"),
+        ({"seed": 2**70}, 400, "invalid_request", "seed"),
+        ({"n": 2, "cirf": {"votes": 2}}, 400, "invalid_request", None),
+        ({"tools": [{"type": "function"}]}, 400, "invalid_request", None),
+        ({"stop": ["x"]}, 400, "invalid_request", None),
+        ({"response_format": {"type": "json_object"}}, 400, "invalid_request", None),
+        ({"cirf": {"bugdet": 2}}, 400, "invalid_request", "cirf.bugdet"),
+        ({"cirf": {"budget": -1}}, 400, "invalid_request", "cirf.budget"),
+        ({"cirf": {"votes": 4}, "temperature": 0}, 400, "invalid_votes", "temperature"),
+        ({"model": "prose", "cirf": {"budget": 2}}, 400, "not_functional", "cirf"),
+        ({"model": "prose", "cirf": {"explain": True}}, 400, "not_functional", "cirf.explain"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_why(server: Running, change: Any, status: int, code: str, param: str | None) -> None:
+    found, _, told = server.chat(question("Hi?") | change)
+    error = check(told)
+    assert (found, error["code"], error["param"]) == (status, code, param)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"null",
+        b"[" * 100000,
+        b"\xff\xfe{}",
+        b'{"model": "traces", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"model": "traces", "messages": [{"role": "user", "content": "a"}], "cirf": {"\\ud800": 1}}',
+    ],
+)
+def test_malformed_bodies_are_refused(server: Running, body: bytes) -> None:
+    status, _, told = server.send("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    assert status == 400
+    check(json.loads(told))
+
+
+def test_fields_that_do_not_matter_here_are_let_pass(server: Running) -> None:
+    more = {"user": "u", "store": False, "metadata": {}, "stop": None, "tools": [], "frequency_penalty": 0, "max_tokens": 2}
+    status, _, told = server.chat(question("Hi?", **more))
+    assert status == 200 and told["usage"]["completion_tokens"] == 2
+
+
+def test_the_openai_client_raises_its_own_errors(server: Running) -> None:
+    with server.client() as client:
+        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
+            client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "a"}])
+        with pytest.raises(openai.BadRequestError, match="Extra inputs"):
+            client.chat.completions.create(**question("a"), extra_body={"cirf": {"x": 1}})
+        with pytest.raises(openai.APIStatusError) as large:
+            client.chat.completions.create(**question("a" * 300_000))
+        assert large.value.status_code == 413
+
+
+def test_other_addresses_and_methods_are_errors_too(server: Running) -> None:
+    for method, path, status in (("GET", "/v2", 404), ("GET", "/docs", 404), ("GET", "/openapi.json", 404), ("PUT", "/", 405)):
+        found, _, told = server.send(method, path)
+        assert found == status
+        check(json.loads(told))
+    status, _, told = server.send("POST", "/v1/chat/completions", b"{}", {"Content-Type": "text/plain"})
+    assert status == 415
+    check(json.loads(told))
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "evil.example:127.0.0.1", "", "[::1", "10.0.0.1"])
+def test_a_name_from_elsewhere_is_not_answered(server: Running, host: str) -> None:
+    status, _, told = server.send("GET", "/v1/models", headers={"Host": host})
+    assert status == 403 and check(json.loads(told))["code"] == "host_not_allowed"
+
+
+def test_this_machines_names_are_answered_and_pages_of_others_not(server: Running) -> None:
+    port = server.url.rpartition(":")[2]
+    for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", "[::1]:99"):
+        assert server.send("GET", "/health", headers={"Host": host})[0] == 200
+    for origin in ("https://evil.example", "null", "http://localhost:1"):
+        status, headers, _ = server.send("GET", "/health", headers={"Host": f"localhost:{port}", "Origin": origin})
+        assert status == 403 and not any(name.startswith("access-control") for name in headers)
+    assert server.send("GET", "/health", headers={"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"})[0] == 200
+
+
+def test_what_is_loopback() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "")))
+
+
+def test_a_key_is_asked_for_and_never_logged(models: list[Served], caplog: Any, capfd: Any) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Running(models, key=KEY, local=False) as running:
+        for headers in (
+            {},
+            {"Authorization": f"Bearer {KEY[:-1]}"},
+            {"Authorization": f"Basic {KEY}"},
+            {"Authorization": "Bearer \xff"},
+        ):
+            status, told, body = running.send("GET", "/v1/models", headers=headers)
+            assert status == 401 and told["www-authenticate"] == "Bearer"
+            assert check(json.loads(body))["code"] == "invalid_api_key"
+        for path in ("/", "/health"):
+            assert running.send("GET", path, headers={"Host": "anything.example"})[0] == 200
+        with running.client() as client:
+            told = client.chat.completions.create(**question("Hi?", max_tokens=2))
+            assert told.usage.completion_tokens == 2
+        assert running.send("GET", f"/v1/nothing?key={KEY}", headers={"Authorization": f"Bearer {KEY}"})[0] == 404
+    assert KEY not in caplog.text + "".join(capfd.readouterr())
+
+
+def test_too_much_at_once_is_refused_with_a_time_to_come_back(models: list[Served], traces: Served) -> None:
+    with Running(models, queue=2) as running, ThreadPoolExecutor(4) as pool, held(traces) as gate:
+        first = pool.submit(running.chat, question("Hi?"))
+        running.until(running=1)
+        others = [pool.submit(running.chat, question(text)) for text in ("yes", "no")]
+        running.until(waiting=2)
+        for more in ({}, {"stream": True}):
+            status, headers, told = running.chat(question("one more", **more))
+            assert status == 429 and check(told)["code"] == "queue_full" and 1 <= int(headers["retry-after"]) <= 60
+        gate.allow(10**6)
+        assert [one.result()[0] for one in (first, *others)] == [200] * 3
+
+
+def test_a_request_has_its_time(models: list[Served], traces: Served) -> None:
+    with Running(models, seconds=0.5) as running, ThreadPoolExecutor(3) as pool, held(traces) as gate:
+        first = pool.submit(running.chat, question("Hi?"))
+        running.until(running=1)
+        status, headers, told = running.chat(question("yes"))
+        assert status == 503 and check(told)["code"] == "overloaded" and int(headers["retry-after"]) >= 1
+        status, _, told = first.result()
+        assert status == 504 and check(told)["code"] == "timeout"
+        gate.allow(1)
+        running.until(running=0, waiting=0)
+        with running.client() as client, pytest.raises(openai.APIError, match="not answered within"):
+            gate.allow(2)
+            list(client.chat.completions.create(**question("prose", stream=True, extra_body={"cirf": {"grammar": True}})))
+        gate.allow(10**6)
+
+
+def test_too_many_open_requests_are_refused(models: list[Served], traces: Served) -> None:
+    with Running(models, requests=1) as running, ThreadPoolExecutor(1) as pool, held(traces) as gate:
+        first = pool.submit(running.chat, question("Hi?"))
+        while (told := running.send("GET", "/health"))[0] != 503:
+            pass
+        assert int(told[1]["retry-after"]) >= 1 and check(json.loads(told[2]))["code"] == "overloaded"
+        gate.allow(10**6)
+        assert first.result()[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fault_inside_is_logged_and_not_shown(server: Running, traces: Served, caplog: Any, stream: bool) -> None:
+    class Fault(Gate):
+        def __call__(self, *_: Any) -> None:
+            raise RuntimeError("the inside")
+
+    hook = traces.model.register_forward_pre_hook(Fault())
+    try:
+        status, _, told = server.chat(question("Hi?", stream=stream))
+    finally:
+        hook.remove()
+    assert status == 500 and "the inside" not in check(told)["message"] and "the inside" in caplog.text
+    assert server.chat(question("Hi?"))[0] == 200
+
+
+def test_one_that_cannot_be_answered_does_not_fail_the_others(
+    server: Running, traces: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = decode.follow
+
+    def short(model: Any, tokenizer: Any, prompts: Any, *more: Any) -> None:
+        if any(len(prompt) > 60 for prompt in prompts):
+            raise CirfError("no memory to decode so many")
+        follow(model, tokenizer, prompts, *more)
+
+    with ThreadPoolExecutor(4) as pool, held(traces) as gate:
+        first = pool.submit(server.chat, question("first"))
+        server.until(running=1)
+        monkeypatch.setattr(decode, "follow", short)
+        good, bad = pool.submit(server.chat, question("Hi?")), pool.submit(server.chat, question("0 1 2" * 20))
+        server.until(waiting=2)
+        gate.allow(10**6)
+        assert first.result()[0] == good.result()[0] == 200
+        assert bad.result()[0] == 500 and check(bad.result()[2])["message"] == "no memory to decode so many"
+    assert good.result()[2]["choices"][0]["message"]["content"] == alone(traces, "Hi?")[1]
+
+
+def test_limits_are_positive() -> None:
+    with pytest.raises(CirfError, match="the limit queue is 0"):
+        Limits(queue=0)
+    with pytest.raises(CirfError, match="no more than 4 answers are decoded together"):
+        Limits(batch=4)
