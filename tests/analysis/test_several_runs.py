@@ -95,7 +95,7 @@ def test_ablations_test_against_the_papers_choice(tmp_path):
     assert table["random"]["reading"] == "no difference on any question"
     assert table["mean_centered"]["reading"] == "the reference"
     theirs = [row for row in rows(found, "representation") if row["source"] == "paper"]
-    assert len(theirs) == 4 and theirs[0]["gsm8k"] == pytest.approx(0.353) and theirs[3]["mean"] == pytest.approx(0.844)
+    assert len(theirs) == 4 and theirs[0]["task:gsm8k"] == pytest.approx(0.353) and theirs[3]["mean"] == pytest.approx(0.844)
 
 
 def test_a_difference_inside_the_noise_is_called_so(tmp_path):
@@ -218,7 +218,7 @@ def test_stability_between_seeds_sizes_and_tasks(tmp_path):
     (row,) = rows(found, "overlap")
     assert row["distance"] > row["chance"] and row["first_steps"] == 90 and row["second_steps"] == 30
     use = {row["code"]: row for row in rows(found, "use_by_task")}
-    assert use[3]["coins"] == 1 and sum(row["sums"] for row in use.values()) == pytest.approx(1)
+    assert use[3]["task:coins"] == 1 and sum(row["task:sums"] for row in use.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
