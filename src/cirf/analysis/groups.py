@@ -79,7 +79,7 @@ def grouped(
         chosen = members if keep else one_each(members, keys)
         if keep(chosen) if keep else len(chosen) > 1:
             kept.append((json.loads(place), chosen))
-    return [Group(label, chosen) for label, (_, chosen) in zip(told_apart([rest for rest, _ in kept], _short), kept, strict=True)]
+    return [Group(label, chosen) for label, (_, chosen) in zip(told_apart([rest for rest, _ in kept], short), kept, strict=True)]
 
 
 def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
@@ -94,7 +94,7 @@ def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
 
 def settings(run: Run, but: Sequence[str] = ()) -> dict[str, str]:
     """What matters of a run's recipe, by dotted key as JSON, but for some keys with all below them."""
-    return {key: value for key, value in _flat(run.recipe).items() if not _below(key, (*but, *_NO_MATTER))}
+    return {key: value for key, value in _flat(run.recipe).items() if not below(key, (*but, *_NO_MATTER))}
 
 
 def _sorted_out(runs: Iterable[Run], but: Sequence[str]) -> dict[str, list[Run]]:
@@ -179,11 +179,12 @@ def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
     return found
 
 
-def _below(key: str, places: Sequence[str]) -> bool:
+def below(key: str, places: Sequence[str]) -> bool:
+    """Whether a dotted key is one of some places or stands below one."""
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 
-def _short(key: str, value: str) -> str:
+def short(key: str, value: str) -> str:
     """A setting in a word or two: its key's last part and its value; the key alone where the value is long."""
     plain = json.loads(value)
     if key == "backbone.model":
