@@ -95,8 +95,8 @@ def make(source: Source) -> Found:
     notes.append(
         "Bands are of 95 %, by drawing questions anew, the same for all points. The p of a line is how often residuals would be"
         " as large were the truth a line; a large one proves no line. Neither knows how another training of the same model would"
-        " have come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is a"
-        " guess of the paper's from pictures; it gives no fit."
+        " have come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is"
+        " a guess of the paper's from pictures; it gives no fit."
     )
     tables = (
         Table("scaling_law", "Accuracy as a straight line in cost.", _FITS, fits),
