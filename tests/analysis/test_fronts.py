@@ -54,7 +54,7 @@ def test_other_questions_share_no_front(tmp_path):
     assert {name: row["questions"] for name, row in table.items()} == {"cirf_full": 80, "direct": 80, "cot": 80, "cirf_bare": 40}
     assert "front_tokens" not in table["cirf_bare"]
     assert any(table[name]["front_tokens"] for name in ("cirf_full", "direct", "cot"))
-    assert any("cirf_bare" in note and "answered other questions" in note for note in found.notes)
+    assert any("cirf_bare" in note and "other questions than most" in note for note in found.notes)
     assert "no results" not in found.pictures["tiny-135m-in-tokens"]
 
 

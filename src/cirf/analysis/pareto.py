@@ -116,7 +116,7 @@ def without_answers(point: Point) -> Point:
 def _left_out(others: Sequence[Point]) -> str:
     named = ", ".join(point["method"] for point in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"{named}{more} answered other questions than most and are left out of front and pictures."
+    return f"left out of front and pictures, as having answered other questions than most: {named}{more}."
 
 
 def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
