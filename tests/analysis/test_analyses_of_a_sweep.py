@@ -108,7 +108,7 @@ def test_accuracies_are_those_of_the_rows(told, sweep):
     for row in table(told, "representation"):
         if row["source"] != "paper":
             rows = read_rows(sweep / row["source"] / "evaluation" / "cirf_full" / "sums.jsonl")
-            assert row["sums"] == sum(one["correct"] for one in rows) / len(rows)
+            assert row["task:sums"] == sum(one["correct"] for one in rows) / len(rows)
 
 
 def test_again_the_same_bytes(analysed, sweep):

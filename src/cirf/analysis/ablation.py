@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cirf.analysis.accuracy import Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
+from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Found, Lacking
 from cirf.analysis.dots import Mark, draw_dots
-from cirf.analysis.groups import Group, file_name, grouped
+from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column, Table
@@ -31,11 +31,8 @@ class Ablation:
 
 def make(source: Source, ablation: Ablation) -> Found:
     """A row a run, with the mean of its tasks, every task, and the test against the reference; a picture a group."""
-    groups = []
-    for group in grouped((run for run in source.runs if functional([run])), list(ablation.keys)):
-        runs = [run for run in group.runs if ablation.values(run) is not None]
-        if len({ablation.values(run) for run in runs}) > 1:
-            groups.append(Group(group.label, runs))
+    placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
+    groups = grouped(placed, list(ablation.keys), method=functional)
     if not groups:
         raise Lacking(f"it needs evaluated runs that differ in {' or '.join(ablation.keys)} alone; `cirf sweep` makes such")
     rows: list[dict[str, Any]] = []
@@ -52,7 +49,7 @@ def make(source: Source, ablation: Ablation) -> Found:
         rows, notes = rows + told, notes + said
         tasks |= dict.fromkeys(shared)
         ending = f"-{file_name(group.label)}" if group.label else ""
-        pictures[f"{ablation.name}{ending}"] = _picture(ablation, told, group, ending)
+        put(pictures, f"{ablation.name}{ending}", _picture(ablation, told, group, ending))
     if not rows:
         raise Lacking("the runs that differ in these keys alone have no functional method or no task in common")
     if source.paper:
@@ -65,7 +62,7 @@ def make(source: Source, ablation: Ablation) -> Found:
         Column("settings", "Settings"),
         *ablation.keys.values(),
         Column("mean", "Mean of tasks", "share", bounds=True),
-        *(Column(task, task, "share", bounds=True) for task in tasks),
+        *(Column(f"{TASK}{task}", task, "share", bounds=True) for task in tasks),
         Column("difference", "Above the reference, all questions, points", "points", bounds=True),
         Column("p", "p", "number"),
         Column("p_holm", "p, Holm", "number"),
@@ -83,7 +80,8 @@ def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -
         row: dict[str, Any] = {"source": run.name, "settings": group.label, **told}
         row["mean"], row["mean_low"], row["mean_high"] = of_tasks(answered)
         for task, values in answered.items():
-            row[task], row[f"{task}_low"], row[f"{task}_high"] = of_task(values)
+            key = f"{TASK}{task}"
+            row[key], row[f"{key}_low"], row[f"{key}_high"] = of_task(values)
         test = tests.get(run.name)
         if test is not None:
             row |= {"difference": test.difference, "difference_low": test.interval.low, "difference_high": test.interval.high}
@@ -122,7 +120,8 @@ def _reading(test: Comparison) -> str:
 
 def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
     """A row of the paper's, its percent as shares."""
-    return {key: value if key in own and key != "mean" else value / 100 for key, value in row.items()}
+    shares = {"mean" if key == "mean" else f"{TASK}{key}": value / 100 for key, value in row.items() if key not in own - {"mean"}}
+    return {key: row[key] for key in row if key in own} | shares
 
 
 def _picture(ablation: Ablation, rows: Sequence[Mapping[str, Any]], group: Group, ending: str) -> str:

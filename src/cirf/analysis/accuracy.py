@@ -13,6 +13,9 @@ from cirf.evaluation.statistics import compare, mean, wilson
 Shares = Mapping[str, Mapping[str, float]]
 """How often each question was solved, 0 to 1, by task and id."""
 
+TASK = "task:"
+"""What stands before a task's name in the key of a column, so that no task takes the place of another column."""
+
 FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare")
 """Methods that write functional tokens, the plain one first."""
 

@@ -3,32 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL, kind
-from cirf.analysis.groups import Group, grouped, model_name
+from cirf.analysis.groups import Group, below, grouped, model_names, settings, short, told_apart, values
 from cirf.analysis.matrices import parameters
-from cirf.analysis.pareto import Point, domain_points
+from cirf.analysis.pareto import Point, alike, domain_points
 from cirf.analysis.source import Run
 
 CIRF = FUNCTIONAL
 BASELINES = ("codi", "pause")
+_OWN = ("backbone", "finetune", "compression")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A backbone as it was trained: its name, with what sets it apart from others of that name, and the runs of it."""
+
+    name: str
+    runs: Sequence[Run]
 
 
 def families(runs: Sequence[Run]) -> list[Group]:
-    """Evaluated runs that agree in all but the backbone and its training; a lone run is a family.
+    """Evaluated runs that agree in all but the backbone, its training and its pruning; a lone run is a family.
 
-    Backbones of other sizes want other rates and batches, so that those may differ.
+    Backbones of other sizes want other rates, batches and thresholds, so that those may differ.
     """
-    return grouped((run for run in runs if run.methods), ("backbone", "finetune"), keep=bool)
+    return grouped((run for run in runs if run.methods), _OWN, keep=bool)
 
 
-def points_of(run: Run, domain: str, kinds: Sequence[str]) -> list[Point]:
-    """A run's points (see `pareto`) of the methods of some kinds, variants of them too, with the size of their models."""
-    found = [point for point in domain_points(run, domain) if kind(run, point["kind"]) in kinds]
-    size = _parameters(run, [point["kind"] for point in found])
-    told: dict[str, Any] = {"backbone": model_name(run), "parameters": size}
-    return [point | told | {"method": point["kind"], "of": kind(run, point["kind"])} for point in found]
+def settings_of(family: Group) -> list[Setting]:
+    """The settings of a family. Names are unique in it: of a backbone that was trained in several ways they tell which."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for run in family.runs:
+        found.setdefault(values(run, _OWN), []).append(run)
+    names = model_names(family.runs)
+    by_backbone: dict[str, list[list[Run]]] = {}
+    for members in found.values():
+        by_backbone.setdefault(names[str(members[0].key("backbone.model"))], []).append(members)
+    told = []
+    for name, several in by_backbone.items():
+        rests = [{key: value for key, value in settings(members[0]).items() if below(key, _OWN)} for members in several]
+        for label, members in zip(told_apart(rests, short), several, strict=True):
+            told.append(Setting(f"{name} ({label})" if label else name, members))
+    return told
+
+
+def points_of(setting: Setting, domain: str, kinds: Sequence[str]) -> list[Point]:
+    """A setting's points (see `pareto`) of the methods of some kinds, variants of them too, with the size of their models.
+
+    A method that several of its runs have counts once; all points answered the same questions, those that most did.
+    """
+    found: dict[str, Point] = {}
+    for run in sorted(setting.runs, key=lambda run: -len(run.methods)):
+        mine = [point for point in domain_points(run, domain) if kind(run, point["kind"]) in kinds]
+        size = _parameters(run, [point["kind"] for point in mine])
+        told: dict[str, Any] = {"backbone": setting.name, "model": str(run.key("backbone.model")), "parameters": size}
+        for point in mine:
+            found.setdefault(point["kind"], point | told | {"method": point["kind"], "of": kind(run, point["kind"])})
+    return alike(list(found.values()))[0] if found else []
 
 
 def _parameters(run: Run, methods: Sequence[str]) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.dots import Mark, draw_dots
-from cirf.analysis.groups import Group, file_name, grouped
+from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.jackknife import interval, left_out
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
@@ -76,7 +76,8 @@ def make(source: Source) -> Found:
         for size, several in found.items():
             effects += _effect(several, group, size)
             if len(several) > 1:
-                pictures |= _pictures([row for row, _, _ in several.values()], group, size)
+                for name, picture in _pictures([row for row, _, _ in several.values()], group, size).items():
+                    put(pictures, name, picture)
     if not rows:
         raise Lacking("no training segment has a code yet; bring the run to its stage `codebook`")
     rows.sort(key=lambda row: (row["settings"], row["size"]))

@@ -9,7 +9,7 @@ from typing import Any
 from cirf.analysis.accuracy import Shares, difference, functional, of_task, of_tasks, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.curves import Curve, draw_sizes
-from cirf.analysis.groups import Group, file_name, grouped
+from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column, Table
 from cirf.analysis.traces import read_codes
@@ -45,7 +45,7 @@ _USE = (
 
 def make(source: Source) -> Found:
     """A table of accuracies and one of use; for each group of runs that differ in K alone two pictures."""
-    groups = grouped((run for run in source.runs if functional([run])), ("codebook.size",))
+    groups = grouped((run for run in source.runs if functional([run])), ("codebook.size",), method=functional)
     if not groups:
         raise Lacking("it needs evaluated runs that differ in codebook.size alone, at least two; `cirf sweep` makes such")
     accuracy: list[Row] = []
@@ -65,7 +65,8 @@ def make(source: Source) -> Found:
             continue
         accuracy, use = accuracy + told, use + counts
         notes += [] if any(row["delta"] is not None for row in told) else [f"The runs{group} did not answer the same questions."]
-        pictures |= _pictures(told, counts, group)
+        for name, picture in _pictures(told, counts, group).items():
+            put(pictures, name, picture)
     if not accuracy:
         raise Lacking("the runs that differ in codebook.size alone have no functional method or no task in common")
     notes.append(

@@ -30,12 +30,11 @@ _COLUMNS = (
 
 def make(source: Source) -> Found:
     """The table over all tasks and by task, the correlation, and a picture."""
-    run = source.single
-    functional = next((name for name in FUNCTIONAL if name in run.methods), None)
-    direct = next((name for name in _DIRECT if name in run.methods), None)
+    run = source.first(lambda one: None not in _methods(one) and _pairs(one))
+    functional, direct = _methods(run)
     if functional is None or direct is None:
         raise Lacking("it needs a functional method and `direct` (or `direct_sft`) among the evaluated methods")
-    pairs = _pairs(run, functional, direct)
+    pairs = _pairs(run)
     if not pairs:
         raise Lacking(f"{functional} and {direct} answered no question in common")
     rows = _rows("all", [pair for found in pairs.values() for pair in found])
@@ -43,6 +42,7 @@ def make(source: Source) -> Found:
     for task, found in pairs.items():
         rows += _rows(task, found) if len(pairs) > 1 else []
     notes = [
+        *source.told(run),
         f"Traces are of {functional}, direct answers of {direct}; lengths that fewer than {_FEW} questions have join the next"
         " shorter one. An answer whose trace holds no functional token counts as length 0.",
         *_correlation(pairs),
@@ -55,8 +55,16 @@ Pair = tuple[int, float, float]
 """Functional tokens of a question's trace, error of the direct answer, error of the functional one."""
 
 
-def _pairs(run: Run, functional: str, direct: str) -> dict[str, list[Pair]]:
+def _methods(run: Run) -> tuple[str | None, str | None]:
+    """The first functional method that was evaluated, and the first direct one."""
+    functional = next((name for name in FUNCTIONAL if name in run.methods), None)
+    return functional, next((name for name in _DIRECT if name in run.methods), None)
+
+
+def _pairs(run: Run) -> dict[str, list[Pair]]:
     """By task. Of several runs of a question the mean, lengths rounded."""
+    functional, direct = _methods(run)
+    assert functional is not None and direct is not None
     found: dict[str, list[Pair]] = {}
     theirs: dict[tuple[str, str], list[bool]] = {}
     for task, rows in run.answers(direct).items():

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import PurePath
 from typing import Any
 
 from cirf.analysis.source import Run
+from cirf.errors import CirfError
 
 _NO_MATTER = (
     "name",
     "notes",
     "methods",
     "codebook.sizes",
-    "compression",
     "evaluate.batch_size",
     "evaluate.latency_items",
     "evaluate.latency_warmup",
@@ -27,7 +29,15 @@ _NO_MATTER = (
 )
 """Keys in which runs may differ whose codes, models and accuracies of one method are still those of the same settings."""
 
+_PRUNING = "compression"
+"""What matters to the methods with pruned results, and to nothing else."""
+
+PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
+"""Those methods."""
+
 _LONG = 32
+_LONGEST_NAME = 60
+"""Bytes of a file's name that are made of labels and paths; what is longer is cut, with a hash of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +56,80 @@ def distinct(runs: Iterable[Run]) -> list[Run]:
     return list({run.folder.resolve(): run for run in runs}.values())
 
 
-def grouped(runs: Iterable[Run], keys: Sequence[str], keep: Callable[[Sequence[Run]], bool] | None = None) -> list[Group]:
+def grouped(
+    runs: Iterable[Run],
+    keys: Sequence[str],
+    keep: Callable[[Sequence[Run]], bool] | None = None,
+    method: Callable[[Sequence[Run]], str | None] | None = None,
+) -> list[Group]:
     """Runs that agree in all of their recipe but ``keys`` (dotted, with all below them) and what matters to none.
 
-    ``keep`` says which groups stay; ``None``: those in which the keys have at least two values.
+    A group has one run for each value of the keys (see `one_each`), of which there are at least two; where ``keep`` says which
+    groups stay, it has all of them. ``method`` tells the method that is looked at in a group: where its results are pruned,
+    runs must agree in how, too; ``None``: codes are looked at, which do not hang on it.
     """
     found: dict[str, list[Run]] = {}
-    rests: dict[str, dict[str, str]] = {}
-    for run in distinct(runs):
-        rest = {key: value for key, value in _flat(run.recipe).items() if not _below(key, (*keys, *_NO_MATTER))}
-        place = json.dumps(rest, sort_keys=True)
-        found.setdefault(place, []).append(run)
-        rests[place] = rest
-    kept = [
-        place for place, members in found.items() if (keep(members) if keep else len({values(run, keys) for run in members}) > 1)
-    ]
-    labels = told_apart([{key: _short(key, value) for key, value in rests[place].items()} for place in kept])
-    return [Group(label, found[place]) for label, place in zip(labels, kept, strict=True)]
+    for place, members in _sorted_out(distinct(runs), (*keys, _PRUNING)).items():
+        if method is not None and method(one_each(members, keys)) in PRUNED:
+            found |= _sorted_out(members, keys)
+        else:
+            found[place] = members
+    kept = []
+    for place, members in found.items():
+        chosen = members if keep else one_each(members, keys)
+        if keep(chosen) if keep else len(chosen) > 1:
+            kept.append((json.loads(place), chosen))
+    return [Group(label, chosen) for label, (_, chosen) in zip(told_apart([rest for rest, _ in kept], short), kept, strict=True)]
 
 
-def told_apart(several: Sequence[Mapping[str, str]]) -> list[str]:
+def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
+    """Of runs with the same values of the keys the one with the most evaluated methods, of several such the first."""
+    found: dict[tuple[Any, ...], Run] = {}
+    for run in runs:
+        other = found.setdefault(values(run, keys), run)
+        if len(run.methods) > len(other.methods):
+            found[values(run, keys)] = run
+    return [run for run in runs if run is found[values(run, keys)]]
+
+
+def settings(run: Run, but: Sequence[str] = ()) -> dict[str, str]:
+    """What matters of a run's recipe, by dotted key as JSON, but for some keys with all below them."""
+    return {key: value for key, value in _flat(run.recipe).items() if not below(key, (*but, *_NO_MATTER))}
+
+
+def _sorted_out(runs: Iterable[Run], but: Sequence[str]) -> dict[str, list[Run]]:
+    """Runs by the rest of their settings, as JSON."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps(settings(run, but), sort_keys=True), []).append(run)
+    return found
+
+
+def told_apart(several: Sequence[Mapping[str, str]], short: Callable[[str, str], str] = lambda key, value: value) -> list[str]:
     """A label of each by what differs between them: empty where nothing does, and where more than one thing does only what is
-    not as with most, `base` if all is."""
+    not as with most, `base` if all is.
+
+    Whole values are compared; ``short`` puts a key and its value in a word or two. A key that is not there is a value of its
+    own. Labels that would be equal, also as names of files, are numbered.
+    """
     keys = dict.fromkeys(key for one in several for key in one)
     differing = [key for key in keys if len({one.get(key) for one in several}) > 1]
-    if len(differing) > 1:
-        usual = {key: Counter(one.get(key, "") for one in several).most_common(1)[0][0] for key in differing}
-        told = [[one.get(key, "") for key in differing if one.get(key, "") != usual[key]] for one in several]
-        return [", ".join(filter(None, words)) or "base" for words in told]
-    return [one.get(differing[0], "") if differing else "" for one in several]
+    if not differing:
+        return ["" for _ in several]
+    usual = {key: Counter(one.get(key) for one in several).most_common(1)[0][0] for key in differing}
+
+    def word(one: Mapping[str, str], key: str) -> str:
+        return short(key, one[key]) if key in one else f"no {_last(key)}"
+
+    chosen = [[key for key in differing if len(differing) == 1 or one.get(key) != usual[key]] for one in several]
+    labels = [", ".join(word(one, key) for key in found) or "base" for one, found in zip(several, chosen, strict=True)]
+    often = Counter(map(file_name, labels))
+    taken = {name for name, times in often.items() if times == 1}
+    for place, label in enumerate(labels):
+        if often[file_name(label)] > 1:
+            labels[place] = next(told for number in count(1) if file_name(told := f"{label} {number}") not in taken)
+            taken.add(file_name(labels[place]))
+    return labels
 
 
 def values(run: Run, keys: Sequence[str]) -> tuple[Any, ...]:
@@ -87,9 +142,30 @@ def model_name(run: Run) -> str:
     return PurePath(str(run.key("backbone.model")).removeprefix("bundled:")).name
 
 
+def model_names(runs: Iterable[Run]) -> dict[str, str]:
+    """The short name of each backbone (see `model_name`), by its key; of backbones that share one, with a hash of the whole."""
+    found = {str(run.key("backbone.model")): model_name(run) for run in runs}
+    often = Counter(file_name(name) for name in found.values())
+    return {key: name if often[file_name(name)] == 1 else f"{name} {_hashed(key)}" for key, name in found.items()}
+
+
 def file_name(name: str) -> str:
-    """A name as part of a file's name."""
-    return "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
+    """A name as part of a file's name, of at most 60 bytes."""
+    told = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
+    if len(told.encode()) <= _LONGEST_NAME:
+        return told
+    return f"{told.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}-{_hashed(name)}"
+
+
+def put(pictures: dict[str, str], name: str, picture: str) -> None:
+    """Add a picture; ``CirfError`` if one of that name is there, since its file would be written over."""
+    if name in pictures:
+        raise CirfError(f"two pictures would both be called {name}.svg; give the runs settings that tell them apart")
+    pictures[name] = picture
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
@@ -103,14 +179,19 @@ def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
     return found
 
 
-def _below(key: str, places: Sequence[str]) -> bool:
+def below(key: str, places: Sequence[str]) -> bool:
+    """Whether a dotted key is one of some places or stands below one."""
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 
-def _short(key: str, value: str) -> str:
+def short(key: str, value: str) -> str:
     """A setting in a word or two: its key's last part and its value; the key alone where the value is long."""
     plain = json.loads(value)
     if key == "backbone.model":
         return PurePath(str(plain).removeprefix("bundled:")).name
-    name = "K" if key == "codebook.size" else key.rpartition(".")[2]
+    name = "K" if key == "codebook.size" else _last(key)
     return f"{name} {plain}" if len(str(plain)) <= _LONG else f"{name} of its own"
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]

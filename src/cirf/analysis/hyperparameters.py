@@ -43,7 +43,8 @@ def make(source: Source) -> Found:
     columns = (*_COLUMNS, Column("paper", "Paper"), Column("same", "The same")) if source.paper else _COLUMNS
     told = run.key("finetune.overrides") or {}
     kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in told.items()}
-    notes = [f"{method} is trained by settings of its own: {_told(keys)}." for method, keys in kept.items() if keys]
+    notes = source.told(run)
+    notes += [f"{method} is trained by settings of its own: {_told(keys)}." for method, keys in kept.items() if keys]
     return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
 
 

@@ -18,7 +18,7 @@ class Line:
 
     ``r2``: share of the points' spread that it explains, ``None`` where they have none; ``r2_out``: the same where each point is
     foretold by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
-    end) are 95 % by the bootstrap.
+    end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`.
     """
 
     intercept: float
@@ -28,6 +28,7 @@ class Line:
     slope_low: float
     slope_high: float
     band: np.ndarray
+    p_line: float | None
 
     def at(self, x: float) -> float:
         """Its height."""
@@ -52,8 +53,11 @@ def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np
     return means
 
 
-def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray) -> Line:
-    """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all alike."""
+def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, resolution: float) -> Line:
+    """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all alike.
+
+    ``resolution``: half of what one question more adds to a height.
+    """
     import numpy as np
 
     intercept, slope = _least_squares(x[None], y[None])
@@ -74,7 +78,27 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray) 
         float(ends[0]),
         float(ends[1]),
         np.stack([grid, low, high]),
+        lack_of_fit(rest, drawn_y - (intercepts[:, None] + slopes[:, None] * drawn_x), resolution),
     )
+
+
+def lack_of_fit(rest: np.ndarray, drawn_rest: np.ndarray, resolution: float) -> float | None:
+    """How often residuals would be as large if the points' true heights lay on a line; ``None`` where they show no spread.
+
+    ``rest`` [P]: the points' residuals; ``drawn_rest`` [draws x P]: those of each draw, whose departures from ``rest`` are what
+    drawing questions does to residuals. All points answer the same questions, so that most of what a draw does to one point it
+    does to all and the line takes it up: residuals are surer than the intervals of single points say. The measure is the sum
+    of squares, each residual in units of its own spread, of at least ``resolution``, as no spread may be seen among few.
+    """
+    import numpy as np
+
+    if np.abs(rest).max() < 1e-9:
+        return None
+    moved = drawn_rest - rest
+    spread = np.maximum(np.sqrt((moved**2).mean(axis=0)), resolution)
+    seen = float(((rest / spread) ** 2).sum())
+    by_chance = ((moved / spread) ** 2).sum(axis=1)
+    return float((1 + (by_chance >= seen).sum()) / (1 + len(by_chance)))
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,14 +7,14 @@ inside the noise of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
-from cirf.analysis.accuracy import of_tasks, shares
+from cirf.analysis.accuracy import TASK, of_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
-from cirf.analysis.groups import file_name
+from cirf.analysis.groups import distinct, file_name, model_names, put
 from cirf.analysis.marks import SOFT
 from cirf.analysis.placing import place_names
 from cirf.analysis.published import published
@@ -27,6 +27,9 @@ Point = dict[str, Any]
 _CROWD = 12
 """Of more points only those on the front are named in the picture,"""
 
+_NAMED = 4
+"""Points that a note names, of those left out."""
+
 _LONGEST = 32
 """and a name is cut at so many characters; the description and the table have all of them whole."""
 
@@ -36,6 +39,7 @@ _FRONT = (
     Column("domain", "Tasks"),
     Column("method", "Method"),
     Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
+    Column("questions", "Questions", "count"),
     Column("seconds", "Time an answer", "seconds"),
     Column("tokens", "Tokens an answer", "number"),
     Column("front_seconds", "On the front, time"),
@@ -60,28 +64,59 @@ def make(source: Source) -> Found:
     """Points, fronts and the table of every run, one picture a backbone and domain."""
     points: list[Point] = []
     tasks: list[dict[str, Any]] = []
-    for run in source.runs:
+    runs = distinct(source.runs)
+    for run in runs:
         points += [point for domain in DOMAINS for point in domain_points(run, domain)]
         tasks += _task_rows(run)
     if not points:
         raise Lacking("no method was evaluated yet; bring the run to its stage `evaluation`")
-    groups = _grouped(points)
-    pictures = {}
-    for (backbone, domain), group in groups.items():
-        mark_fronts(group)
+    names = model_names(runs)
+    pictures: dict[str, str] = {}
+    notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
+    for (backbone, domain), group in _grouped(points).items():
+        title = f"{names[backbone]}, {DOMAINS[domain]}"
+        equal, others = alike(group)
+        mark_fronts(equal)
+        if others:
+            notes.append(f"{title}: {_left_out(others)}")
         for cost in ("seconds", "tokens"):
-            if all(row[cost] for row in group) and len(group) > 1:
-                name = f"{file_name(backbone)}-{domain}-{cost}"
-                pictures[name] = picture(group, f"{PurePath(backbone).name}, {DOMAINS[domain]}", cost)
+            known, unknown = costed(equal, cost)
+            if len(known) > 1:
+                put(pictures, file_name(f"{names[backbone]}-{domain}-{cost}"), picture(known, title, cost))
+                notes += [f"{title}: {unknown}"] if unknown else []
     if source.paper:
         tasks += [_theirs(row, source) for row in published("main")]
     wide = _wide(tasks)
-    front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, points)
+    plain = [without_answers(point) for point in points]
+    front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, plain)
     table = Table("tasks", "Accuracy and time by task.", _TASKS, tasks)
-    notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
-    if len({row["questions"] for row in points}) > len(groups):
-        notes.append("Not all methods answered the same questions: only those with the same number beside them compare.")
     return Found((front, wide, table), pictures, notes)
+
+
+def alike(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """The points of the very same questions, those that most points answered, and the others."""
+    most = Counter(point["_asked"] for point in points).most_common(1)[0][0]
+    return [one for one in points if one["_asked"] == most], [one for one in points if one["_asked"] != most]
+
+
+def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
+    """The points whose cost is known, and a sentence on how many others there are, empty if there is none."""
+    known = [point for point in points if point[cost]]
+    missing = len(points) - len(known)
+    word = {"seconds": "time", "tokens": "count of tokens"}[cost]
+    said = f"{missing} of {len(points)} points have no {word} and are not in the picture of it." if missing else ""
+    return known, said
+
+
+def without_answers(point: Point) -> Point:
+    """A point as a row of a table."""
+    return {key: value for key, value in point.items() if not key.startswith("_")}
+
+
+def _left_out(others: Sequence[Point]) -> str:
+    named = ", ".join(point["method"] for point in others[:_NAMED])
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"left out of front and pictures, as having answered other questions than most: {named}{more}."
 
 
 def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
@@ -99,7 +134,7 @@ def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
 
 
 def mark_fronts(points: Sequence[Point]) -> None:
-    """Say of each point that is drawn with the others whether it is on their front, by time and by tokens."""
+    """Say of each point that answered what the others did whether it is on their front, by time and by tokens."""
     for cost in ("seconds", "tokens"):
         for point, there in zip(points, on_front([(row["accuracy"], row[cost]) for row in points]), strict=True):
             point[f"front_{cost}"] = there
@@ -117,7 +152,8 @@ def domain_points(run: Run, domain: str) -> list[Point]:
 
 def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
     told = [run.methods[method]["tasks"][task] for task in tasks]
-    accuracy, low, high = of_tasks(shares(run, method, tasks))
+    answered = shares(run, method, tasks)
+    accuracy, low, high = of_tasks(answered)
     seconds = [row.get("latency_mean_s") for row in told]
     return {
         "backbone": str(run.key("backbone.model")),
@@ -129,7 +165,8 @@ def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
         "accuracy_high": high,
         "seconds": None if None in seconds else mean(seconds),
         "tokens": mean([row["tokens"] for row in told]),
-        "questions": tuple(row["n"] for row in told),
+        "questions": sum(map(len, answered.values())),
+        "_asked": frozenset((task, name) for task, found in answered.items() for name in found),
     }
 
 
@@ -164,11 +201,12 @@ def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for (backbone, source, method), by_task in groups.items():
         head = {"source": source, "backbone": backbone, "method": method}
-        told = {task: _TASKS[5].show(row) for task, row in by_task.items()}
+        told = {f"{TASK}{task}": _TASKS[5].show(row) for task, row in by_task.items()}
         lines.append({**head, "metric": "accuracy", **told})
         if any(row.get("seconds") is not None for row in by_task.values()):
-            lines.append({**head, "metric": "time", **{task: _TASKS[7].show(row) for task, row in by_task.items()}})
-    columns = (*_TASKS[:3], Column("metric", "Metric"), *(Column(task, task) for task in tasks))
+            told = {f"{TASK}{task}": _TASKS[7].show(row) for task, row in by_task.items()}
+            lines.append({**head, "metric": "time", **told})
+    columns = (*_TASKS[:3], Column("metric", "Metric"), *(Column(f"{TASK}{task}", task) for task in tasks))
     return Table("main", "Accuracy with its 95 % interval, and time an answer, by task.", columns, lines)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.backbones import BASELINES, CIRF, families, points_of
-from cirf.analysis.groups import file_name
-from cirf.analysis.pareto import DOMAINS, Point, mark_fronts, picture
+from cirf.analysis.backbones import BASELINES, CIRF, families, points_of, settings_of
+from cirf.analysis.groups import file_name, put
+from cirf.analysis.pareto import DOMAINS, Point, costed, mark_fronts, picture, without_answers
 from cirf.analysis.source import Source
 from cirf.analysis.table import Column, Table
 
@@ -34,24 +34,24 @@ def make(source: Source) -> Found:
     notes: list[str] = []
     for family in families(source.runs):
         for domain, told in DOMAINS.items():
-            by_backbone: dict[str, list[Point]] = {}
-            for run in family.runs:
-                by_backbone.setdefault(str(run.key("backbone.model")), []).extend(points_of(run, domain, (*CIRF, *BASELINES)))
-            by_backbone = {name: points for name, points in by_backbone.items() if any(row["of"] in CIRF for row in points)}
-            if len(by_backbone) < 2:
+            found = [points_of(setting, domain, (*CIRF, *BASELINES)) for setting in settings_of(family)]
+            found = [points for points in found if any(row["of"] in CIRF for row in points)]
+            if len({points[0]["model"] for points in found}) < 2:
                 continue
-            ordered = sorted(by_backbone.values(), key=lambda points: points[0]["parameters"] or 0)
+            ordered = sorted(found, key=lambda points: points[0]["parameters"] or 0)
             for points in ordered:
                 mark_fronts(points)
-                rows += [_beaten(point, points) | {"settings": family.label} for point in points]
+                rows += [without_answers(_beaten(point, points)) | {"settings": family.label} for point in points]
                 notes += _notes(points, told, family.label)
             everything = [point for points in ordered for point in points]
-            for points in ordered:
-                for cost in COSTS:
-                    if all(point[cost] for point in everything):
+            for cost in COSTS:
+                unknown = costed(everything, cost)[1]
+                notes += [f"{', '.join(filter(None, (told, family.label)))}: {unknown}"] if unknown else []
+                for points in ordered:
+                    if known := costed(points, cost)[0]:
                         name = "-".join(filter(None, (points[0]["backbone"], domain, cost, family.label)))
                         title = ", ".join(filter(None, (points[0]["backbone"], told, family.label)))
-                        pictures[file_name(name)] = picture(points, title, cost, everything)
+                        put(pictures, file_name(name), picture(known, title, cost, everything))
     if not rows:
         raise Lacking("it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes such")
     notes.append(

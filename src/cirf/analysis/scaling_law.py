@@ -6,18 +6,19 @@ runs on one backbone (variants, thresholds γ, sizes K), against seconds an answ
 
 from __future__ import annotations
 
-import math
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL, by_question, kind, of_tasks
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
-from cirf.analysis.groups import distinct, file_name, model_name
+from cirf.analysis.groups import distinct, file_name, model_names, put, settings
 from cirf.analysis.line import Line, drawn, fit
 from cirf.analysis.marks import SOFT
-from cirf.analysis.pareto import DOMAINS
+from cirf.analysis.pareto import DOMAINS, costed
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
@@ -41,7 +42,7 @@ _FITS = (
     Column("intercept", "Intercept", "share"),
     Column("r2", "R²", "number"),
     Column("r2_out", "R², each point foretold", "number"),
-    Column("outside", "Intervals that the line misses", "count"),
+    Column("p_line", "p, were it a line", "number"),
     Column("reading", "Reading"),
 )
 _POINTS = (
@@ -75,14 +76,16 @@ def make(source: Source) -> Found:
         if others:
             notes.append(f"{backbone}, {DOMAINS[domain]}: {others} points answered other questions and are left out.")
         for cost in _AXES:
-            found = _fitted(points, cost)
+            known, unknown = costed(points, cost)
+            found = _fitted(known, cost) if len(known) >= LEAST else None
             if found is None:
                 continue
             line, row = found
             fits.append({"backbone": backbone, "domain": domain, **row})
             notes.append(_sentence(backbone, DOMAINS[domain], cost, row))
+            notes += [f"{backbone}, {DOMAINS[domain]}: {unknown}"] if unknown else []
             name = file_name(f"{backbone}-{domain}-{cost}")
-            pictures[name] = _picture(points, line, name, f"{backbone}, {DOMAINS[domain]}", cost)
+            put(pictures, name, _picture(known, line, name, f"{backbone}, {DOMAINS[domain]}", cost))
         rows += points
     if not fits:
         raise Lacking(
@@ -90,9 +93,10 @@ def make(source: Source) -> Found:
             f" cost; found {most}"
         )
     notes.append(
-        "Bands are of 95 %, by drawing questions anew; they know nothing of how another training of the same model would have"
-        " come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is a"
-        " guess of the paper's from pictures; it gives no fit."
+        "Bands are of 95 %, by drawing questions anew, the same for all points. The p of a line is how often residuals would be"
+        " as large were the truth a line; a large one proves no line. Neither knows how another training of the same model would"
+        " have come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is"
+        " a guess of the paper's from pictures; it gives no fit."
     )
     tables = (
         Table("scaling_law", "Accuracy as a straight line in cost.", _FITS, fits),
@@ -102,13 +106,44 @@ def make(source: Source) -> Found:
 
 
 def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
+    """Points by backbone and domain, each once: runs of the same settings, and evaluations that were taken over, are one."""
     found: dict[tuple[str, str], list[Point]] = {}
-    for run in distinct(source.runs):
+    runs = distinct(source.runs)
+    names = model_names(runs)
+    seen: dict[tuple[str, str, str], list[Point]] = {}
+    for run in runs:
+        place = json.dumps(settings(run), sort_keys=True)
         for domain in DOMAINS:
             for name in run.methods:
-                if kind(run, name) in FUNCTIONAL and (point := _point(run, name, domain)) is not None:
-                    found.setdefault((model_name(run), domain), []).append(point)
+                if kind(run, name) not in FUNCTIONAL or (point := _point(run, name, domain)) is None:
+                    continue
+                point |= {"backbone": names[str(run.key("backbone.model"))], "_settings": place}
+                others = seen.setdefault((str(run.key("backbone.model")), domain, name), [])
+                if not any(_same(point, other) for other in others):
+                    others.append(point)
+                    found.setdefault((point["backbone"], domain), []).append(point)
     return found
+
+
+def _same(point: Point, other: Point) -> bool:
+    """Whether two points of a method are one evaluation."""
+    answers = all(point[key] == other[key] for key in ("_correct", "_tokens", "gamma"))
+    return answers and (point["_settings"] == other["_settings"] or point["_model"] == other["_model"])
+
+
+def _model(run: Run, name: str) -> str:
+    """What tells the trained model of a method from others: its stage's key, else its folder.
+
+    A variant may answer with the model of another method; a stage that one run took over from another has the same key.
+    """
+    name = str((run.recipe.get("variants", {}).get(name) or {}).get("model") or name)
+    taken = run.recipe.get("models", {}).get(name)
+    folder = run.shown.at(f"models/{name}") if taken is None else Path(taken)
+    try:
+        told = json.loads((folder / "stage.json").read_text(encoding="utf-8"))
+        return str(told["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return str((run.folder / "models" / name if taken is None else folder).resolve())
 
 
 def _point(run: Run, name: str, domain: str) -> Point | None:
@@ -121,7 +156,6 @@ def _point(run: Run, name: str, domain: str) -> Point | None:
     tokens = {task: by_question(answers[task], "tokens") for task in told}
     seconds = [row.get("latency_mean_s") for row in told.values()]
     return {
-        "backbone": model_name(run),
         "domain": domain,
         "run": run.name,
         "method": name,
@@ -132,7 +166,7 @@ def _point(run: Run, name: str, domain: str) -> Point | None:
         "accuracy_high": high,
         "tokens": mean([mean(list(values.values())) for values in tokens.values()]),
         "seconds": None if None in seconds else mean([float(value) for value in seconds]),
-        "model": (run.folder, name),
+        "_model": _model(run, name),
         "_correct": correct,
         "_tokens": tokens,
     }
@@ -164,11 +198,11 @@ def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
 
 
 def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] | None:
-    """The line of a cost; ``None`` where a point's is not known or all are alike. Residuals are written into the points."""
+    """The line of a cost; ``None`` where all are alike. Residuals are written into the points."""
     import numpy as np
 
     values = [point[cost] for point in points]
-    if None in values or min(values) <= 0 or max(values) - min(values) < 1e-9 * max(values):
+    if min(values) <= 0 or max(values) - min(values) < 1e-9 * max(values):
         return None
     y = np.array([point["accuracy"] for point in points])
     drawn_y = drawn(_table(points, "_correct"))
@@ -177,23 +211,21 @@ def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] |
     else:  # timed on questions of their own
         x = np.array(values, dtype=float)
         drawn_x = np.broadcast_to(x, drawn_y.shape)
-    line = fit(x, y, drawn_x, drawn_y)
-    outside = 0
+    questions = sum(len(values) for values in points[0]["_correct"].values())
+    line = fit(x, y, drawn_x, drawn_y, 0.5 / questions)
     for point, place in zip(points, x, strict=True):
-        height = line.at(float(place))
-        point[f"residual_{cost}"] = point["accuracy"] - height
-        outside += not point["accuracy_low"] <= height <= point["accuracy_high"]
+        point[f"residual_{cost}"] = point["accuracy"] - line.at(float(place))
     row = {
         "against": "log2 tokens" if cost == "tokens" else "seconds",
         "points": len(points),
-        "models": len({point["model"] for point in points}),
+        "models": len({point["_model"] for point in points}),
         "slope": line.slope,
         "slope_low": line.slope_low,
         "slope_high": line.slope_high,
         "intercept": line.intercept,
         "r2": line.r2,
         "r2_out": line.r2_out,
-        "outside": outside,
+        "p_line": line.p_line,
     }
     return line, row | {"reading": _reading(row)}
 
@@ -201,32 +233,31 @@ def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] |
 def _reading(row: Mapping[str, Any]) -> str:
     if row["r2"] is None:
         return "all accuracies are alike: nothing to fit"
+    bent = row["p_line"] is not None and row["p_line"] < NOISE
     if row["slope_low"] <= 0 <= row["slope_high"]:
-        return "no slope told from zero"
-    if _at_least(row["outside"], row["points"]) < NOISE:
-        return "a trend, but no line: it misses more intervals than chance would"
+        return (
+            "no slope told from zero, and no line: points lie off it by more than chance" if bent else "no slope told from zero"
+        )
+    if bent:
+        return "a trend, but no line: points lie off it by more than chance"
     if row["r2_out"] is None or row["r2_out"] <= 0:
-        return "a line, but it foretells no point better than their mean"
-    return "a line within the noise"
-
-
-def _at_least(outside: int, points: int) -> float:
-    """The chance that so many of the points' 95 % intervals or more miss what is true."""
-    return sum(math.comb(points, count) * 0.05**count * 0.95 ** (points - count) for count in range(outside, points + 1))
+        return "a trend that these questions do not tell from a line, which foretells no point better than their mean"
+    return "a trend that these questions do not tell from a line"
 
 
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
     fits = "unknown, as all accuracies are alike" if row["r2"] is None else f"{row['r2']:.2f}"
+    told = "of a line unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} were it a line"
     foretold = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is foretold by the others)"
     return (
         f"{backbone}, {domain}: {100 * row['slope']:+.1f} points a {_UNITS[cost]} (95 % {100 * row['slope_low']:+.1f} to"
-        f" {100 * row['slope_high']:+.1f}), R² {fits}{foretold}, resting on {row['points']} points of {row['models']} models; the"
-        f" line misses the intervals of {row['outside']}: {row['reading']}."
+        f" {100 * row['slope_high']:+.1f}), R² {fits}{foretold}, resting on {row['points']} points of {row['models']} models;"
+        f" p {told}: {row['reading']}."
     )
 
 
 def _plain(point: Point) -> Point:
-    return {key: value for key, value in point.items() if not key.startswith("_") and key != "model"}
+    return {key: value for key, value in point.items() if not key.startswith("_")}
 
 
 def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: str) -> str:

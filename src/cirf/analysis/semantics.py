@@ -20,7 +20,7 @@ _LONGEST = 120
 
 def make(source: Source) -> Found:
     """Every code that stands for a step, the most frequent first."""
-    run = source.single
+    run = source.first(lambda one: one.data["codebook"])
     book = run.data["codebook"]
     if not book:
         raise Lacking("the run has no codebook yet; bring it to its stage `codebook`")
@@ -37,6 +37,7 @@ def make(source: Source) -> Found:
         if row["count"]
     ]
     notes = [
+        *source.told(run),
         f"{book['used']} of {book['size']} codes stand for a step. Labels are by rule unless `cirf label` gave others: reading"
         " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
     ]

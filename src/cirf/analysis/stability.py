@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from cirf.analysis.accuracy import TASK
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.dots import Mark, draw_dots
 from cirf.analysis.groups import Group, grouped
@@ -41,8 +42,9 @@ Place = tuple[str, int]
 
 def make(source: Source) -> Found:
     """Tables of agreement where runs differ in seed or K alone, and of the tasks' overlap in the first run with codes."""
-    pairs = _pairs(grouped(source.runs, ("seed",)), "seed", "seeds")
-    pairs += _pairs(grouped(source.runs, ("codebook.size",)), "codebook.size", "sizes")
+    coded = [run for run in source.runs if run.training_codes]
+    pairs = _pairs(grouped(coded, ("seed",)), "seed", "seeds")
+    pairs += _pairs(grouped(coded, ("codebook.size",)), "codebook.size", "sizes")
     tables = []
     pictures: dict[str, str] = {}
     notes: list[str] = []
@@ -67,7 +69,7 @@ def make(source: Source) -> Found:
 def _pairs(groups: Sequence[Group], key: str, between: str) -> list[dict[str, Any]]:
     rows = []
     for group in groups:
-        runs = sorted((run for run in group.runs if run.training_codes), key=lambda run: int(run.key(key)))
+        runs = sorted(group.runs, key=lambda run: int(run.key(key)))
         for first, second in combinations(runs, 2):
             units = _common(first, second)
             if not units:
@@ -123,13 +125,13 @@ def _overlap(run: Run) -> tuple[list[Table], dict[str, str], list[str]]:
     use = {task: distribution(rationales, size) for task, rationales in tasks.items()}
     labels = {row["code"]: row["label"] for row in (run.data["codebook"] or {}).get("codes", ())}
     shares = [
-        {"code": code, "label": labels.get(code, ""), **{task: found[code] for task, found in use.items()}}
+        {"code": code, "label": labels.get(code, ""), **{f"{TASK}{task}": found[code] for task, found in use.items()}}
         for code in range(size)
     ]
-    shares.sort(key=lambda row: (-max(row[task] for task in tasks), row["code"]))
+    shares.sort(key=lambda row: (-max(row[f"{TASK}{task}"] for task in tasks), row["code"]))
     distances = [_distance(tasks, first, second, size) for first, second in combinations(tasks, 2)]
     name = f" of {run.name}" if run.settings else ""
-    columns = (*_SHARES, *(Column(task, task, "share") for task in tasks))
+    columns = (*_SHARES, *(Column(f"{TASK}{task}", task, "share") for task in tasks))
     tables = [
         Table("overlap", f"How far apart the tasks' use of the codes is{name}.", _DISTANCES, distances),
         Table("use_by_task", f"Share of each task's training steps by code{name}.", columns, shares),

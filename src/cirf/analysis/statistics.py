@@ -24,13 +24,15 @@ _COLUMNS = (
 
 def make(source: Source) -> Found:
     """Counts of the run, and lengths of its training rationales measured with the backbone's tokenizer."""
-    run = source.single
+    run = source.first(lambda one: _tasks(one) and one.training_codes)
+    if not _tasks(run):
+        run = source.first(_tasks)
     lengths = _lengths(run)
-    tasks = dict.fromkeys([*run.data["data"]["train"], *run.data["data"]["test"]])
+    tasks = _tasks(run)
     if not tasks:
         raise Lacking("no problems yet; bring the run to its stage `problems`")
     rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
-    notes = ["Train: problems that models are trained on; the paper counts all of a dataset."]
+    notes = [*source.told(run), "Train: problems that models are trained on; the paper counts all of a dataset."]
     if source.paper:
         rows += published("statistics")
     columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS
@@ -39,12 +41,16 @@ def make(source: Source) -> Found:
     )
 
 
+def _tasks(run: Run) -> list[str]:
+    return list(dict.fromkeys([*run.data["data"]["train"], *run.data["data"]["test"]]))
+
+
 def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, Any]:
     told = run.data["data"]
     counted = told["reports"]["problems"].get("tasks", {}).get(task, {})
     trained = task in told["train"]
     row: dict[str, Any] = {
-        "source": "this run",
+        "source": run.name if run.settings else "this run",
         "task": task,
         "domain": "in" if trained else "out",
         "train": counted.get("available_train", told["train"].get(task)) if trained else None,

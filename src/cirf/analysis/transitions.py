@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from statistics import fmean, stdev
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
@@ -25,6 +26,7 @@ START, END = "start", "end"
 State = int | str
 _MOST = 40  # rows of the table of pairs
 _DRAWN = 24  # codes of the picture
+_SHUFFLES = 100
 _PAIRS = (
     Column("where", "Traces"),
     Column("before", "Before"),
@@ -41,13 +43,14 @@ _ENTROPY = (
     Column("transitions", "Transitions", "count"),
     Column("entropy", "Entropy of the next, bits", "number"),
     Column("conditional", "Given the one before, bits", "number"),
-    Column("shuffled", "The same, codes shuffled within traces", "number"),
+    Column("shuffled", "The same, codes shuffled within traces, mean", "number"),
+    Column("shuffled_sd", "Standard deviation of the shuffles", "number"),
 )
 
 
 def make(source: Source) -> Found:
     """The most frequent transitions, the entropies, and a picture of the training traces'."""
-    run = source.single
+    run = source.first(lambda one: any(one.training_codes.values()))
     sequences = {"training": [codes for codes in run.training_codes.values() if codes]}
     if not sequences["training"]:
         raise Lacking("the run has no codes yet; bring it to its stage `codebook`")
@@ -57,8 +60,9 @@ def make(source: Source) -> Found:
     pairs = [row for where, found in sequences.items() for row in _pair_rows(where, count_pairs(found), labels)]
     entropies = [_entropy_row(where, found) for where, found in sequences.items()]
     notes = [
-        "With few traces for many codes the entropy given the code before is too low by chance alone: the last column, of the"
-        " same traces with the codes of each shuffled, is what it is to be compared with."
+        *source.told(run),
+        "With few traces for many codes the entropy given the code before is too low by chance alone: what it is to be"
+        f" compared with is that of the same traces with the codes of each shuffled, the mean of {_SHUFFLES} shuffles.",
     ]
     picture = _picture(count_pairs(sequences["training"]), labels)
     tables = (
@@ -97,20 +101,41 @@ def entropies(pairs: Counter[tuple[State, State]]) -> tuple[float, float]:
 
 
 def _entropy_row(where: str, sequences: Sequence[Sequence[int]]) -> dict[str, Any]:
-    from random import Random
-
-    generator = Random(0)
-    shuffled = [generator.sample(list(codes), len(codes)) for codes in sequences]
     pairs = count_pairs(sequences)
     plain, given = entropies(pairs)
+    shuffled = shuffled_entropies(sequences)
     return {
         "where": where,
         "traces": len(sequences),
         "transitions": pairs.total(),
         "entropy": plain,
         "conditional": given,
-        "shuffled": entropies(count_pairs(shuffled))[1],
+        "shuffled": fmean(shuffled),
+        "shuffled_sd": stdev(shuffled),
     }
+
+
+def shuffled_entropies(sequences: Iterable[Sequence[int]], times: int = _SHUFFLES) -> list[float]:
+    """The entropy given the code before, of traces with the codes of each in random order, for each of some shuffles.
+
+    The order of the traces is no matter, that of the codes in each neither.
+    """
+    import numpy as np
+
+    ordered = sorted(sorted(codes) for codes in sequences)
+    states, codes = np.unique(np.concatenate(ordered), return_inverse=True)
+    size, lengths = len(states) + 1, np.array([len(one) for one in ordered])
+    trace = np.repeat(np.arange(len(ordered)), lengths)
+    places = np.arange(len(codes)) + trace + 1  # a mark of the edge stands before each trace, and one behind the last
+    generator = np.random.default_rng(0)
+    chain = np.full(len(codes) + len(ordered) + 1, size - 1)
+    found = []
+    for _ in range(times):
+        chain[places] = codes[np.lexsort((generator.random(len(codes)), trace))]
+        counts = np.unique(chain[:-1] * size + chain[1:], return_counts=True)
+        pairs = Counter({(int(pair) // size, int(pair) % size): int(times) for pair, times in zip(*counts, strict=True)})
+        found.append(entropies(Counter[tuple[State, State]](pairs))[1])
+    return found
 
 
 def _pair_rows(where: str, pairs: Counter[tuple[State, State]], labels: dict[int, str]) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.backbones import CIRF, families, points_of
+from cirf.analysis.backbones import CIRF, families, points_of, settings_of
 from cirf.analysis.drawing import canvas, limits, ticks
-from cirf.analysis.groups import file_name
+from cirf.analysis.groups import file_name, put
 from cirf.analysis.marks import SOFT
-from cirf.analysis.pareto import DOMAINS, Point
+from cirf.analysis.pareto import DOMAINS, Point, costed, without_answers
 from cirf.analysis.source import Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
@@ -35,21 +35,25 @@ def make(source: Source) -> Found:
     """A row a backbone, domain and variant; a picture a domain and cost, with a line a backbone."""
     rows: list[Point] = []
     pictures: dict[str, str] = {}
+    notes: list[str] = []
     for family in families(source.runs):
         for domain, told in DOMAINS.items():
-            lines = [line for run in family.runs if len(line := points_of(run, domain, CIRF)) > 1]
+            lines = [line for setting in settings_of(family) if len(line := points_of(setting, domain, CIRF)) > 1]
             if not lines:
                 continue
             lines.sort(key=lambda line: line[0]["parameters"] or 0)
-            rows += [_against(point, line[0]) | {"settings": family.label} for line in lines for point in line]
+            rows += [without_answers(_against(point, line[0])) | {"settings": family.label} for line in lines for point in line]
+            title = ", ".join(filter(None, (told, family.label)))
             for cost, axis in _AXES.items():
-                if all(point[cost] for line in lines for point in line):
+                unknown = costed([point for line in lines for point in line], cost)[1]
+                drawn = [known for line in lines if (known := costed(line, cost)[0])]
+                if drawn:
                     name = file_name("-".join(filter(None, (domain, cost, family.label))))
-                    title = ", ".join(filter(None, (told, family.label)))
-                    pictures[name] = _picture(lines, name, title, cost, axis)
+                    put(pictures, name, _picture(drawn, name, title, cost, axis))
+                    notes += [f"{title}: {unknown}"] if unknown else []
     if not rows:
         raise Lacking("it needs a run with at least two CIRF variants among its evaluated methods")
-    return Found((Table("variants", "CIRF variants over backbones.", _COLUMNS, rows),), pictures, [])
+    return Found((Table("variants", "CIRF variants over backbones.", _COLUMNS, rows),), pictures, notes)
 
 
 def _against(point: Point, first: Point) -> Point:

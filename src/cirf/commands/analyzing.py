@@ -36,8 +36,9 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     """Make the analyses (all that the runs allow, if none is named) and write them below ``folder/analysis``.
 
     Files: ``analysis.json`` and ``index.html`` of all, and a folder an analysis with its tables as CSV and LaTeX and its
-    pictures as SVG. Whatever stood there is replaced. ``CirfError`` if the folder is no run and no sweep, if one that was named
-    cannot be made, or if none can.
+    pictures as SVG. Whatever stood there is replaced; where all are made, folders of those that no longer can be go. One that
+    fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be made,
+    or if none can.
     """
     from cirf.analysis import get, names
     from cirf.analysis.analysis import Lacking
@@ -55,9 +56,16 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
             if asked:
                 raise CirfError(f"{folder}: {analysis.name}: {error}") from None
             lacking[analysis.name] = str(error)
+        except CirfError as error:
+            if asked:
+                raise CirfError(f"{analysis.name}: {error}") from error
+            lacking[analysis.name] = str(error)
     if not found:
         raise CirfError(f"{folder}: it holds nothing to analyse: {next(iter(lacking.values()))}")
     out = folder / FOLDER
+    for name in () if asked else names():
+        if name not in found and (out / name).is_dir():
+            shutil.rmtree(out / name)
     for name, (_, made) in found.items():
         _write(out / name, made)
     told = _told(folder, source, found, lacking)
@@ -79,11 +87,24 @@ def open_runs(folder: Path) -> list[Run]:
     """The run in a folder, or those of a sweep that are there; ``CirfError`` if it is neither."""
     if not (folder / _SWEEP).is_file():
         return [_open(folder)]
-    told = json.loads((folder / _SWEEP).read_text(encoding="utf-8"))
-    there = [point for point in told["points"] if (folder / point["run"] / "recipe.yaml").is_file()]
+    there = [point for point in _points(folder / _SWEEP) if (folder / point["run"] / "recipe.yaml").is_file()]
     if not there:
         raise CirfError(f"{folder}: no run of the sweep is there yet; `cirf sweep` makes them")
     return [_open(folder / point["run"], name=point["run"], part=point["part"], settings=point["settings"]) for point in there]
+
+
+def _points(path: Path) -> list[dict[str, Any]]:
+    """The points of a sweep's record; ``CirfError`` if it is none."""
+    kinds = {"run": str, "part": str, "settings": dict}
+    try:
+        points = json.loads(path.read_text(encoding="utf-8"))["points"]
+        if all(isinstance(point[key], kind) for point in points for key, kind in kinds.items()):
+            return list(points)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise CirfError(
+        f"{path}: not the record of a sweep: it must list `points`, each with run, part and settings; `cirf sweep` writes it anew"
+    )
 
 
 def _open(folder: Path, **about: Any) -> Run:
@@ -118,17 +139,20 @@ def _write(folder: Path, made: Found) -> None:
 def _told(
     folder: Path, source: Source, found: Mapping[str, tuple[Analysis, Found]], lacking: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All of it as JSON."""
+    """All of it as JSON. A run counts once, however many parts of a sweep name it."""
+    from cirf.analysis.groups import distinct
+
+    runs = distinct(source.runs)
     return {
-        "name": str(source.single.key("name")) if len(source.runs) == 1 else folder.resolve().name,
-        "runs": [run.name for run in source.runs],
+        "name": str(source.single.key("name")) if len(runs) == 1 else folder.resolve().name,
+        "runs": [run.name for run in runs],
         "paper": source.paper,
         "analyses": {
             name: {"title": row.title, "summary": row.summary, "paper": row.paper, **made.to_dict()}
             for name, (row, made) in found.items()
         },
         "left_out": dict(lacking),
-        "warnings": [f"{run.name}: {run.warning}" for run in source.runs if run.warning],
+        "warnings": [f"{run.name}: {run.warning}" for run in runs if run.warning],
     }
 
 

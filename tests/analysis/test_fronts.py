@@ -1,0 +1,93 @@
+"""What stands in one front and one picture: runs once, the same questions, known costs, one setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+
+from cirf.analysis import get
+from cirf.analysis.analysis import Found
+from cirf.analysis.source import Source
+from cirf.evaluation.statistics import wilson
+
+BOTH = {"sums": 0.5, "coins": 0.6}
+
+
+def make(name: str, *runs: Any) -> Found:
+    return get(name).make(Source(runs))
+
+
+def rows(found: Found, table: str) -> list[Any]:
+    return list(next(one for one in found.tables if one.name == table).rows)
+
+
+def run(folder: Any, *methods: str, share: dict[str, float] = BOTH, **keys: Any) -> Any:
+    """A made run, with what the table by task tells besides."""
+    found = made.run(folder, dict.fromkeys(methods, share), **keys)
+    for method in found.methods.values():
+        for told in method["tasks"].values():
+            told |= {"interval": wilson(told["accuracy"] * told["n"], told["n"]), "truncated": 0.0, "unparsed": 0.0}
+    return found
+
+
+def test_a_run_counts_once_however_many_parts_name_it(tmp_path):
+    one, other = run(tmp_path / "one", "cirf_full"), run(tmp_path / "two", "cirf_full", codebook__size=8)
+    assert [row["method"] for row in rows(make("pareto", one, other, one), "pareto")] == ["cirf_full", "cirf_full (two)"]
+
+
+def test_a_run_without_times_leaves_the_others_theirs(tmp_path):
+    timed = run(tmp_path / "timed", "cirf_full", "cirf_bare", seconds={"cirf_full": 1.0, "cirf_bare": 0.5})
+    found = make("pareto", timed, run(tmp_path / "untimed", "cirf_full", codebook__size=8))
+    assert set(found.pictures) == {"tiny-135m-in-seconds", "tiny-135m-in-tokens"}
+    assert "tiny-135m, in domain: 1 of 3 points have no time and are not in the picture of it." in found.notes
+    fronts = {row["method"]: row["front_seconds"] for row in rows(found, "pareto")}
+    assert fronts["cirf_full (untimed)"] is None and True in fronts.values()
+
+
+def test_other_questions_share_no_front(tmp_path):
+    many = run(tmp_path / "many", "cirf_full", "direct", "cot")
+    few = run(tmp_path / "few", "cirf_bare", share={"sums": 1.0, "coins": 1.0}, questions=20, tokens={"cirf_bare": 1})
+    found = make("pareto", few, many)
+    table = {row["method"]: row for row in rows(found, "pareto")}
+    assert {name: row["questions"] for name, row in table.items()} == {"cirf_full": 80, "direct": 80, "cot": 80, "cirf_bare": 40}
+    assert "front_tokens" not in table["cirf_bare"]
+    assert any(table[name]["front_tokens"] for name in ("cirf_full", "direct", "cot"))
+    assert any("cirf_bare" in note and "other questions than most" in note for note in found.notes)
+    assert "no results" not in found.pictures["tiny-135m-in-tokens"]
+
+
+def test_tasks_called_like_columns_keep_the_papers_layout(tmp_path):
+    found = make("pareto", run(tmp_path / "run", "cirf_full", share={"source": 0.5, "method": 0.6, "metric": 0.4}))
+    table = next(one for one in found.tables if one.name == "main")
+    assert len(set(table.keys())) == len(table.keys()) == 7
+    (row,) = table.rows
+    assert (row["source"], row["method"], row["metric"]) == ("this run", "cirf_full", "accuracy")
+
+
+def test_backbones_of_long_or_equal_names_have_pictures_of_their_own(tmp_path):
+    models = ["/a/model", "/b/model", "/" + "very-long-name-" * 20]
+    runs = [run(tmp_path / f"{place}", "cirf_full", "direct", backbone__model=model) for place, model in enumerate(models)]
+    found = make("pareto", *runs)
+    assert len(found.pictures) == 3 and all(len(f"{name}.svg".encode()) <= 100 for name in found.pictures)
+
+
+@pytest.mark.parametrize("name", ["scaling", "variants"])
+def test_other_training_of_a_backbone_is_a_line_of_its_own(name, tmp_path):
+    runs = [
+        run(tmp_path / f"{model}{rate}", "cirf_full", "cirf_bare", backbone__model=model, finetune__learning_rate=rate)
+        for model, rate in (("small", 0.1), ("small", 0.01), ("large", 0.1))
+    ]
+    table = rows(make(name, *runs), name)
+    places = [(row["backbone"], row["method"], row["domain"]) for row in table]
+    assert len(places) == len(set(places)) == 6
+    assert {row["backbone"] for row in table} == {"small (learning_rate 0.1)", "small (learning_rate 0.01)", "large"}
+
+
+def test_methods_of_one_setting_in_several_runs_stand_together(tmp_path):
+    small = [run(tmp_path / name, name) for name in ("cirf_full", "cirf_bare", "codi")]
+    large = run(tmp_path / "large", "cirf_full", "codi", "pause", backbone__model="large")
+    table = rows(make("scaling", *small, large), "scaling")
+    assert sorted(row["method"] for row in table if row["backbone"] == "tiny-135m") == ["cirf_bare", "cirf_full", "codi"]
+    assert all("beaten_tokens" in row for row in table if row["method"] == "codi")
