@@ -111,7 +111,7 @@ def test_jensen_shannon_by_its_definition(ours, others):
 def test_a_line_through_points_on_a_line():
     x = np.array([1.0, 2.0, 3.0, 5.0])
     many = np.broadcast_to(x, (7, 4))
-    line = fit(x, 0.1 + 0.2 * x, many, 0.1 + 0.2 * many)
+    line = fit(x, 0.1 + 0.2 * x, many, 0.1 + 0.2 * many, 0.001)
     assert (line.intercept, line.slope) == (pytest.approx(0.1), pytest.approx(0.2))
     assert line.r2 == pytest.approx(1) and line.r2_out == pytest.approx(1)
     assert (line.slope_low, line.slope_high) == (pytest.approx(0.2), pytest.approx(0.2))
@@ -121,7 +121,7 @@ def test_a_line_through_points_on_a_line():
 def test_a_fit_is_numpys_and_each_point_is_foretold_by_the_others(seed):
     draw = np.random.default_rng(seed)
     x, y = np.arange(6) + draw.random(6) / 2, draw.random(6)
-    line = fit(x, y, x[None], y[None])
+    line = fit(x, y, x[None], y[None], 0.001)
     slope, intercept = np.polyfit(x, y, 1)
     assert (line.slope, line.intercept) == (pytest.approx(slope), pytest.approx(intercept))
     assert line.r2 == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
