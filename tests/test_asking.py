@@ -124,3 +124,75 @@ def test_a_question_centred_codebook_wants_the_question(finished: Path, workshop
     assert len(written) == 3 and {each["code"] for each in written} <= set(range(4))
     assert "give the rationale too" in tinyrun.cirf("codes", run, "--question", "What?").error()
     assert document("codes", finished, TEXT, "--question", "What?") == document("codes", finished, TEXT)
+
+
+@pytest.fixture(scope="module")
+def kinds(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a model of traces, one of prose, one that thinks in its own states, and one that is given a guide's vectors."""
+    folder = tmp_path_factory.mktemp("kinds")
+    tinyrun.write_backbone(folder / "guide", seed=3)
+    variants = {
+        "coconut": {"settings": {"start": "backbone", "stage_epochs": 0.2}},
+        "soft_cot": {"settings": {"guide": str(folder / "guide"), "n": 2}},
+    }
+    methods = ["cirf_full", "sft_cot", "coconut", "soft_cot"]
+    recipe = workshop.recipe(folder / "r.yaml", methods=methods, variants=variants, finetune__epochs=3.0)
+    said = tinyrun.cirf("run", recipe, "--until", "models", "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("name", "steered"),
+    [
+        ("cirf_full", ()),
+        ("cirf_full", ("--budget", "2", "--grammar")),
+        ("cirf_full", ("--no-results",)),
+        ("sft_cot", ()),
+        ("coconut", ()),
+        ("soft_cot", ()),
+    ],
+)
+def test_what_is_printed_as_it_is_written_is_what_is_printed_at_once(
+    kinds: Path, name: str, steered: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streamed = []
+    generate_one = decode.generate_one
+
+    def watched(*arguments: Any, **how: Any) -> Any:
+        streamed.append(how["on_text"] is not None)
+        return generate_one(*arguments, **how)
+
+    monkeypatch.setattr(decode, "generate_one", watched)
+    for question in ("How many?", "Box 3 gets 4 and 5 coins. How many coins are in it?"):
+        ways = ["--stream"], ["--no-stream"], []
+        said = [tinyrun.cirf("ask", kinds / "models" / name, question, *steered, *way) for way in ways]
+        assert {one.code for one in said} == {0}, said[0].err
+        first, *others = [one.out.splitlines()[:-1] for one in said]  # the last line tells the time
+        assert first and all(other == first for other in others)
+    assert streamed == [True, False, False] * 2
+
+
+def test_functional_tokens_are_explained(kinds: Path) -> None:
+    plain = document("ask", kinds, "How many?", "--budget", "3", "--grammar")
+    told = document("ask", kinds, "How many?", "--budget", "3", "--grammar", "--explain")
+    explained = told.pop("explain")
+    assert {name: value for name, value in told.items() if name != "seconds"} == {
+        name: value for name, value in plain.items() if name != "seconds"
+    }
+    assert [one["token"] for one in explained] == [step["token"] for step in told["steps"] if step["token"]] != []
+    known = json.loads((kinds / "models" / "cirf_full" / "functions.json").read_text())["codes"]
+    for one in explained:
+        row = known[str(int(one["token"][6:-1]))]
+        assert one["label"] == row["label"] and one["segments"] == row["examples"][:3] != []
+        chances = [other["probability"] for other in one["alternatives"]]
+        assert len(chances) == 3 and chances == sorted(chances, reverse=True) and 0 < one["probability"] + sum(chances) <= 1.0001
+        assert one["token"] not in [other["token"] for other in one["alternatives"]]
+
+    said = tinyrun.cirf("ask", kinds, "How many?", "--budget", "3", "--grammar", "--explain")
+    assert said.code == 0, said.err
+    for one in explained:
+        assert f"\n{one['token']} {one['label']}: {one['probability']:.1%}\n  or " in said.out
+        assert all(f"\n  - {segment}\n" in said.out for segment in one["segments"])
+    refused = tinyrun.cirf("ask", kinds / "models" / "sft_cot", "How many?", "--explain").error()
+    assert "--explain" in refused and "functional tokens" in refused

@@ -137,6 +137,19 @@ def test_one_answers_with_the_others_model_and_says_what_it_is(ran: tuple[Path, 
     assert "the model in the folder `guide`" in (run / "models" / "sem_cot" / "README.md").read_text()
 
 
+def test_a_guide_goes_along_to_a_hub_or_must_be_on_one(run: Path) -> None:
+    said = tinyrun.cirf("push", run / "models" / "sem_cot", "--to", "me/x", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    sent = {row["name"] for row in json.loads(said.out)["files"]}
+    assert {"soft.json", "soft.safetensors", "guide/config.json", "guide/model.safetensors", "guide/tokenizer.json"} <= sent
+    (weights,) = (run / "models" / "sem_cot" / "guide").glob("*.safetensors")
+    assert f"guide/{weights.name}" in sent
+    refused = tinyrun.cirf("push", run / "models" / "soft_cot", "--to", "me/x", "--dry-run").error()
+    assert "soft.json: line" in refused and "names a local folder" in refused
+    traces = tinyrun.cirf("push", run / "models" / "soft_cot", "--to", "me/x", "--dry-run", "--traces").error()
+    assert "thinks in vectors" in traces
+
+
 def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> None:
     """By the saved folder alone, one question at a time, from the ids of its prompt."""
     from cirf.lm.backbone import load_model, load_tokenizer

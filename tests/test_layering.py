@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "cirf"
 FLOORS = (
     (
         "errors",
+        "local_paths",
         "progress",
         "records",
         "rows",
@@ -33,7 +34,7 @@ FLOORS = (
     ("methods", "compression"),
     ("evaluation",),
     ("environment", "analysis"),
-    ("report", "serving"),
+    ("archive", "publishing", "report", "serving"),
     ("stages", "fingerprints"),
     ("run",),
     ("commands",),

@@ -314,6 +314,35 @@ def export(
     write(model, gguf, kind, as_json)
 
 
+@app.command()
+def archive(
+    run: RunPath,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive: a new folder, or one of the same recipe.")],
+    as_json: Json = False,
+) -> None:
+    """Write a run's numbers without texts, weights and vectors: small enough for a repository, whole enough to go on from."""
+    from cirf.commands.archiving import archive as write
+
+    write(run, out, as_json)
+
+
+@app.command()
+def push(
+    model: Annotated[Path, typer.Argument(help="A run's folder, or a trained model's.")],
+    to: Annotated[str, typer.Option("--to", metavar="OWNER/NAME", help="The repository; it is made where there is none.")],
+    traces: Annotated[
+        bool, typer.Option("--traces", help="Not the model but the rows it was trained on, as a data set.")
+    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="For everyone to see; without it the repository is private.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Send a finished model with its card, or its training rows, to the Hugging Face hub."""
+    from cirf.commands.pushing import push as send
+
+    send(model, to, traces, public, dry_run, as_json)
+
+
 @app.command(name="lm-eval")
 def lm_eval(
     out: Annotated[Path, typer.Argument(help="Folder to write to; the harness finds it with --include_path.")],
@@ -345,12 +374,20 @@ def ask(
     budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
     results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     grammar: Annotated[bool, typer.Option("--grammar", help="Hold the answer to the form of traces.")] = False,
+    stream: Annotated[
+        bool | None, typer.Option("--stream/--no-stream", help="Print while it is written (default: on a terminal).")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Of each functional token: segments, its probability, the likeliest others."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
     from cirf.commands.asking import ask as answer
 
-    answer(model, question, choice or [], as_json, steering={"budget": budget, "results": results, "grammar": grammar})
+    steering = {"budget": budget, "results": results, "grammar": grammar}
+    answer(model, question, choice or [], as_json, steering, stream, explain)
 
 
 @app.command()

@@ -46,7 +46,10 @@ class Architecture(Section):
 class Backbone(Section):
     model: str = key("bundled:smollm2-135m-instruct", "The language model: a hub id, a folder, or bundled:NAME (see `cirf env`).", paper="A.2 Backbone models")
     revision: str | None = key(None, "Branch, tag or commit on the hub; null: the default branch.")
-    dtype: Literal["bfloat16", "float32", "float16"] = key("bfloat16", "Number format of the weights when generating.")
+    dtype: Literal["bfloat16", "float32", "float16"] = key(
+        "bfloat16",
+        "Number format of the weights when generating. A processor without instructions for 16 bits computes in float32 with them.",
+    )
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, and plain attention to train on short rows on a CPU, where that is faster.")
     threads: Positive | None = key(None, "CPU threads of torch; null: one a core.")
@@ -234,7 +237,11 @@ class Finetune(Section):
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
-    bf16: bool = key(True, "Compute in bfloat16; master weights stay float32.", paper="A.2")
+    bf16: bool = key(
+        True,
+        "Compute in bfloat16; master weights stay float32. A processor without instructions for bfloat16 computes in float32.",
+        paper="A.2",
+    )
     gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
     max_length: Positive = key(1024, "A longer row is dropped and counted.", unit="tokens")
     group_by_length: bool = key(True, "Put rows of like length in one batch.")

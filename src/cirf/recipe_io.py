@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from cirf import recipe_keys, yaml_text
 from cirf.errors import CirfError
+from cirf.local_paths import without_folders
 from cirf.recipe import Recipe, Section, with_own_methods
 from cirf.recipe_keys import KeyRow, dotted, found
 from cirf.recipe_text import commented, dump
@@ -116,6 +117,11 @@ def validated(
         return schema.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         raise CirfError(_explain(error.errors(include_url=False), source, document, overridden, schema)) from None
+
+
+def for_others(recipe: Recipe) -> str:
+    """As ``dump``, files and models of this machine by their names without folders."""
+    return dump(Recipe.model_validate_json(json.dumps(without_folders(recipe.model_dump(mode="json")))))
 
 
 def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:

@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cirf.archive import open_archive
 from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
@@ -306,6 +307,7 @@ def execute(
         else:
             with context.folder.alone():
                 save_recipe(context)
+                open_archive(context.folder.root)
                 _save_environment(context)
                 context.folder.sweep(stages)
                 _bring_up_to_date(context, stages, say, sharing)
@@ -324,6 +326,7 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
                 _take(context.folder, stage, sharing, say)
             if settled(partial(context.folder.is_done, stage)):
                 continue
+        _restore_inputs(context.folder, stage, say)
         say(f"{stage.name} ...")
         if stage.together and world_size() > 1:
             context.folder.run_together(stage)
@@ -334,6 +337,19 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
         say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
         for note in standing.notes:
             say(f"{stage.name}: {note}")
+
+
+def _restore_inputs(folder: RunFolder, stage: Plan, say: Callable[[str], None]) -> None:
+    """Make files again that an archive left out and this stage reads."""
+    for source in stage.inputs.values():
+        plan = source.plan if isinstance(source, Part) else source
+        if isinstance(plan, str) or not settled(partial(folder.left_out, plan.name)):
+            continue
+        if world_size() > 1:
+            raise CirfError(f"{plan.name}: its files were left out of the archive; run once in one process to make them again")
+        _restore_inputs(folder, plan, say)
+        say(f"{plan.name}: again, since the archive left its files out ...")
+        folder.restore(plan)
 
 
 def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str], None]) -> None:

@@ -16,7 +16,8 @@ place, so a stage is there whole or not at all::
 A stage's **key** is the hash of its name, its code's version, its part of the recipe and the contents of its inputs. A
 finished stage with the same key is reused; with another key it is removed and made again. Since a key hashes contents,
 a stage that is made again and comes out the same leaves everything behind it standing. For the same reason a run may take a
-stage of the same key over from another run's folder.
+stage of the same key over from another run's folder, and a stage may stand whose files are gone: the record of one that was
+archived (`cirf.archive`) names them under ``left_out``. They are made again when a stage that rests on them is to be made.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ _LIVES = "lives.json"
 _RECIPE = "recipe.yaml"
 RECORDS = (_MANIFEST, _RECIPE)
 """Files of a finished stage that tell of the stage, and not what it made."""
+LEFT_OUT = "left_out"
+"""In a stage's record: names of files that an archive does not hold as their hashes say."""
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -237,7 +240,7 @@ class RunFolder:
         return key_of(plan, inputs)
 
     def is_done(self, plan: Plan) -> bool:
-        """Whether a finished stage with this very key is there."""
+        """Whether a finished stage with this very key is there, be it without files that an archive left out."""
         manifest = self.manifest(plan.name)
         return manifest is not None and manifest["key"] == self.key(plan)
 
@@ -258,13 +261,17 @@ class RunFolder:
         """The stage's folder, made now unless it is there already. Its inputs must be finished."""
         key, work = self._ask(plan)
         if not self.is_done(plan):
-            self._tidy(plan, work)
-            if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
-                before, started = _begin(work), time.perf_counter()
-                summary = dict(plan.make(work) or {})
-                self._seal(plan, key, work, summary, before + time.perf_counter() - started)
+            self._make(plan, key, work)
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
+
+    def _make(self, plan: Plan, key: str, work: Path) -> None:
+        """Make and seal a stage in the folder to work in."""
+        self._tidy(plan, work)
+        if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
+            before, started = _begin(work), time.perf_counter()
+            summary = dict(plan.make(work) or {})
+            self._seal(plan, key, work, summary, before + time.perf_counter() - started)
 
     def run_together(self, plan: Plan) -> Path:
         """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it.
@@ -287,6 +294,29 @@ class RunFolder:
         if is_main():
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
+
+    def left_out(self, name: str) -> tuple[str, ...]:
+        """Files of a finished stage that an archive left out or shortened."""
+        return tuple((self.manifest(name) or {}).get(LEFT_OUT, ()))
+
+    def restore(self, plan: Plan) -> None:
+        """Make the files of a stage that an archive left out again; the inputs must be whole.
+
+        Raises ``CirfError`` where they come out different, since what rests on them was made with others.
+        """
+        if not self.left_out(plan.name):
+            return
+        key, work = self._ask(plan)
+        self._make(plan, key, work)
+        old, new = (json.loads((place / _MANIFEST).read_text())["files"] for place in (self.folder(plan.name), work))
+        other = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        if other:
+            shutil.rmtree(work)
+            raise CirfError(
+                f"{self.folder(plan.name)}: the archive left its files out; made again here they come out different "
+                f"({', '.join(other[:3])}), and what rests on them is of the old ones; remove this folder to make all anew"
+            )
+        self._place(work, self.folder(plan.name))
 
     def _ask(self, plan: Plan, how: str = "") -> tuple[str, Path]:
         key = self.key(plan)
@@ -341,7 +371,7 @@ class RunFolder:
         for old in (*self._work.glob("*.old"), *self._work.glob("*.taken")):
             shutil.rmtree(old)
         for plan in plans:
-            if self.is_done(plan):
+            if self.is_done(plan) and not self.left_out(plan.name):
                 for other in self._begun(plan):
                     shutil.rmtree(other)
 

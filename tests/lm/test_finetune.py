@@ -335,7 +335,10 @@ def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tm
         assert "\n" not in str(caught.value)
 
 
-def test_bfloat16_and_checkpointed_activations_train_too(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+def test_bfloat16_and_checkpointed_activations_train_too(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     losses: list[float] = []
     seen: set[tuple[bool, bool]] = set()
     for number, keys in enumerate(({}, {"bf16": True}, {"gradient_checkpointing": True})):
@@ -356,3 +359,17 @@ def test_bfloat16_and_checkpointed_activations_train_too(tiny: Any, tokenizer: A
             losses.append(history.losses[-1]["loss"])
     torch.testing.assert_close(torch.tensor(losses[2:4]), torch.tensor(losses[:2]), atol=0.15, rtol=0.05)
     torch.testing.assert_close(torch.tensor(losses[4:]), torch.tensor(losses[:2]), atol=1e-4, rtol=1e-4)
+
+
+def test_a_processor_without_bfloat16_trains_in_float32(
+    tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    losses = []
+    for bf16 in (True, False):
+        model, own = tiny.build_model("llama", False), tiny.build_tokenizer()
+        section = _section("lora", epochs=2, bf16=bf16)
+        _, history, _ = finetune(model, own, _rows(own), [], section, "x", [], tmp_path / str(bf16), 0)
+        losses.append(history.losses[-1]["loss"])
+    assert losses[0] == losses[1]

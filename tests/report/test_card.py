@@ -120,3 +120,30 @@ def test_cards_depend_on_no_clock(data):
     for row in other["training"].values():
         row["timings"] = {"seconds": 1.0}
     assert card_from_report("cirf_full", other, FUNCTIONS) == card_from_report("cirf_full", data, FUNCTIONS)
+
+
+def test_a_card_names_the_data_their_licences_and_every_engine(data):
+    card = card_from_report("cirf_full", data, FUNCTIONS)
+    rows = card.partition("## Data and licences")[2].partition("## Intended use")[0]
+    assert "| svamp | [ChilleD/SVAMP](https://huggingface.co/datasets/ChilleD/SVAMP) | mit |" in rows
+    assert "also under the licence of `HuggingFaceTB/SmolLM2-135M-Instruct`" in rows
+    use = card.partition("## How to use it")[2].partition("## Results")[0]
+    for command in ("vllm serve MODEL", "cirf serve MODEL", "cirf export model --gguf", "llama-server -m"):
+        assert command in use, command
+    thinks = card_from_report("cirf_full", data, None, latents=3)
+    assert "Plain engines cannot" in thinks and "llama-server" not in thinks and "cirf serve" not in thinks
+
+
+def test_a_card_names_no_folder_of_the_makers_machine(data):
+    recipe = copy.deepcopy(data["recipe"])
+    recipe["backbone"]["model"], recipe["embeddings"]["model"] = "/home/ann/models/base", "~/minilm"
+    recipe["problems"]["tasks"] = [{"task": "jsonl", "name": "mine", "train_file": "/data/mine/train.jsonl"}]
+    recipe["rationales"] |= {"source": "files", "files": ["/data/mine/written.jsonl"]}
+    card = model_card(
+        "cirf_full", recipe, functions=FUNCTIONS, own={"settings": {"guide": "/home/ann/guide"}}, guide="/home/ann/guide"
+    )
+    for place in ("/home", "/data", "~/"):
+        assert place not in card
+    assert "`base`, fine-tuned on mine" in card and "embeddings of minilm" in card and '"guide": "guide"' in card
+    assert "| mine | rows of the maker's own (train.jsonl) | not known to `cirf`" in card
+    assert "| rationales | a file, written.jsonl | not known to `cirf`" in card

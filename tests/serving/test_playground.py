@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Chromium
+from browser import Browser
 from running import Running, held
 from test_serving_answers import alone
 
@@ -36,31 +36,31 @@ def test_the_page_is_whole_and_its_policy_lets_only_its_own_script_run(server: R
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    found = Chromium(tmp_path_factory.mktemp("profile"))
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("profile"))
     yield found
     found.close()
 
 
 @pytest.fixture
-def page(browser: Chromium, server: Running) -> Iterator[Chromium]:
+def page(browser: Browser, server: Running) -> Iterator[Browser]:
     """The page, ready to be asked; afterwards its console has to be empty, and nobody else asked."""
     browser.open(server.url)
-    browser.until(READY)
+    browser.wait(READY)
     yield browser
     assert browser.errors == []
     assert all(url.startswith(server.url) or url.startswith("data:") for url in browser.requests)
 
 
-def ask(page: Chromium, text: str, **fields: str) -> None:
+def ask(page: Browser, text: str, **fields: str) -> None:
     for name, value in fields.items():
         page.run(f"document.getElementById('{name}').value = '{value}'")
     page.run("document.getElementById('question').value = ''; document.getElementById('question').focus()")
     page.type(text)
-    page.press("Enter", 13, control=True)
+    page.press("Enter", control=True)
 
 
-def shown(page: Chromium, column: int, selector: str) -> str:
+def shown(page: Browser, column: int, selector: str) -> str:
     found: str = page.run(
         f"[...document.querySelectorAll('.column')[{column}].querySelectorAll('{selector}')].map(e => e.textContent).join('|')"
     )
@@ -71,10 +71,10 @@ class TestInChromium:
     pytestmark = in_chromium
 
     def test_a_question_is_answered_by_both_with_labels_results_and_time(
-        self, page: Chromium, traces: Served, prose: Served
+        self, page: Browser, traces: Served, prose: Served
     ) -> None:
         ask(page, "What is 12 plus 7?", budget="3")
-        page.until(DONE)
+        page.wait(DONE)
         reasoning, content, tokens, _ = alone(traces, "What is 12 plus 7?", Steering(budget=3))
         steps = traces.read(f"<cirf>{reasoning}</cirf>{content}").steps
         assert steps and shown(page, 0, ".chip") == "|".join(
@@ -85,41 +85,41 @@ class TestInChromium:
         assert shown(page, 1, ".prose") == alone(prose, "What is 12 plus 7?")[1] and shown(page, 1, ".chip") == ""
         assert shown(page, 0, ".meaning > ol > li").count("might have been") == len(steps)
 
-    def test_tokens_appear_as_they_are_made_and_stopping_stops(self, page: Chromium, traces: Served) -> None:
+    def test_tokens_appear_as_they_are_made_and_stopping_stops(self, page: Browser, traces: Served) -> None:
         with held(traces) as gate:
             ask(page, "Hi?", budget="9")
             gate.allow(3)
-            page.until("document.querySelectorAll('.chip').length > 0")
+            page.wait("document.querySelectorAll('.chip').length > 0")
             assert page.run("document.querySelectorAll('.column')[0].classList.contains('busy')")
             page.run("document.getElementById('stop').click()")
-            page.until("document.getElementById('status').textContent === 'Stopped.'")
+            page.wait("document.getElementById('status').textContent === 'Stopped.'")
             gate.allow(1)
-        page.until(READY)
+        page.wait(READY)
 
-    def test_votes_are_counted(self, page: Chromium) -> None:
+    def test_votes_are_counted(self, page: Browser) -> None:
         ask(page, "yes", votes="5", budget="1")
-        page.until(DONE)
+        page.wait(DONE)
         counts = [int(found) for found in re.findall(r": (\d+) of 5", shown(page, 0, ".ballot li"))]
         assert sum(counts) == 5
 
-    def test_results_can_be_left_out_and_options_are_put_by_letter(self, page: Chromium, traces: Served) -> None:
+    def test_results_can_be_left_out_and_options_are_put_by_letter(self, page: Browser, traces: Served) -> None:
         page.run("document.getElementById('results').checked = false")
         ask(page, "Which?", options="cat\\ndog", budget="4")
-        page.until(DONE)
+        page.wait(DONE)
         wanted = alone(traces, "Which?\nA. cat\nB. dog", Steering(budget=4, results=False))
         assert shown(page, 0, ".result") == "" and shown(page, 0, ".final output") == (wanted[1] or "no answer was written")
 
-    def test_what_is_typed_is_shown_as_text_and_errors_are_told(self, page: Chromium) -> None:
+    def test_what_is_typed_is_shown_as_text_and_errors_are_told(self, page: Browser) -> None:
         ask(page, "<img src=x onerror=alert(1)>" * 40)
-        page.until(DONE)
+        page.wait(DONE)
         assert "send less" in shown(page, 0, ".fault") and page.run("document.images.length") == 0
         page.errors = [one for one in page.errors if "400" not in str(one)]  # what the console says of the answer's status
 
-    def test_it_is_used_by_keyboard_alone(self, page: Chromium) -> None:
+    def test_it_is_used_by_keyboard_alone(self, page: Browser) -> None:
         page.run("document.body.focus()")
         reached = []
         for _ in range(8):
-            page.press("Tab", 9)
+            page.press("Tab")
             reached.append(page.run("document.activeElement.id || document.activeElement.tagName"))
         assert reached[:6] == ["question", "SUMMARY", "budget", "results", "votes", "ask"]
         unnamed = "[...document.querySelectorAll('input, textarea')].filter(e => !e.labels.length).length"
@@ -127,23 +127,23 @@ class TestInChromium:
 
     @pytest.mark.parametrize("width", [1200, 360])
     @pytest.mark.parametrize("dark", [False, True])
-    def test_it_fits_its_window(self, browser: Chromium, server: Running, tmp_path: Path, width: int, dark: bool) -> None:
+    def test_it_fits_its_window(self, browser: Browser, server: Running, tmp_path: Path, width: int, dark: bool) -> None:
         browser.open(server.url, width=width, dark=dark)
-        browser.until(READY)
+        browser.wait(READY)
         ask(browser, "What is 12 plus 7?", budget="6", votes="3")
-        browser.until(DONE)
+        browser.wait(DONE)
         assert browser.run("document.documentElement.scrollWidth") <= width
         ground = browser.run("getComputedStyle(document.body).backgroundColor")
         assert ground == ("rgb(18, 21, 27)" if dark else "rgb(246, 247, 249)") and browser.errors == []
 
-    def test_where_a_key_is_needed_it_is_asked_for(self, browser: Chromium, models: list[Served]) -> None:
+    def test_where_a_key_is_needed_it_is_asked_for(self, browser: Browser, models: list[Served]) -> None:
         with Running(models, key="0123456789abcdefXYZ") as running:
             browser.open(running.url)
-            browser.until("!document.getElementById('key-row').hidden")
+            browser.wait("!document.getElementById('key-row').hidden")
             browser.run("document.getElementById('key').focus()")
             browser.type("0123456789abcdefXYZ")
-            browser.press("Enter", 13)
-            browser.until(READY)
+            browser.press("Enter")
+            browser.wait(READY)
             ask(browser, "Hi?", budget="2")
-            browser.until(DONE)
+            browser.wait(DONE)
             assert " tokens in " in shown(browser, 0, ".facts")

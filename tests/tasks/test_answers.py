@@ -423,4 +423,4 @@ def test_hostile_texts_do_not_stall(text: str) -> None:
     started = time.process_time()
     for kind in ("number", "option", "yesno", "text"):
         parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 30  # each takes under one; a pattern that backtracks takes hours

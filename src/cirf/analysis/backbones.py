@@ -9,7 +9,8 @@ from typing import Any
 from cirf.analysis.accuracy import FUNCTIONAL, kind
 from cirf.analysis.groups import Group, below, grouped, model_names, settings, short, told_apart, values
 from cirf.analysis.matrices import parameters
-from cirf.analysis.pareto import Point, alike, domain_points
+from cirf.analysis.pareto import domain_points
+from cirf.analysis.points import Point, alike
 from cirf.analysis.source import Run
 
 CIRF = FUNCTIONAL

@@ -122,8 +122,8 @@ def _use(run: Run, method: str, group: Group) -> Row:
     found = (code for output in outputs for code, _ in read_codes(output))
     written = Counter(code for code in found if code is not None and code < size)
     return _about(run, group) | {
-        "trained_used": len(trained),
-        "trained_least": min(trained[code] for code in range(size)),
+        "trained_used": len(trained) if trained else None,
+        "trained_least": min(trained[code] for code in range(size)) if trained else None,
         "written": written.total(),
         "written_used": len(written),
         "written_least": min(written[code] for code in range(size)),

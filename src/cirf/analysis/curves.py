@@ -21,11 +21,11 @@ class Curve(NamedTuple):
     thick: bool
 
 
-def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: Sequence[tuple[int, int, int]]) -> str:
+def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: Sequence[tuple[int, int | None, int]]) -> str:
     """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
 
-    ``bars``: K, count of the least used code in training segments and in answers. The intervals of single tasks are left to the
-    table wherever there is a mean.
+    ``bars``: K, count of the least used code in training segments (``None``: not known) and in answers. The intervals of single
+    tasks are left to the table wherever there is a mean.
     """
     from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -54,16 +54,19 @@ def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: 
         above.set_ylabel(axis)
         above.margins(y=0.08)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        highest = max((count for bar in bars for count in bar[1:]), default=1)
+        highest = max((count for bar in bars for count in bar[1:] if count is not None), default=1)
         below.set_yscale("log")
         below.set_ylim(0.5, max(10, highest) * 4)
         for place, (colour, hatch, said) in enumerate(_BARS):
             shift = 2 ** (0.14 * (2 * place - 1))
-            counts = [bar[1 + place] for bar in bars]
-            lefts = [size * shift * 2**-0.12 for size in sizes]
-            widths = [size * shift * (2**0.12 - 2**-0.12) for size in sizes]
+            known = [(bar[0], count) for bar in bars if (count := bar[1 + place]) is not None]
+            if not known:
+                continue
+            counts = [count for _, count in known]
+            lefts = [size * shift * 2**-0.12 for size, _ in known]
+            widths = [size * shift * (2**0.12 - 2**-0.12) for size, _ in known]
             below.bar(lefts, counts, widths, align="edge", color=colour, hatch=hatch, edgecolor=SOFT, linewidth=0.6, label=said)
-            for size, count in zip(sizes, counts, strict=True):
+            for size, count in known:
                 below.annotate(
                     str(count), (size * shift, max(count, 0.5)), (0, 2), textcoords="offset points", ha="center", fontsize=8
                 )

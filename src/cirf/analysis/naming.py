@@ -90,7 +90,7 @@ def name_by_model(
     schema = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
     requests = {}
     for code, texts in segments.items():
-        listed = "\n".join(f"- {' '.join(text.split())[:_SEGMENT]}" for text in _spread(list(dict.fromkeys(texts)), SHOWN))
+        listed = "\n".join(f"- {' '.join(text.split())[:_SEGMENT]}" for text in evenly(list(dict.fromkeys(texts)), SHOWN))
         if listed:
             message = ("user", fill(template, {"segments": listed}))
             requests[code] = Request(section.endpoints[0].model, (message,), seed, 0.0, 1.0, 64, json.dumps(schema))
@@ -118,6 +118,6 @@ def _read(text: str) -> str | None:
         return None
 
 
-def _spread(texts: Sequence[str], count: int) -> list[str]:
-    """``count`` of the texts at even distances."""
-    return list(texts) if len(texts) <= count else [texts[index * len(texts) // count] for index in range(count)]
+def evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """``count`` of the items at even distances, so that not all come from the first task."""
+    return list(items) if len(items) <= count else [items[index * len(items) // count] for index in range(count)]

@@ -1,13 +1,11 @@
 """Accuracy against latency, in and out of domain, with the Pareto front; and the task-wise table.
 
-A method is on the front if no other is at least as accurate and at least as cheap, and better in one of the two. A front of
-point estimates says little where intervals overlap, so that the table tells of each method on it whether any cheaper one is
-inside the noise of it.
+A method is on the front if no other is at least as accurate and at least as cheap, and better in one of the two. It is a front
+of point estimates: where the intervals beside them overlap, it says little.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,23 +15,22 @@ from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put
 from cirf.analysis.marks import SOFT
 from cirf.analysis.placing import place_names
+from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, without_answers
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
 from cirf.evaluation.statistics import mean
 
-Point = dict[str, Any]
 _CROWD = 12
-"""Of more points only those on the front are named in the picture,"""
+"""Of more points only those on the front are named in the picture."""
+
+_LONGEST = 32
+"""Characters at which a name is cut in the picture; its description and the table have all names whole."""
 
 _NAMED = 4
 """Points that a note names, of those left out."""
 
-_LONGEST = 32
-"""and a name is cut at so many characters; the description and the table have all of them whole."""
-
-DOMAINS = {"in": "in domain", "out": "out of domain"}
 _FRONT = (
     Column("backbone", "Backbone"),
     Column("domain", "Tasks"),
@@ -91,26 +88,6 @@ def make(source: Source) -> Found:
     front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, plain)
     table = Table("tasks", "Accuracy and time by task.", _TASKS, tasks)
     return Found((front, wide, table), pictures, notes)
-
-
-def alike(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
-    """The points of the very same questions, those that most points answered, and the others."""
-    most = Counter(point["_asked"] for point in points).most_common(1)[0][0]
-    return [one for one in points if one["_asked"] == most], [one for one in points if one["_asked"] != most]
-
-
-def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
-    """The points whose cost is known, and a sentence on how many others there are, empty if there is none."""
-    known = [point for point in points if point[cost]]
-    missing = len(points) - len(known)
-    word = {"seconds": "time", "tokens": "count of tokens"}[cost]
-    said = f"{missing} of {len(points)} points have no {word} and are not in the picture of it." if missing else ""
-    return known, said
-
-
-def without_answers(point: Point) -> Point:
-    """A point as a row of a table."""
-    return {key: value for key, value in point.items() if not key.startswith("_")}
 
 
 def _left_out(others: Sequence[Point]) -> str:
@@ -255,7 +232,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
             axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
             placed.append((x, y, low, high, row["method"] if row["method"] != row["kind"] else look.title, look.colour))
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
-        axes.set_xlabel("seconds an answer, one question at a time" if cost == "seconds" else "generated tokens an answer")
+        axes.set_xlabel(COSTS[cost])
         axes.set_ylabel("accuracy, mean of tasks, %")
         named = [point for point, row in zip(placed, points, strict=True) if len(points) <= _CROWD or row[f"front_{cost}"]]
         place_names(figure, axes, [(*point[:4], shorten(point[4], _LONGEST), point[5]) for point in named], line)

@@ -8,7 +8,8 @@ from typing import Any
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.backbones import BASELINES, CIRF, families, points_of, settings_of
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.pareto import DOMAINS, Point, costed, mark_fronts, picture, without_answers
+from cirf.analysis.pareto import mark_fronts, picture
+from cirf.analysis.points import DOMAINS, MEASURED, Point, costed, without_answers
 from cirf.analysis.source import Source
 from cirf.analysis.table import Column, Table
 
@@ -19,9 +20,7 @@ _COLUMNS = (
     Column("parameters", "Parameters", "count"),
     Column("domain", "Tasks"),
     Column("method", "Method"),
-    Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
-    Column("seconds", "Time an answer", "seconds"),
-    Column("tokens", "Tokens an answer", "number"),
+    *MEASURED,
     Column("beaten_seconds", "CIRF as good and as fast"),
     Column("beaten_tokens", "CIRF as good in as few tokens"),
 )

@@ -7,7 +7,6 @@ runs on one backbone (variants, thresholds γ, sizes K), against seconds an answ
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings
 from cirf.analysis.line import Line, drawn, fit
 from cirf.analysis.marks import SOFT
-from cirf.analysis.pareto import DOMAINS, costed
+from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, without_answers
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 LEAST = 4
 """Points below which no line is fitted: through two any line goes, and three are hardly more."""
 
-_AXES = {"tokens": "generated tokens an answer", "seconds": "seconds an answer, one question at a time"}
 _UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
 _FITS = (
     Column("backbone", "Backbone"),
@@ -58,7 +56,6 @@ _POINTS = (
     Column("residual_tokens", "Above the line of tokens, points", "points"),
     Column("residual_seconds", "Above the line of time, points", "points"),
 )
-Point = dict[str, Any]
 
 
 def make(source: Source) -> Found:
@@ -69,13 +66,13 @@ def make(source: Source) -> Found:
     notes: list[str] = []
     most = 0
     for (backbone, domain), group in _gathered(source).items():
-        points, others = _comparable(group)
+        points, others = alike(group)
         most = max(most, len(points))
         if len(points) < LEAST:
             continue
         if others:
-            notes.append(f"{backbone}, {DOMAINS[domain]}: {others} points answered other questions and are left out.")
-        for cost in _AXES:
+            notes.append(f"{backbone}, {DOMAINS[domain]}: {len(others)} points answered other questions and are left out.")
+        for cost in COSTS:
             known, unknown = costed(points, cost)
             found = _fitted(known, cost) if len(known) >= LEAST else None
             if found is None:
@@ -100,7 +97,7 @@ def make(source: Source) -> Found:
     )
     tables = (
         Table("scaling_law", "Accuracy as a straight line in cost.", _FITS, fits),
-        Table("points", "Points that the lines go through.", _POINTS, [_plain(point) for point in rows]),
+        Table("points", "Points that the lines go through.", _POINTS, [without_answers(point) for point in rows]),
     )
     return Found(tables, pictures, notes)
 
@@ -168,6 +165,7 @@ def _point(run: Run, name: str, domain: str) -> Point | None:
         "seconds": None if None in seconds else mean([float(value) for value in seconds]),
         "_model": _model(run, name),
         "_correct": correct,
+        "_asked": frozenset((task, name) for task, values in correct.items() for name in values),
         "_tokens": tokens,
     }
 
@@ -179,14 +177,6 @@ def _gamma(run: Run, name: str) -> float | None:
 
 
 _PRUNED = ("cirf_fast", "cirf_faster")
-
-
-def _comparable(points: Sequence[Point]) -> tuple[list[Point], int]:
-    """The points of the questions that most answered, and how many are left out."""
-    asked = [frozenset((task, name) for task, values in point["_correct"].items() for name in values) for point in points]
-    most = max(Counter(asked).items(), key=lambda item: item[1])[0]
-    chosen = [point for point, questions in zip(points, asked, strict=True) if questions == most]
-    return chosen, len(points) - len(chosen)
 
 
 def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
@@ -256,10 +246,6 @@ def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> 
     )
 
 
-def _plain(point: Point) -> Point:
-    return {key: value for key, value in point.items() if not key.startswith("_")}
-
-
 def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: str) -> str:
     names = list(dict.fromkeys(point["method"] for point in points))
     with canvas(4.9, 4.1, f"law-{name}") as (figure, out):
@@ -286,13 +272,13 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
             axes.plot([], [], look.marker, color=look.colour, label=look.title)
         axes.set_ylim(-3, 103)
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
-        axes.set_xlabel(_AXES[cost])
+        axes.set_xlabel(COSTS[cost])
         axes.set_ylabel("accuracy, mean of tasks, %")
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
         told = "; ".join(
             f"{point['method']}, K = {point['size']}: {100 * point['accuracy']:.1f} % at {point[cost]:.3g}" for point in points
         )
-        out.append(f"Accuracy against {_AXES[cost]} with a line and its 95 % band, {title}. {told}")
+        out.append(f"Accuracy against {COSTS[cost]} with a line and its 95 % band, {title}. {told}")
     return out[0]
 
 

@@ -20,10 +20,12 @@ _LONGEST = 120
 
 def make(source: Source) -> Found:
     """Every code that stands for a step, the most frequent first."""
-    run = source.first(lambda one: one.data["codebook"])
+    run = source.first(lambda one: (one.data["codebook"] or {}).get("codes"))
     book = run.data["codebook"]
     if not book:
         raise Lacking("the run has no codebook yet; bring it to its stage `codebook`")
+    if not book["codes"]:
+        raise Lacking("codes and texts of training steps, which an archive leaves out")
     rows = [
         {
             "code": row["code"],

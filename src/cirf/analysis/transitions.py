@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
+from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas
 from cirf.analysis.marks import SOFT
@@ -74,7 +75,7 @@ def make(source: Source) -> Found:
 
 def _answered(run: Run) -> list[list[int]]:
     """The codes of each answer of the first functional method that was evaluated."""
-    for method in ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare"):
+    for method in FUNCTIONAL:
         rows = [row for table in run.answers(method).values() for row in table] if method in run.methods else []
         found = [[code for code, _ in read_codes(row["output"]) if code is not None] for row in rows]
         if kept := [codes for codes in found if codes]:

@@ -10,12 +10,11 @@ from cirf.analysis.backbones import CIRF, families, points_of, settings_of
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import file_name, put
 from cirf.analysis.marks import SOFT
-from cirf.analysis.pareto import DOMAINS, Point, costed, without_answers
+from cirf.analysis.points import COSTS, DOMAINS, MEASURED, Point, costed, without_answers
 from cirf.analysis.source import Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
 
-_AXES = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
 _STROKES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
 _COLUMNS = (
     Column("settings", "Settings"),
@@ -23,9 +22,7 @@ _COLUMNS = (
     Column("parameters", "Parameters", "count"),
     Column("domain", "Tasks"),
     Column("method", "Variant"),
-    Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
-    Column("seconds", "Time an answer", "seconds"),
-    Column("tokens", "Tokens an answer", "number"),
+    *MEASURED,
     Column("speedup", "Times as fast as the first", "number"),
     Column("token_ratio", "Tokens to those of the first", "number"),
 )
@@ -44,7 +41,7 @@ def make(source: Source) -> Found:
             lines.sort(key=lambda line: line[0]["parameters"] or 0)
             rows += [without_answers(_against(point, line[0])) | {"settings": family.label} for line in lines for point in line]
             title = ", ".join(filter(None, (told, family.label)))
-            for cost, axis in _AXES.items():
+            for cost, axis in COSTS.items():
                 unknown = costed([point for line in lines for point in line], cost)[1]
                 drawn = [known for line in lines if (known := costed(line, cost)[0])]
                 if drawn:

@@ -3,49 +3,94 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.functions import MODEL, find_model, functions_of
 from cirf.commands.running import open_run
 from cirf.errors import CirfError
 from cirf.recipe_io import load
 
+if TYPE_CHECKING:
+    from cirf.serving.model import Served
 
-def ask(path: Path, question: str, choices: Sequence[str], as_json: bool, steering: Mapping[str, Any]) -> None:
+
+def ask(
+    path: Path,
+    question: str,
+    choices: Sequence[str],
+    as_json: bool,
+    steering: Mapping[str, Any],
+    stream: bool | None = None,
+    explain: bool = False,
+) -> None:
     """Answer one question and print the trace, each token with its label, the answer and the time.
 
     It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults. ``steering`` are
-    settings of `cirf.methods.cirf.TraceSettings`; ``CirfError`` where any is asked of a model without functional tokens.
+    settings of `cirf.methods.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a terminal);
+    they are the same lines. ``explain``: then of each functional token what it stands for, how sure the model was, and what else
+    it might have written. ``CirfError`` where steering or explaining is asked for of a model without functional tokens.
     """
     from cirf.lm import backbone, decode
+    from cirf.serving.lines import Lines
     from cirf.serving.model import load_served
     from cirf.tasks.task import with_options
 
     served = load_served(path)
+    if explain and served.names is None:
+        raise CirfError("--explain: it explains functional tokens, which this model has none of")
     model, tokenizer, limits = served.model, served.tokenizer, served.limits
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
     how = (served.cap, limits.temperature, limits.top_p, served.seed)
     steer = served.steer(_steering(served.functions, steering))
-    output = decode.generate_one(model, tokenizer, prompt, *how, prefixes=served.thinking, steer=steer)
-    read = served.read(output.text)
+    lines = Lines(served)
+
+    def show(text: str) -> None:
+        print(lines.more(text, over=False), end="", flush=True)
+
+    told = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
+    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=told, prefixes=served.thinking, steer=steer)
+    explained = _explained(served, prompt, output.ids) if explain else []
     if as_json:
+        read = served.read(output.text)
         timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
-        found = {"answer": read.answer, "steps": read.steps, "output": output.text}
-        print(json.dumps(found | timed, indent=2, ensure_ascii=False))
+        found = {"answer": read.answer, "steps": read.steps, "output": output.text} | timed
+        print(json.dumps(found | ({"explain": explained} if explain else {}), indent=2, ensure_ascii=False))
         return
-    if read.reasoning and not served.functions:
-        print(read.reasoning)
-    for step in read.steps:
-        print(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}")
-    print(read.answer)
+    print(lines.more(output.text, over=True), end="")
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
+    for one in explained:
+        _print_explanation(one)
+
+
+def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
+    """What the model thought of the functional tokens among the ids ``written``."""
+    from cirf.lm.alternatives import choices
+    from cirf.lm.prompt import encode
+    from cirf.serving.explaining import explanation
+
+    assert served.names is not None
+    found = choices(served.model, served.tokenizer, encode(served.tokenizer, prompt), written, served.names)
+    return [explanation(choice, served.functions) for choice in found]
+
+
+def _print_explanation(told: Mapping[str, Any]) -> None:
+    """A functional token with its probability, the likeliest others, and segments that it stands for."""
+    print(f"\n{told['token']} {told['label']}: {told['probability']:.1%}")
+    others = [
+        f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
+        for row in told["alternatives"]
+    ]
+    chances = [row["probability"] for row in told["alternatives"]]
+    print(f"  or {', '.join(f'{name} {chance:.1%}' for name, chance in zip(others, chances, strict=True))}")
+    for segment in told["segments"]:
+        print(f"  - {segment}")
 
 
 def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     """How an answer is steered; ``None`` where nothing is asked for."""
-    from cirf.lm.steering import Steering
     from cirf.methods.cirf import TraceSettings
 
     asked = TraceSettings(**settings)
@@ -53,7 +98,7 @@ def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
         return None
     if not functions:
         raise CirfError("--budget, --no-results and --grammar steer functional tokens, which this model has none of")
-    return Steering(**asked.model_dump(exclude={"grammar"}))
+    return asked.steering()
 
 
 def codes(folder: Path, text: str | None, question: str | None, as_json: bool) -> None:

@@ -72,6 +72,8 @@ def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
     book: dict[str, Any] | None = collect(folder, examples=0, segments_per_code=12)["codebook"]
     if book is None:
         raise CirfError(f"{folder}: no codebook yet; bring the run to its stage `codebook`")
+    if not book["codes"]:
+        raise CirfError(f"{folder}: its steps were left out of the archive, so there is nothing to label; label the run itself")
     used = [row for row in book["codes"] if row["count"]]
     return {row["code"]: row["count"] for row in used}, {row["code"]: row["examples"] for row in used}
 

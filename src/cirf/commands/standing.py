@@ -21,12 +21,16 @@ _WORDS = {
 def up_to_date(folder: Path) -> frozenset[str] | None:
     """The stages that a run's recipe asks for and that are done by it.
 
-    ``None`` where that cannot be told, since data, a task file or a model that the recipe names is not on this machine.
+    ``None`` where that cannot be told, since data, a task file or a model that the recipe names is not on this machine, or in
+    an archive, which does not tell where they were.
     """
+    from cirf.archive import is_archive
     from cirf.run import plans
     from cirf.stages.context import Context
 
     context = Context(open_run(folder), RunFolder(folder))
+    if is_archive(folder):
+        return None
     try:
         asked = plans(context)
     except CirfError:
@@ -37,11 +41,14 @@ def up_to_date(folder: Path) -> frozenset[str] | None:
 def status(folder: Path, as_json: bool) -> None:
     """Print a line a stage: how it stands, its rows, its time. Where an input from outside is gone, how stages stand to it is
     not known: then those that are finished are listed, as ``unknown``."""
+    from cirf.archive import is_archive
     from cirf.run import plans
     from cirf.stages.context import Context
 
     context = Context(open_run(folder), RunFolder(folder))
     try:
+        if is_archive(folder):
+            raise CirfError("an archive; `cirf run` in a copy of it goes on, with --data where the data lies")
         asked, missing = plans(context), ""
     except CirfError as error:
         asked, missing = [], str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
 from cirf.progress import SILENT, Progress
 
 __all__ = [
+    "computed_in",
     "embedding_width",
     "end_token",
     "load_config",
@@ -57,6 +59,16 @@ def pick_device(wanted: str) -> str:
     if (torch.device(wanted).index or 0) >= there:
         raise CirfError(f"backbone.device: {wanted}, but this machine has {there or 'no'} {kind} device(s); use auto or cpu")
     return wanted
+
+
+def computed_in(dtype: str, device: str) -> str:
+    """The number format that weights in ``dtype`` are computed with on a torch device.
+
+    An x86 processor without AVX-512 has no instructions for 16-bit numbers: torch takes them apart one by one, several times
+    slower than float32. There the weights keep the values that they have in ``dtype`` and everything is computed in float32.
+    """
+    old = platform.machine().lower() in ("x86_64", "amd64") and torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
+    return "float32" if old and torch.device(device).type == "cpu" else dtype
 
 
 def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -> Any:
@@ -101,7 +113,8 @@ def load_model(
     Args:
         source: folder or hub id.
         section: number format, device, attention kernel, threads, and what the model must look like.
-        training: ``full``: float32 master weights; ``lora`` or ``None``: the recipe's number format.
+        training: ``full``: float32 master weights; ``lora`` or ``None``: the recipe's number format, in which they may be
+            computed with another (see ``computed_in``).
         device: a torch device; ``None``: the recipe's.
 
     Raises:
@@ -123,6 +136,8 @@ def load_model(
             str(source), config=config, dtype=dtype, use_safetensors=True, **attention, **where(source, section)
         )
     target = device or pick_device(section.device)
+    if dtype != torch.float32 and computed_in(section.dtype, target) == "float32":
+        model.float()
     try:
         model.to(target)
     except torch.OutOfMemoryError:

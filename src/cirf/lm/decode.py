@@ -36,13 +36,15 @@ class Output:
 
 
 class TimedOutput(NamedTuple):
-    """One answer with its times: seconds from the prompt's text to the end, and to the first token."""
+    """One answer with its times: seconds from the prompt's text to the end, and to the first token. ``ids`` are all generated
+    ids, the end token included."""
 
     tokens: int
     seconds: float
     first_token_seconds: float | None
     text: str
     truncated: bool
+    ids: tuple[int, ...] = ()
 
 
 def generate(
@@ -137,7 +139,7 @@ def generate_one(
     output = output_of(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
-    return TimedOutput(output.tokens, seconds, first, output.text, output.truncated)
+    return TimedOutput(output.tokens, seconds, first, output.text, output.truncated, output.ids)
 
 
 def sample_many(

@@ -22,6 +22,7 @@ from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
 from cirf.lm.curriculum import Curriculum, Lesson
 from cirf.lm.history import History, code_rows, survival
+from cirf.lm.lora_linear import in_place
 from cirf.lm.memory import keep_freed_memory
 from cirf.lm.objective import Objective
 from cirf.lm.prompt import end_token, sanitise
@@ -130,14 +131,17 @@ def finetune(
     try:
         padding = end_token(tokenizer)
         called = run_name or method
-        trainer, plan = _trainer(model, features, held_out, section, work, seed, device, padding, called, curriculum, objective)
+        trainer, plan = _trainer(
+            model, features, held_out, section, work, seed, device, padding, called, curriculum, objective, new_ids[2:]
+        )
         if trainer.is_fsdp_enabled or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
             raise CirfError(
                 "fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training, with "
                 "adaptation: lora or gradient_checkpointing: true where memory is short"
             )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
-        with for_rows(base, longest, device) if attention == "auto" else contextlib.nullcontext():
+        kernel = for_rows(base, longest, device) if attention == "auto" else contextlib.nullcontext()
+        with kernel, in_place(model):
             timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
     except torch.OutOfMemoryError:
         raise CirfError(
@@ -168,7 +172,7 @@ def finetune(
             if "loss" in row
         ],
         validation=[
-            {"update": row["step"], "loss": row["eval_loss"]} | _answer_loss(row)
+            {"update": row["step"], "loss": row["eval_loss"]} | _losses_of_parts(row)
             for row in trainer.state.log_history
             if "eval_loss" in row
         ],
@@ -195,8 +199,8 @@ def _lessons(
     return [Lesson(row, feature) for row, feature in zip(kept, features, strict=True)]
 
 
-def _answer_loss(row: Mapping[str, Any]) -> dict[str, float]:
-    return {"answer_loss": row["eval_answer_loss"]} if "eval_answer_loss" in row else {}
+def _losses_of_parts(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: row[f"eval_{name}"] for name in ("answer_loss", "code_loss") if f"eval_{name}" in row}
 
 
 def _adapt(
@@ -229,10 +233,11 @@ def _trainer(
     method: str,
     curriculum: Curriculum | None,
     objective: Objective | None,
+    codes: Sequence[int],
 ) -> tuple[TargetTrainer, Plan]:
     plan = plan_updates(len(features), section, section.epochs, world_size())
     args = arguments(section, plan.total, plan.warmup, section.learning_rate, work / "checkpoints", seed, device, method)
-    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding, curriculum, objective), plan
+    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding, curriculum, objective, codes), plan
 
 
 def _run(

@@ -172,7 +172,8 @@ def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
     try:
         weights = load_file(path)
         # Weights that were rounded to float16 cannot be told from others, so in its place they are in the other 16 bits.
-        dtype = "bfloat16" if model.dtype == torch.float16 else str(model.dtype).removeprefix("torch.")
+        number = model.config.dtype or model.dtype  # that of its values, whatever they are computed in
+        dtype = "bfloat16" if number == torch.float16 else str(number).removeprefix("torch.")
         section = recipe.Backbone(dtype=dtype, device=str(model.device), empty_system=soft.empty_system)
         source, width = str(folder / OWN) if own else soft.guide, model.get_input_embeddings().weight.shape[1]
         guide = load_guide(source, section, width, soft.instruction, soft.shifted, "thought" in weights)

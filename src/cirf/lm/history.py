@@ -33,9 +33,9 @@ class History:
     """The course of a training; no clock in it.
 
     ``losses``: ``{update, loss, gradient_norm, learning_rate}`` of every update, the loss being the mean over the update's
-    target tokens before it; ``validation``: ``{update, loss, answer_loss}``, the last over the tokens of the answer and the end
-    token alone, update 0 being the model before training; ``tokens`` and ``target_tokens`` are those of one epoch;
-    ``curriculum``: what a curriculum tells of itself.
+    target tokens before it; ``validation``: ``{update, loss, answer_loss, code_loss}``, the last two over the answer's tokens
+    with the end token, and over the functional tokens where there are any, update 0 being the model before training;
+    ``tokens`` and ``target_tokens`` are those of one epoch; ``curriculum``: what a curriculum tells of itself.
     """
 
     method: str

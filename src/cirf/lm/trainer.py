@@ -17,6 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.lm.backbone import computed_in
 from cirf.lm.batches import Feature, LengthSampler
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.curriculum import Curriculum
@@ -83,12 +84,14 @@ class TargetTrainer(Trainer):
         padding: int,
         curriculum: Curriculum | None = None,
         objective: Objective | None = None,
+        codes: Sequence[int] = (),
     ) -> None:
         """``padding`` is the id that fills rows up; a ``curriculum`` says what the rows are at each update; ``objective``:
-        ``None`` is the cross-entropy of the targets."""
+        ``None`` is the cross-entropy of the targets; ``codes`` are the ids of the functional tokens."""
         self.objective: Objective = Objective() if objective is None else objective
         self._validation, self._group, self._padding = list(validation), group, padding
         self.curriculum = curriculum
+        self._codes = torch.tensor(list(codes))
         self._lengths = [len(feature.ids) for feature in train]
         self._before, self._begun = 0.0, time.perf_counter()
         super().__init__(model=model, args=args, train_dataset=Features(train, curriculum), data_collator=self._collate)
@@ -112,12 +115,13 @@ class TargetTrainer(Trainer):
         return loss * self.accelerator.num_processes  # gradients are averaged over the processes
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Mean negative log-likelihood of the validation rows' target tokens, and of those from the answer on."""
+        """Mean negative log-likelihood of the validation rows' target tokens, of those from the answer on, and of the functional
+        tokens, which tells how well each is foretold by what stands before it."""
         size = self.args.per_device_train_batch_size
         order = sorted(range(len(self._validation)), key=lambda i: len(self._validation[i].ids))
         batches = [order[start : start + size] for start in range(0, len(order), size)]
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
-        model, sums = self.model_wrapped, torch.zeros(4, dtype=torch.float64)
+        model, sums = self.model_wrapped, torch.zeros(6, dtype=torch.float64)
         model.eval()
         with torch.no_grad():
             for turn in range(math.ceil(len(batches) / ranks)):
@@ -130,13 +134,16 @@ class TargetTrainer(Trainer):
                 if mine < len(batches):
                     nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none").double().cpu()
                     answers = answer_places(rows)
-                    counted = [nll.sum().item(), nll.numel(), nll[answers].sum().item(), int(answers.sum())]
+                    coded = torch.isin(targets.cpu(), self._codes)
+                    parts = (torch.ones_like(coded), answers, coded)
+                    counted = [number for part in parts for number in (nll[part].sum().item(), int(part.sum()))]
                     sums += torch.tensor(counted, dtype=torch.float64)
         model.train()
         sums = self.accelerator.reduce(sums.float().to(self.args.device) if ranks > 1 else sums)
         metrics = {f"{metric_key_prefix}_loss": float(sums[0] / sums[1])}
-        if sums[3] > 0:
-            metrics[f"{metric_key_prefix}_answer_loss"] = float(sums[2] / sums[3])
+        for name, total, count in (("answer", sums[2], sums[3]), ("code", sums[4], sums[5])):
+            if count > 0:
+                metrics[f"{metric_key_prefix}_{name}_loss"] = float(total / count)
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -264,7 +271,7 @@ def arguments(
         lr_scheduler_type=schedule,
         lr_scheduler_kwargs={"min_lr_rate": section.min_lr_ratio} if section.schedule == "cosine" else {},
         optim="adamw_torch_fused" if kind in ("cpu", "cuda") else "adamw_torch",
-        bf16=section.bf16,
+        bf16=section.bf16 and computed_in("bfloat16", device) == "bfloat16",
         use_cpu=kind == "cpu",
         seed=seed,
         # When to log, evaluate and save is decided by `Course`.

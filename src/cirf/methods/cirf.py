@@ -6,16 +6,19 @@ A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cirf.methods.controls import Codes, recoded
 from cirf.methods.method import Method
 from cirf.recipe import Section, Whole, key
-from cirf.records import Example
+from cirf.records import Example, Trace
 
 if TYPE_CHECKING:
     from cirf.compression.search import Selector
     from cirf.lm.decode import Steer
+    from cirf.lm.steering import Steering
     from cirf.recipe import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -35,6 +38,23 @@ class TraceSettings(Section):
         0.0, "What beginning a result is made less likely by: a dial between all results (0) and none.", unit="nats", ge=0
     )
 
+    def steering(self) -> Steering:
+        """How they steer answers; the grammar is always held to."""
+        from cirf.lm.steering import Steering
+
+        return Steering(**self.model_dump(include=set(TraceSettings.model_fields) - {"grammar"}))
+
+
+class CirfSettings(TraceSettings):
+    """What stands for a step in a trace, and how answers are steered."""
+
+    codes: Codes = key(
+        "learned",
+        "What the functional token of a step says. learned: its code. The others are controls, to tell what the codes do apart "
+        "from what the tokens do: shuffled: the code of some step of some row; single: one and the same for all (results alone, "
+        "K = 1); ordinal: the step's place in its trace.",
+    )
+
 
 class CirfFull(Method):
     """Functional tokens with all their results."""
@@ -44,7 +64,7 @@ class CirfFull(Method):
     trained = True
     functional = True
     caps = ("trace_cap",)
-    Settings = TraceSettings
+    Settings = CirfSettings
     answering = frozenset(TraceSettings.model_fields)
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
@@ -52,7 +72,12 @@ class CirfFull(Method):
         super().__init__(recipe, settings)
         self._delimiters = recipe.vocabulary.delimiters
         self._size = recipe.codebook.size
-        self.steered = bool(self.settings != TraceSettings())
+        self._seed = recipe.seed
+        self.steered = TraceSettings(**self.settings.model_dump(include=self.answering)) != TraceSettings()
+
+    def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
+        """The traces with other codes, where it is a control."""
+        return recoded(traces, self.settings.codes, self._size, self._seed)
 
     def target(self, example: Example) -> str:
         """The trace between its delimiters, and the answer right after."""
@@ -75,18 +100,31 @@ class CirfFull(Method):
         if not self.steered:
             return tuple
         from cirf.lm.prompt import stop_ids
-        from cirf.lm.steering import Steered, Steering
+        from cirf.lm.steering import Steered
         from cirf.lm.vocabulary import token_names
 
-        how = Steering(**self.settings.model_dump(exclude={"grammar"}))
+        how = self.settings.steering()
         names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
         return lambda: (Steered(how, names, tokenizer, stops),)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As of any method; settings that steer nothing are none."""
-        found = super().identity
-        return found if self.steered else {name: value for name, value in found.items() if name != "settings"}
+        """As of any method; settings that steer nothing and codes as they are learned are none."""
+        apart = set() if self.steered else set(self.answering)
+        return self._told(super().identity, apart | self._as_learned)
+
+    @property
+    def taught_by(self) -> dict[str, Any]:
+        """As of any method; codes as they are learned are no setting."""
+        return self._told(super().taught_by, self.answering | self._as_learned)
+
+    @property
+    def _as_learned(self) -> set[str]:
+        return {"codes"} if self.settings.codes == "learned" else set()
+
+    def _told(self, found: dict[str, Any], apart: set[str] | frozenset[str]) -> dict[str, Any]:
+        settings = self.settings.model_dump(mode="json", exclude=set(apart))
+        return {name: value for name, value in found.items() if name != "settings"} | ({"settings": settings} if settings else {})
 
 
 class _Greedy(CirfFull):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cirf.errors import CirfError
 from cirf.recipe import Override, Section
-from cirf.records import Example, Problem
+from cirf.records import Example, Problem, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +111,10 @@ class Method:
     def training_prompt(self, example: Example, task: Task) -> str:
         """The user turn of a training row: the same, unless the method teaches several ways of asking."""
         return self.prompt(example.problem, task)
+
+    def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
+        """The traces of all training and validation rows as a functional method writes them: as they are, but for a control."""
+        return list(traces)
 
     def target(self, example: Example) -> str:
         """The text that training teaches after the prompt, without the end token. Untrained methods raise ``TypeError``."""

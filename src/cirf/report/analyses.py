@@ -11,6 +11,7 @@ from cirf.analysis.marks import themed
 from cirf.analysis.style import every_style
 from cirf.report.explorer import variable
 from cirf.report.page import dark_colours
+from cirf.report.templates import template
 
 _HALF = 400  # points; pictures up to this width stand two in a row
 
@@ -20,18 +21,13 @@ def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
 
     The same data gives the same bytes; nothing in it is fetched from anywhere.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     colours = {one.colour: variable(one.colour) for one in every_style()}
     pictures = {
         name: [(Markup(themed(svg, colours)), _wide(svg)) for svg in made.pictures.values()] for name, made in found.items()
     }
-    page = environment.get_template("analyses.html.j2")
-    return page.render(told=told, found=found, pictures=pictures, dark_colours=Markup(dark_colours()))
+    return template("analyses.html.j2").render(told=told, found=found, pictures=pictures, dark_colours=Markup(dark_colours()))
 
 
 def _wide(svg: str) -> bool:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.style import style
+from cirf.local_paths import without_folders
 from cirf.report.page import number, percent, tokens
 from cirf.report.settings import as_trained
+from cirf.report.sources import UNSAID, sources
+from cirf.report.templates import template
 from cirf.tasks import JSONL, get
 from cirf.tasks.task import Task
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _HUB = {
     "bundled:smollm2-135m-instruct": "HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -49,40 +55,35 @@ def model_card(
         latents: vectors that the model thinks in before it answers; plain engines cannot.
         guide: the smaller model that makes them; ``None``: they are the model's own states.
 
-    The text depends on the arguments alone. Latency is left out: a card has no clock.
+    The text depends on the arguments alone. Latency is left out: a card has no clock. Files and models of this machine go by
+    their names without folders.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("cirf.report", "."),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(percent=percent, number=number, tokens=tokens, cell=cell)
+    answer_cap = _answer_cap(recipe) if functions else 0  # a task of one's own is found by its path alone
+    recipe, own = without_folders(recipe), without_folders(own)
     tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
     delimiters = (functions or {}).get("delimiters", "cirf")
     codes = ((functions or {}).get("codes") or {}).items()
     evaluate = recipe["evaluate"]
-    return environment.get_template("card.md.j2").render(
+    text: str = card_template("card.md.j2").render(
         front=_front(method, recipe, metrics, functional=functions is not None),
         title=style(method, [method]).title,
-        base=_HUB.get(recipe["backbone"]["model"], recipe["backbone"]["model"]),
+        base=hub_name(recipe["backbone"]["model"]),
         recipe=recipe,
         tasks=tasks,
+        sources=sources(recipe),
+        unsaid=UNSAID,
         functions=functions,
         latents=latents,
-        guide=guide,
+        guide=without_folders(guide),
         start=f"<{delimiters}>",
         end=f"</{delimiters}>",
-        cap=evaluate["trace_cap"] + _answer_cap(recipe) if functions else evaluate["text_cap"],
+        cap=evaluate["trace_cap"] + answer_cap if functions else evaluate["text_cap"],
         metrics=metrics,
         rows={**metrics["tasks"], "**all**": metrics} if metrics else {},
         codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
         facts=_facts(method, recipe, training, data, functions is not None, own, notes),
     )
+    return text
 
 
 def card_from_report(
@@ -109,6 +110,16 @@ def card_from_report(
     )
 
 
+def card_template(name: str) -> Template:
+    """A card's template, with the filters that cards use."""
+    return template(name, {one.__name__: one for one in (percent, number, tokens, cell)})
+
+
+def hub_name(model: str) -> str:
+    """A bundled model's id on the hub; another one as it is called."""
+    return _HUB.get(model, model)
+
+
 def _answer_cap(recipe: Mapping[str, Any]) -> int:
     """Most tokens of an answer in any of the recipe's tasks."""
     names = [entry["task"] for entry in recipe["problems"]["tasks"]]
@@ -127,7 +138,7 @@ def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | 
     import yaml
 
     source = recipe["backbone"]["model"]
-    base = _HUB.get(source, source)
+    base = hub_name(source)
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     if source in _HUB:
         front["license"] = "apache-2.0"

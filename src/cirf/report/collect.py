@@ -53,6 +53,9 @@ Data = dict[str, Any]
 REFERENCE = "cirf_full"
 """The method the others are compared with, where the run has it."""
 
+_REASONS = {"problems": "dropped", "rationales": "reasons", "segments": "reasons"}
+"""Where a stage's report counts why rows were dropped."""
+
 
 def collect(
     folder: Path,
@@ -208,7 +211,10 @@ def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _data(run: Shown) -> Data:
-    """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
+    """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few.
+
+    In an archive, whose rows were left out, they are what the stages' reports count, and ``None`` where these do not tell.
+    """
     train, validation = _rows(run.at("problems") / "train.jsonl"), _rows(run.at("problems") / "validation.jsonl")
     test = _test(run)
     rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
@@ -216,6 +222,12 @@ def _data(run: Shown) -> Data:
     cut = _json(run.at("segments") / "report.json")
     used = {row["problem"] for row in segments} or {row["id"] for row in [*train, *validation]}
     lengths = [len(row["segments"]) for row in segments]
+    reports = {
+        "problems": _json(run.at("problems") / "problems.json"),
+        **{stage: _json(run.at(stage) / "report.json") for stage in ("rationales", "segments", "results", "traces")},
+        **{stage: _json(run.at(stage) / "report.json") for stage in run.each("prepared/*")},
+    }
+    counted = _counted(run, reports) if reports["problems"] and not (run.at("problems") / "train.jsonl").is_file() else {}
     return {
         "train": dict(Counter(row["task"] for row in train if row["id"] in used)),
         "validation": dict(Counter(row["task"] for row in validation if row["id"] in used)),
@@ -232,9 +244,26 @@ def _data(run: Shown) -> Data:
             stage: dict(sorted(Counter(row["reason"] for row in rows).items(), key=lambda item: (-item[1], item[0])))
             for stage, rows in lost.items()
         },
-        "reports": {
-            "problems": _json(run.at("problems") / "problems.json"),
-            **{stage: _json(run.at(stage) / "report.json") for stage in ("rationales", "segments", "results", "traces")},
-            **{stage: _json(run.at(stage) / "report.json") for stage in run.each("prepared/*")},
-        },
+        "reports": reports,
+    } | counted
+
+
+def _counted(run: Shown, reports: Mapping[str, Mapping[str, Any]]) -> Data:
+    """Of `_data`, what the reports of stages tell whose rows are not there."""
+    problems, rationales, cut = (reports[stage] for stage in ("problems", "rationales", "segments"))
+    tasks = problems.get("tasks", {})
+    drawn = cut.get("problems_used") not in (None, sum(row["train"] + row["validation"] for row in tasks.values()))
+    told = {
+        part: {task: None if drawn else row[part] for task, row in tasks.items() if row[part]} for part in ("train", "validation")
+    }
+    segmented, steps = _json(run.at("segments") / "stage.json").get("summary", {}).get("rows"), reports["results"].get("steps")
+    lost = {stage: dict(reports[stage].get(key) or {}) for stage, key in _REASONS.items()}
+    return told | {
+        "test": {task: row["test"] for task, row in tasks.items() if row["test"]},
+        "rationales": rationales.get("rationales", 0),
+        "segmented": segmented or 0,
+        "steps": steps,
+        "steps_mean": steps / segmented if steps is not None and segmented else None,
+        "rules": {} if drawn else cut.get("rules", {}),
+        "dropped": {stage: dict(sorted(rows.items(), key=lambda item: (-item[1], item[0]))) for stage, rows in lost.items()},
     }

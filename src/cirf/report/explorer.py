@@ -27,7 +27,7 @@ def page_data(data: Mapping[str, Any], looks: Mapping[str, Style], labels: Mappi
         "colours": {name: colour(look) for name, look in looks.items()},
         "labels": {str(code): label for code, label in labels.items()},
         "accuracy": reference["accuracy"] if reference else None,
-        "book": {key: book[key] for key in ("segments", "written", "transitions", "codes")} if book else None,
+        "book": {key: book[key] for key in ("segments", "written", "transitions", "codes")} if book and book["codes"] else None,
         "questions": data["questions"]["rows"],
     }
 

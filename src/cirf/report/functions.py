@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.labels import UNUSED, label_codes
-from cirf.analysis.naming import read_labels
+from cirf.analysis.naming import evenly, read_labels
 from cirf.analysis.shown import Shown
 from cirf.analysis.traces import read_codes
 from cirf.errors import CirfError
@@ -40,7 +40,8 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     texts; ``examples``, ``per_code`` of these; ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes
     are very many), at even distances; ``written``, how often it stands in ``answered``, the answers of ``model`` by task;
     ``answers``: see `code_accuracy`; ``neighbours``: see `read_neighbours`. Of all: ``transitions`` of the training traces
-    (`count_transitions`), ``segments`` steps in all.
+    (`count_transitions`), ``segments`` steps in all. ``codes`` is empty where the steps' codes are not there (`cirf.archive`):
+    then nothing is known of what they stand for.
     """
     functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
     folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
@@ -57,8 +58,8 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     total, total_written = sum(map(len, steps.values())), sum(written.values())
     used = sum(1 for rows in steps.values() if rows)
     kept = max(_FEWEST, min(SEGMENTS, _ALL_SEGMENTS // max(used, 1)))
-    codes = []
-    for code, rows in steps.items():
+    codes: list[Data] = []
+    for code, rows in steps.items() if (folder / "codes.jsonl").is_file() else ():
         distinct = list(dict.fromkeys(rows))
         tasks = Counter(task for task, _ in rows)
         codes.append(
@@ -70,19 +71,19 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
                 "written": written[code],
                 "written_share": written[code] / total_written if total_written else 0.0,
                 "tasks": dict(sorted(tasks.items(), key=lambda item: (-item[1], item[0]))),
-                "examples": spread(list(dict.fromkeys(text for _, text in rows)), per_code),
+                "examples": evenly(list(dict.fromkeys(text for _, text in rows)), per_code),
                 "distinct": len(distinct),
-                "segments": [[task, shorten(text, LENGTH)] for task, text in spread(distinct, kept)],
+                "segments": [[task, shorten(text, LENGTH)] for task, text in evenly(distinct, kept)],
                 "answers": right.get(code),
                 "neighbours": neighbours.get(code, []),
             }
         )
     return {
         "size": size,
-        "used": used,
-        "segments": total,
+        "used": used if codes else None,
+        "segments": total if codes else None,
         "written": total_written,
-        "transitions": count_transitions(traces),
+        "transitions": count_transitions(traces) if codes else None,
         "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
         "settings": told.get("settings", {}),
         "embedder": told.get("embedder", {}),
@@ -109,13 +110,6 @@ def code_accuracy(answered: Answered) -> dict[int, Data]:
         interval = wilson(min(sum(shares), len(shares)), len(shares))
         told[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
     return told
-
-
-def spread(items: Sequence[Any], count: int) -> list[Any]:
-    """``count`` of the items at even distances, so that not all come from the first task."""
-    if len(items) <= count:
-        return list(items)
-    return [items[(index * len(items)) // count] for index in range(count)]
 
 
 def shorten(text: str, length: int) -> str:

@@ -13,6 +13,7 @@ from cirf.report.collect import REFERENCE
 from cirf.report.explorer import colour, page_data, read_script, script_hash, to_script, variable
 from cirf.report.leaks import seen_before
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
+from cirf.report.templates import template
 from cirf.report.times import holding, setting
 
 _BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
@@ -32,7 +33,7 @@ class Section(NamedTuple):
 
 SECTIONS = (
     Section("methods", "Methods", "methods.html.j2"),
-    Section("codes", "What the tokens mean", "codes.html.j2", lambda data: data["codebook"]),
+    Section("codes", "What the tokens mean", "codes.html.j2", lambda data: (data["codebook"] or {}).get("codes")),
     Section("compression", "Compression", "compression.html.j2", lambda data: data["compression"]),
     Section("traces", "Traces", "traces.html.j2", lambda data: data["examples"] or data["questions"]["rows"]),
     Section("training", "Training", "training.html.j2", lambda data: data["training"] or (data["codebook"] or {}).get("losses")),
@@ -46,15 +47,9 @@ SECTIONS = (
 def render(data: Mapping[str, Any]) -> str:
     """The page's HTML. The same data gives the same bytes; nothing in it is fetched from anywhere."""
     import yaml
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("cirf.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(
-        percent=percent, number=number, tokens=tokens, seconds=seconds, words=words, size=size, p_value=p_value, inside=inside
-    )
+    filters = {one.__name__: one for one in (percent, number, tokens, seconds, words, size, p_value, inside)}
     pictures = {
         "latency": pareto_svg(data, "latency"),
         "tokens": pareto_svg(data, "tokens"),
@@ -67,7 +62,7 @@ def render(data: Mapping[str, Any]) -> str:
     styles = looks(data)
     variables = {one.colour: variable(one.colour) for one in every_style()}
     script = read_script()
-    return environment.get_template("page.html.j2").render(
+    return template("page.html.j2", filters).render(
         data=data,
         sections=[section for section in SECTIONS if section.has(data)],
         looks=styles,

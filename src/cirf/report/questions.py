@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cirf.analysis.naming import evenly
 from cirf.analysis.traces import is_functional, read_codes
 from cirf.evaluation.harness import Row
-from cirf.report.functions import spread
 from cirf.tasks.steps import strip_annotations
 
 Data = dict[str, Any]
@@ -51,7 +51,7 @@ def read_questions(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Tab
     lengths = [_lengths(row) for row in made]
     sizes = {limit: sum(map(sum, ([min(n, limit) + _AROUND for n in texts] for texts in lengths))) for limit in LENGTHS}
     limit = next((limit for limit in LENGTHS if sizes[limit] <= budget), LENGTHS[-1])
-    kept = spread(made, max(1, len(made) * budget // sizes[limit])) if made and sizes[limit] > budget else made
+    kept = evenly(made, max(1, len(made) * budget // sizes[limit])) if made and sizes[limit] > budget else made
     return {"of": len(made), "shown": len(kept), "length": limit, "cut": sum(_cut(row, limit) for row in kept), "rows": kept}
 
 

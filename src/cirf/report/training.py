@@ -25,7 +25,7 @@ def read_training(folder: Path) -> dict[str, Any] | None:
         return {
             "train": [[row["update"], row["loss"]] for row in history.get("losses", ())],
             "validation": [[row["update"], row["loss"]] for row in history.get("validation", ())],
-            "numbers": _scalars(history) | _answer_losses(history.get("validation", ())),
+            "numbers": _scalars(history) | _losses_of_parts(history.get("validation", ())),
             "functional_rows": history.get("functional_rows", []),
             "trials": (load_object(folder / "trials.json") or {}).get("trials", []),
             "timings": _scalars(load_object(folder / "timings.json") or {}),
@@ -35,12 +35,15 @@ def read_training(folder: Path) -> dict[str, Any] | None:
         raise CirfError(f"{folder / 'history.json'}: not a training's history; remove {folder} and run again") from None
 
 
-def _answer_losses(validation: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The validation loss of the answer alone, before training and after it, where both were measured."""
-    known = [row for row in validation if "answer_loss" in row]
-    if len(known) < 2 or known[0]["update"] != 0:
-        return {}
-    return {"answer_loss_untrained": known[0]["answer_loss"], "answer_loss": known[-1]["answer_loss"]}
+def _losses_of_parts(validation: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The validation loss of the answer alone, and of the functional tokens alone, before training and after it, where both were
+    measured."""
+    found: dict[str, float] = {}
+    for name in ("answer_loss", "code_loss"):
+        known = [row for row in validation if name in row]
+        if len(known) > 1 and known[0]["update"] == 0:
+            found |= {f"{name}_untrained": known[0][name], name: known[-1][name]}
+    return found
 
 
 def load_object(path: Path) -> dict[str, Any] | None:

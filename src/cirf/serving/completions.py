@@ -7,15 +7,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cirf.analysis.functions import label_of
 from cirf.serving.engine import Job
+from cirf.serving.explaining import explanation
 from cirf.serving.reading import Telling
 from cirf.serving.votes import elect
 
 if TYPE_CHECKING:
     from cirf.lm.alternatives import Choice
-
-_SEGMENTS = 3
 
 
 class Completion:
@@ -101,7 +99,7 @@ class Completion:
         read = self._job.served.read(self.text(place))
         own: dict[str, Any] = {"answer": read.answer, "steps": list(read.steps)}
         if explained is not None:
-            own["explain"] = [_explanation(choice, self._job.served.functions) for choice in explained[index]]
+            own["explain"] = [explanation(choice, self._job.served.functions) for choice in explained[index]]
         return {"finish_reason": self._job.ends[place] or "stop", "cirf": own}
 
     def _own(self) -> dict[str, Any]:
@@ -121,28 +119,3 @@ class Completion:
 
     def _chunk(self, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return self._about | {"object": "chat.completion.chunk", "choices": choices}
-
-
-def _explanation(choice: Choice, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """A functional token as it is explained; labels stand beside the functional tokens among the alternatives."""
-    code = _code(choice.text)
-    known = functions["codes"].get(str(code), {})
-    others = []
-    for text, probability in choice.others:
-        other = _code(text)
-        label = {} if other is None else {"label": label_of(functions, other)}
-        others.append({"token": text, "probability": round(probability, 6)} | label)
-    return {
-        "token": choice.text,
-        "label": known.get("label", ""),
-        "segments": list(known.get("examples", ()))[:_SEGMENTS],
-        "probability": round(choice.probability, 6),
-        "alternatives": others,
-    }
-
-
-def _code(text: str) -> int | None:
-    from cirf.lm.vocabulary import parse_trace
-
-    steps = parse_trace(text)
-    return steps[0][0] if len(steps) == 1 and not steps[0][1] else None

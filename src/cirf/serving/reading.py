@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cirf.lm.vocabulary import TokenNames
 
-_HALF = "\N{REPLACEMENT CHARACTER}"
+HALF = "\N{REPLACEMENT CHARACTER}"
+"""What stands where a character is not whole yet."""
 
 
 class Telling:
-    """What was told of one answer. Without ``names`` the model writes no traces, and all of its text is the answer."""
+    """What was told of one answer, and whether its trace is ``closed``. Without ``names`` the model writes no traces, and all of
+    its text is the answer."""
 
     def __init__(self, names: TokenNames | None) -> None:
         self._names = names
-        self.reasoning, self.content = "", ""
+        self.reasoning, self.content, self.closed = "", "", False
 
     def more(self, text: str, over: bool) -> tuple[str, str]:
         """What is new of the trace and of the answer in ``text``, the whole text so far; all of it when it is ``over``."""
-        reasoning, content = self._read(text if over else text.rstrip(_HALF), over)
+        reasoning, content = self._read(text if over else text.rstrip(HALF), over)
         new = reasoning[len(self.reasoning) :], content[len(self.content) :]
         self.reasoning, self.content = reasoning, content
         return new
@@ -40,15 +42,16 @@ class Telling:
         if self._names is None:
             return "", text.strip()
         start, end = self._names.start, self._names.end
+        self.closed = over or end in text.partition(start)[2]
         if not over:
             opened = start in text
-            text = _without_beginning(text, end if opened else start)
+            text = without_beginning(text, end if opened else start)
             if not opened:
                 return "", ""
         return read_trace(text, self._names)
 
 
-def _without_beginning(text: str, tag: str) -> str:
+def without_beginning(text: str, tag: str) -> str:
     """The text without the longest beginning of a tag that it ends with."""
     for length in range(min(len(tag) - 1, len(text)), 0, -1):
         if text.endswith(tag[:length]):

@@ -95,7 +95,7 @@ class Context:
         traces: dict[tuple[str, int], Trace] = {}
         if method.functional:
             stage = f"compressed/{method.name}" if method.pruning else "traces"
-            traces = {(trace.problem, trace.sample): trace for trace in self.traces(stage)}
+            traces = {(trace.problem, trace.sample): trace for trace in method.retrace(self.traces(stage))}
         results: dict[tuple[str, int], tuple[str, ...]] = {}
         if method.results:
             results = {(row["problem"], row["sample"]): tuple(row["results"]) for row in self.rows("results", "results.jsonl")}

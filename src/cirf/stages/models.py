@@ -43,6 +43,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
     from cirf.lm import backbone, vocabulary
     from cirf.lm.finetune import Row, finetune
     from cirf.lm.saving import save_model
+    from cirf.lm.sft_rows import sft_rows
 
     recipe = context.recipe
     method = get(name, recipe)
@@ -114,7 +115,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
         write_atomic(work / "history.json", to_json(history.to_dict()))
         write_atomic(work / "timings.json", to_json(timings))
         method.keep(work, objective)
-        write_rows(work / "sft.jsonl", [{"prompt": row.prompt, "completion": row.target} for row in train_rows])
+        write_rows(work / "sft.jsonl", sft_rows(train_rows, tokenizer, new_ids))
         if method.functional:
             write_atomic(work / "functions.json", to_json(functions_of(context, training)))
     del model, trained

@@ -53,7 +53,7 @@ def facts(context: Context) -> dict[str, Any]:
     import transformers
 
     from cirf.environment import processor
-    from cirf.lm.backbone import pick_device
+    from cirf.lm.backbone import computed_in, pick_device
 
     section = context.recipe.backbone
     device = pick_device(section.device)
@@ -61,7 +61,7 @@ def facts(context: Context) -> dict[str, Any]:
         "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "device": f"{device} ({processor(device)})",
         "threads": section.threads or torch.get_num_threads(),
-        "dtype": section.dtype,
+        "dtype": computed_in(section.dtype, device),
     }
 
 

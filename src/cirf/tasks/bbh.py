@@ -88,6 +88,7 @@ TASK = Task(
     rule=produced,
     version=2,
     row=read_row,
+    licence="mit",
     hub=HubSource("lukaemon/bbh", splits={"test": tuple(HubPart("test", config=name) for name in sorted(SUBSETS))}),
     cap=128,  # word_sorting asks for up to 20 rare words, 170 characters: about 80 tokens, more where each has a line
     kinds=KINDS,

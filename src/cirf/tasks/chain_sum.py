@@ -67,6 +67,7 @@ TASK = Task(
     answer="number",
     rule=calculated,
     version=4,
+    licence="apache-2.0",
     make=make,
     options={
         "min_terms": Option(3, 2, 30, "Fewest numbers in a question."),

@@ -31,5 +31,6 @@ TASK = Task(
     rule=coin_state,
     version=3,
     row=read_row,
+    licence="mit",
     hub=HubSource("skrishna/coin_flip"),
 )

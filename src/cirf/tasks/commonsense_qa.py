@@ -27,5 +27,6 @@ TASK = Task(
     rule=option_discussed,
     version=3,
     row=read_row,
+    licence="mit",
     hub=HubSource("tau/commonsense_qa", splits={"train": "train", "test": "validation"}),
 )

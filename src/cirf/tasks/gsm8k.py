@@ -28,5 +28,6 @@ TASK = Task(
     rule=calculated,
     version=4,
     row=read_row,
+    licence="mit",
     hub=HubSource("openai/gsm8k", "main"),
 )

@@ -47,6 +47,7 @@ TASK = Task(
     answer="number",
     rule=calculated,
     version=4,
+    licence="apache-2.0",
     make=make,
     options={"difficulty": Option(1.0, 1.0, 3.0, "Widens the ranges the numbers are drawn from.")},
 )

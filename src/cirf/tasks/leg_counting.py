@@ -88,6 +88,7 @@ TASK = Task(
     answer="number",
     rule=calculated,
     version=5,
+    licence="apache-2.0",
     make=make,
     options={
         "min_animals": Option(2, 1, 30, "Fewest kinds of animals in a question."),

@@ -64,6 +64,7 @@ TASK = Task(
     answer="yesno",
     rule=coin_state,
     version=4,
+    licence="apache-2.0",
     make=make,
     options={
         "min_people": Option(2, 1, len(NAMES), "Fewest people in a question."),

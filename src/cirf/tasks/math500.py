@@ -38,6 +38,7 @@ TASK = Task(
     rule=calculated,
     version=2,
     row=read_row,
+    licence="mit",
     hub=HubSource("HuggingFaceH4/MATH-500", splits={"test": "test"}),
     cap=512,  # the paper's; matrices and unions of intervals are long too
 )

@@ -27,5 +27,6 @@ TASK = Task(
     rule=calculated,
     version=4,
     row=read_row,
+    licence="mit",
     hub=HubSource("ChilleD/MultiArith"),
 )

@@ -38,5 +38,6 @@ TASK = Task(
     rule=option_discussed,
     version=2,
     row=read_row,
+    licence="cc-by-nc-sa-4.0",
     hub=HubSource("derek-thomas/ScienceQA", splits={"test": "test"}),
 )

@@ -33,6 +33,7 @@ TASK = Task(
     rule=concluded,
     version=2,
     row=read_row,
+    licence="mit",
     hub=HubSource(
         "ChilleD/StrategyQA",
         revision="705562638fe1d8ca6bb98c66fc8f94d45fda8c83",

@@ -40,5 +40,6 @@ TASK = Task(
     rule=calculated_or_stated,
     version=4,
     row=read_row,
+    licence="mit",
     hub=HubSource("ChilleD/SVAMP"),
 )

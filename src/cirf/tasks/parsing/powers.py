@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from fractions import Fraction
 
 from cirf.tasks.numerals import number_text
@@ -37,10 +38,12 @@ def worked_powers(text: str) -> str:
 def _with_signs(line: str) -> str:
     """A line with ``^`` for the stars that raise a number."""
     pieces, end = [], 0
+    opened = [match.end() for match in _OPENS.finditer(line)]
+    closed = [match.end() for match in _CLOSES.finditer(line)]
+    last = closed[-1] - 2 if closed else -1
     for match in _STARS.finditer(line):
-        before = line[: match.start()]
-        bold = len(_OPENS.findall(before)) > len(_CLOSES.findall(before))
-        if match[0] == "**" and bold and not _CLOSES.search(line, match.end()):
+        bold = bisect_right(opened, match.start()) > bisect_right(closed, match.start())
+        if match[0] == "**" and bold and last < match.end():
             continue
         pieces += [line[end : match.start()], "^"]
         end = match.end()

@@ -77,7 +77,8 @@ class Browser:
         self.errors, self.requests = [], []
         self.call("Page.navigate", url=address)
         deadline = time.monotonic() + PATIENCE
-        while self.run("document.readyState + location.protocol") != "completefile:":
+        loaded = f"complete{address.partition('/')[0]}"
+        while self.run("document.readyState + location.protocol") != loaded:
             assert time.monotonic() < deadline, f"{address} did not load"
             time.sleep(0.05)
 
@@ -111,11 +112,15 @@ class Browser:
         x, y = self.run(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({where}.getBoundingClientRect())")
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def press(self, key: str) -> None:
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true, which an answer of a model may take long to make it."""
+        assert self.until(condition, PATIENCE), condition
+
+    def press(self, key: str, control: bool = False) -> None:
         """Press a key where the focus is."""
-        text = {"Enter": "\r"}.get(key, "")
-        told = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key], "text": text}
-        self.call("Input.dispatchKeyEvent", type="keyDown", **told)
+        text = "" if control else {"Enter": "\r"}.get(key, "")
+        told = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key], "text": text, "modifiers": 2 * control}
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **told)
         self.call("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def type(self, text: str) -> None:

@@ -1,0 +1,43 @@
+"""Points of accuracy against cost: what several analyses draw, compare and write down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from cirf.analysis.table import Column
+
+Point = dict[str, Any]
+"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and stand in no table."""
+
+DOMAINS = {"in": "in domain", "out": "out of domain"}
+COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
+"""What a cost is called at an axis."""
+
+MEASURED = (
+    Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
+    Column("seconds", "Time an answer", "seconds"),
+    Column("tokens", "Tokens an answer", "number"),
+)
+"""Columns of a point's accuracy and cost."""
+
+
+def alike(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """The points of the very same questions (``_asked``), those that most points answered, and the others."""
+    most = Counter(point["_asked"] for point in points).most_common(1)[0][0]
+    return [one for one in points if one["_asked"] == most], [one for one in points if one["_asked"] != most]
+
+
+def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
+    """The points whose cost is known, and a sentence on how many others there are, empty if there is none."""
+    known = [point for point in points if point[cost]]
+    missing = len(points) - len(known)
+    word = {"seconds": "time", "tokens": "count of tokens"}[cost]
+    said = f"{missing} of {len(points)} points have no {word} and are not in the picture of it." if missing else ""
+    return known, said
+
+
+def without_answers(point: Point) -> Point:
+    """A point as a row of a table."""
+    return {key: value for key, value in point.items() if not key.startswith("_")}

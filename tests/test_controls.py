@@ -1,0 +1,98 @@
+"""Controls of what the codes are good for: the same results and lengths behind tokens that say something else of their steps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.methods import get
+from cirf.methods.controls import recoded
+from cirf.recipe_io import parse
+from cirf.records import Trace
+from cirf.store import read_rows
+
+SIZE = 6
+steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.text(max_size=3)), min_size=1, max_size=9)
+CONTROLS = ("single", "shuffled", "ordinal")
+
+
+@st.composite
+def traces(draw: Any) -> list[Trace]:
+    rows = draw(st.lists(steps, min_size=1, max_size=8))
+    return [Trace(f"p{n}", 0, tuple(c for c, _ in row), tuple(r for _, r in row), str(n)) for n, row in enumerate(rows)]
+
+
+@given(traces(), st.sampled_from(["learned", *CONTROLS]), st.integers(0, 5))
+def test_a_control_changes_codes_and_nothing_else(rows: list[Trace], codes: Any, seed: int) -> None:
+    made = recoded(rows, codes, SIZE, seed)
+    assert made == recoded(rows, codes, SIZE, seed)
+    for new, old in zip(made, rows, strict=True):
+        assert (new.problem, new.sample, new.results, new.answer) == (old.problem, old.sample, old.results, old.answer)
+        assert len(new.codes) == len(old.codes) and all(0 <= code < SIZE for code in new.codes)
+    found, before = ([code for row in some for code in row.codes] for some in (made, rows))
+    match codes:
+        case "learned":
+            assert made == rows
+        case "single":
+            assert set(found) == {0}
+        case "ordinal":
+            assert all(row.codes == tuple(min(n, SIZE - 1) for n in range(len(row.codes))) for row in made)
+        case "shuffled":
+            assert Counter(found) == Counter(before)
+
+
+def test_another_seed_deals_them_out_otherwise() -> None:
+    rows = [Trace(f"p{n}", 0, tuple(range(SIZE)), ("1",) * SIZE, "1") for n in range(20)]
+    assert recoded(rows, "shuffled", SIZE, 1) != recoded(rows, "shuffled", SIZE, 2)
+
+
+def test_keys_hold_codes_only_where_they_are_no_learned_ones() -> None:
+    head = "name: r\nproblems: {tasks: [{task: gsm8k}]}\nmethods: [cirf_full, x]\n"
+    for settings, taught in (("{}", {}), ("{budget: 3}", {}), ("{codes: single}", {"codes": "single"})):
+        recipe = parse(head + f"variants: {{x: {{method: cirf_full, settings: {settings}}}}}\n")
+        assert get("cirf_full", recipe).taught_by == {} and get("cirf_full", recipe).identity == {}
+        assert get("x", recipe).taught_by.get("settings", {}) == taught
+        assert get("x", recipe).identity.get("settings", {}).get("codes") == taught.get("codes")
+
+
+@pytest.fixture(scope="module")
+def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("controls")
+    variants = {name: {"method": "cirf_full", "settings": {"codes": name}} for name in CONTROLS}
+    keys: dict[str, Any] = {"methods": ["cirf_full", *CONTROLS, "direct_sft"], "variants": variants, "evaluate__latency_items": 0}
+    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+def test_each_is_trained_on_its_own_traces(run: Path) -> None:
+    def rows(name: str) -> list[str]:
+        return [row["completion"] for row in read_rows(run / "models" / name / "sft.jsonl")]
+
+    def plain(texts: list[str]) -> list[str]:
+        return [re.sub(r"<cirf_\d+>", "<cirf_>", text) for text in texts]
+
+    learned = rows("cirf_full")
+    for name in CONTROLS:
+        assert plain(rows(name)) == plain(learned) and rows(name) != learned
+    assert {code for text in rows("single") for code in re.findall(r"<cirf_\d+>", text)} == {"<cirf_000>"}
+
+
+def test_validation_tells_how_well_codes_are_foretold(run: Path) -> None:
+    def last(name: str) -> dict[str, float]:
+        validation = json.loads((run / "models" / name / "history.json").read_text())["validation"]
+        return dict(validation[-1])
+
+    assert "code_loss" not in last("direct_sft")
+    found = {name: last(name)["code_loss"] for name in ("cirf_full", *CONTROLS)}
+    assert found["single"] < found["shuffled"]  # one token is foretold better than tokens that are drawn
+    told = json.loads((run / "report.json").read_text())["training"]["single"]["numbers"]
+    assert told["code_loss"] == found["single"] and told["code_loss_untrained"] > 0
