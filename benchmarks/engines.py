@@ -1,0 +1,197 @@
+"""The same questions to one saved model through several engines: do they write the same, and how long does each take?
+
+    python -m benchmarks.engines RUN [--method cirf_full] [--rows 100] [--cap 160] [--out FILE] --server NAME=URL [...]
+
+``RUN`` is a run with an evaluation of the method, whose questions are asked, tasks taking turns. Each ``NAME=URL`` is a server
+that speaks OpenAI's chat completions and serves the run's ``models/METHOD`` (``vllm serve``, ``cirf serve``, ``llama-server``
+with ``cirf export``'s file, ``transformers serve``); the address ends in ``/v1``. Beside them stands plain ``generate`` of
+transformers in this process, in the number format that the recipe says. All are asked greedily, one question at a time, in turns.
+
+The reference is plain ``generate`` in float32. Wherever an engine writes something else, told are the place where it first does,
+and by how many nats the reference's own token leads the engine's there: engines that compute in other formats or orders differ
+where that is next to nothing. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from cirf.lm.vocabulary import TokenNames
+
+REFERENCE = "reference, float32"
+_NEAR = 0.1  # nats: what computing in 16 bits may turn round, seen on models of half a billion parameters
+
+
+class Said(NamedTuple):
+    """A trace without its delimiters, an answer, and the seconds they took."""
+
+    trace: str
+    answer: str
+    seconds: float = 0.0
+
+
+def asked(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
+    """The first questions of a run's evaluation, the tasks taking turns."""
+    from cirf.store import read_rows
+
+    tasks = [read_rows(path) for path in sorted((run / "evaluation" / method).glob("*.jsonl"))]
+    turns = [task[place] for place in range(max(map(len, tasks))) for task in tasks if place < len(task)]
+    return turns[:rows]
+
+
+def server(url: str, cap: int, names: TokenNames) -> Callable[[str], Said]:
+    """What asks a server. A trace that it does not set apart is set apart here."""
+    from cirf.lm.vocabulary import read_trace
+
+    with urllib.request.urlopen(f"{url}/models", timeout=60) as response:
+        model = json.load(response)["data"][0]["id"]
+
+    def ask(question: str) -> Said:
+        asking = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0.0, "max_tokens": cap}
+        request = urllib.request.Request(
+            f"{url}/chat/completions", json.dumps(asking).encode(), {"Content-Type": "application/json"}
+        )
+        started = time.perf_counter()
+        with urllib.request.urlopen(request, timeout=600) as response:
+            message = json.load(response)["choices"][0]["message"]
+        seconds = time.perf_counter() - started
+        trace, content = (message.get(key) or "" for key in ("reasoning", "content"))
+        return Said(trace.strip(), content.strip(), seconds) if trace else Said(*read_trace(content, names), seconds)
+
+    return ask
+
+
+class Reference:
+    """Plain ``generate`` of the saved folder, and how sure it is of what it writes."""
+
+    def __init__(self, folder: Path, dtype: str, cap: int, names: TokenNames) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        self.model = model.eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._cap, self._names = cap, names
+
+    def __call__(self, question: str) -> Said:
+        """Its answer."""
+        import torch
+
+        from cirf.lm.vocabulary import read_trace
+
+        started = time.perf_counter()
+        prompt = self._prompt(question)
+        with torch.no_grad():
+            made = self.model.generate(**prompt, max_new_tokens=self._cap, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+        stop = self.tokenizer.eos_token
+        text = str(self.tokenizer.decode(made)).partition(stop)[0]
+        return Said(*read_trace(text, self._names), time.perf_counter() - started)
+
+    def apart(self, question: str, ours: Said, theirs: Said) -> dict[str, Any]:
+        """Where the other answer first differs from ours, and how many nats ours is ahead there."""
+        import torch
+
+        opens, closes = self._names.start, self._names.end
+        both = [f"{opens}{said.trace}{closes}{said.answer}{self.tokenizer.eos_token}" for said in (ours, theirs)]
+        one, other = (self.tokenizer(text, add_special_tokens=False).input_ids for text in both)
+        place = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)) - 1)
+        prompt = self._prompt(question)["input_ids"]
+        with torch.no_grad():
+            scores = self.model(torch.cat([prompt, torch.tensor([one[:place]], dtype=torch.long)], dim=1)).logits[0, -1]
+        shown = [self.tokenizer.decode([ids[place]]) for ids in (one, other)]
+        return {
+            "token": place,
+            "ours": shown[0],
+            "theirs": shown[1],
+            "ahead": round(float(scores[one[place]] - scores[other[place]]), 4),
+        }
+
+    def _prompt(self, question: str) -> Any:
+        messages = [{"role": "user", "content": question}]
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+
+
+def main() -> None:
+    """Ask all, print the table, the differences and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--server", action="append", default=[], metavar="NAME=URL", help="repeatable")
+    parser.add_argument("--method", default="cirf_full")
+    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--cap", type=int, default=160)
+    parser.add_argument("--out", type=Path, help="JSONL with every answer")
+    options = parser.parse_args()
+
+    import torch
+    import transformers
+
+    from cirf.analysis.functions import functions_of
+    from cirf.lm.prompt import sanitise
+    from cirf.lm.vocabulary import token_names
+    from cirf.recipe_io import load
+
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    folder = options.run / "models" / options.method
+    functions = functions_of(folder)
+    names = token_names(functions["size"], functions["delimiters"])
+    rows = asked(options.run, options.method, options.rows)
+    exact = Reference(folder, "float32", options.cap, names)
+    questions = [sanitise(row["prompt"], exact.tokenizer) for row in rows]
+    dtype = load(str(options.run / "recipe.yaml")).backbone.dtype
+    sides: dict[str, Callable[[str], Said]] = {f"generate, {dtype}": Reference(folder, dtype, options.cap, names)}
+    for told in options.server:
+        name, _, url = told.partition("=")
+        sides[name] = server(url.rstrip("/"), options.cap, names)
+    for ask in sides.values():
+        ask(questions[0])  # to warm up
+
+    wanted = [exact(question) for question in questions]
+    said: dict[str, list[Said]] = {name: [] for name in sides}
+    for place, question in enumerate(questions):
+        for name in list(sides)[:: 1 if place % 2 else -1]:
+            said[name].append(sides[name](question))
+        print(f"\r{place + 1} of {len(questions)}", end="", file=sys.stderr, flush=True)
+    print(f"\n{folder}, {len(questions)} questions, {torch.get_num_threads()} threads")
+    print(f"{'':22} {'s a question':>12} {'p50':>6} {'p95':>6}  same text  same answer  near ties  other")
+    told_of: dict[str, Any] = {}
+    differences = []
+    for name, ours in {REFERENCE: wanted, **said}.items():
+        seconds = sorted(one.seconds for one in ours)
+        found = [
+            {"engine": name, "question": row["id"]} | exact.apart(question, right, one)
+            for row, question, right, one in zip(rows, questions, wanted, ours, strict=True)
+            if one[:2] != right[:2]
+        ]
+        differences += found
+        near = sum(abs(one["ahead"]) <= _NEAR for one in found)
+        same = sum(one.answer == right.answer for one, right in zip(ours, wanted, strict=True))
+        count = len(ours)
+        mean, middle, late = sum(seconds) / count, seconds[count // 2], seconds[min(count - 1, int(0.95 * count))]
+        alike, other = count - len(found), len(found) - near
+        print(f"{name:22} {mean:12.3f} {middle:6.2f} {late:6.2f}  {alike:9}  {same:11}  {near:9}  {other:5}")
+        told_of[name] = {"seconds": round(mean, 4), "same": alike, "near": near}
+    for one in differences:
+        print(
+            f"{one['engine']}, {one['question']}: token {one['token']} is {one['theirs']!r}, of the reference {one['ours']!r}, "
+            f"which is {one['ahead']:.3f} nats ahead"
+        )
+    if options.out:
+        lines = [
+            {"engine": name, "question": row["id"]} | one._asdict()
+            for name, ours in {REFERENCE: wanted, **said}.items()
+            for row, one in zip(rows, ours, strict=True)
+        ]
+        options.out.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    print(json.dumps({"benchmark": "engines", "unit": "s a question", "n": len(questions), "engines": told_of}))
+
+
+if __name__ == "__main__":
+    main()
