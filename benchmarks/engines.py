@@ -2,10 +2,11 @@
 
     python -m benchmarks.engines RUN [--method cirf_full] [--rows 100] [--cap 160] [--out FILE] --server NAME=URL [...]
 
-``RUN`` is a run with an evaluation of the method, whose questions are asked, tasks taking turns. Each ``NAME=URL`` is a server
-that speaks OpenAI's chat completions and serves the run's ``models/METHOD`` (``vllm serve``, ``cirf serve``, ``llama-server``
-with ``cirf export``'s file, ``transformers serve``); the address ends in ``/v1``. Beside them stands plain ``generate`` of
-transformers in this process, in the number format that the recipe says. All are asked greedily, one question at a time, in turns.
+``RUN`` is a run with an evaluation of the method (or ``--asked`` is), whose questions are asked, tasks taking turns. Each
+``NAME=URL`` is a server that speaks OpenAI's chat completions and serves the run's ``models/METHOD`` (``vllm serve``, ``cirf
+serve``, ``llama-server`` with ``cirf export``'s file, ``transformers serve``); the address ends in ``/v1``, or in ``/v1#MODEL``.
+Beside them stands plain ``generate`` of transformers in this process, in the number format that the recipe says. All are asked
+greedily, one question at a time, in turns.
 
 The reference is plain ``generate`` in float32. Wherever an engine writes something else, told are the place where it first does,
 and by how many nats the reference's own token leads the engine's there: engines that compute in other formats or orders differ
@@ -48,11 +49,14 @@ def asked(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
 
 
 def server(url: str, cap: int, names: TokenNames) -> Callable[[str], Said]:
-    """What asks a server. A trace that it does not set apart is set apart here."""
+    """What asks a server for the model behind ``#``, else for its first one. A trace that it does not set apart is set apart here."""
     from cirf.lm.vocabulary import read_trace
 
-    with urllib.request.urlopen(f"{url}/models", timeout=60) as response:
-        model = json.load(response)["data"][0]["id"]
+    url, _, model = url.partition("#")
+    url = url.rstrip("/")
+    if not model:
+        with urllib.request.urlopen(f"{url}/models", timeout=60) as response:
+            model = json.load(response)["data"][0]["id"]
 
     def ask(question: str) -> Said:
         asking = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0.0, "max_tokens": cap}
@@ -125,6 +129,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--server", action="append", default=[], metavar="NAME=URL", help="repeatable")
     parser.add_argument("--method", default="cirf_full")
+    parser.add_argument("--asked", type=Path, help="folder of `cirf evaluate` to take the questions from; default: the run")
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--cap", type=int, default=160)
     parser.add_argument("--out", type=Path, help="JSONL with every answer")
@@ -142,14 +147,14 @@ def main() -> None:
     folder = options.run / "models" / options.method
     functions = functions_of(folder)
     names = token_names(functions["size"], functions["delimiters"])
-    rows = asked(options.run, options.method, options.rows)
+    rows = asked(options.asked or options.run, options.method, options.rows)
     exact = Reference(folder, "float32", options.cap, names)
     questions = [sanitise(row["prompt"], exact.tokenizer) for row in rows]
     dtype = load(str(options.run / "recipe.yaml")).backbone.dtype
     sides: dict[str, Callable[[str], Said]] = {f"generate, {dtype}": Reference(folder, dtype, options.cap, names)}
     for told in options.server:
         name, _, url = told.partition("=")
-        sides[name] = server(url.rstrip("/"), options.cap, names)
+        sides[name] = server(url, options.cap, names)
     for ask in sides.values():
         ask(questions[0])  # to warm up
 
