@@ -39,17 +39,19 @@ class Said(NamedTuple):
     seconds: float = 0.0
 
 
-def asked(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
-    """The first questions of a run's evaluation, the tasks taking turns."""
+def asked(folder: Path, method: str, rows: int) -> list[dict[str, Any]]:
+    """The first questions of an evaluation, the tasks taking turns."""
     from cirf.store import read_rows
 
-    tasks = [read_rows(path) for path in sorted((run / "evaluation" / method).glob("*.jsonl"))]
-    turns = [task[place] for place in range(max(map(len, tasks))) for task in tasks if place < len(task)]
-    return turns[:rows]
+    tasks = [read_rows(path) for path in sorted((folder / "evaluation" / method).glob("*.jsonl"))]
+    turns = [task[place] for place in range(max(map(len, tasks), default=0)) for task in tasks if place < len(task)]
+    if not turns:
+        raise SystemExit(f"{folder}: holds no evaluation of {method}")
+    return turns[: max(1, rows)]
 
 
 def server(url: str, cap: int, names: TokenNames) -> Callable[[str], Said]:
-    """What asks a server for the model behind ``#``, else for its first one. A trace that it does not set apart is set apart here."""
+    """What asks a server for the model behind ``#``, else for its first one; traces that it leaves in the text are set apart."""
     from cirf.lm.vocabulary import read_trace
 
     url, _, model = url.partition("#")
@@ -67,56 +69,58 @@ def server(url: str, cap: int, names: TokenNames) -> Callable[[str], Said]:
         with urllib.request.urlopen(request, timeout=600) as response:
             message = json.load(response)["choices"][0]["message"]
         seconds = time.perf_counter() - started
-        trace, content = (message.get(key) or "" for key in ("reasoning", "content"))
-        return Said(trace.strip(), content.strip(), seconds) if trace else Said(*read_trace(content, names), seconds)
+        trace, content = message.get("reasoning") or message.get("reasoning_content") or "", message.get("content") or ""
+        trace, answer = (trace, content) if trace else read_trace(content, names)
+        return Said(trace.strip(), answer.strip(), seconds)
 
     return ask
 
 
-class Reference:
-    """Plain ``generate`` of the saved folder, and how sure it is of what it writes."""
+class Plain:
+    """Plain ``generate`` of the saved folder on the CPU, and how sure it is of what it writes."""
 
     def __init__(self, folder: Path, dtype: str, cap: int, names: TokenNames) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        from cirf.lm.prompt import stop_ids
+
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-        self.model = model.eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._cap, self._names = cap, names
+        self.model, self.tokenizer = model.eval(), AutoTokenizer.from_pretrained(folder)
+        self._cap, self._names, self._stops = cap, names, frozenset(stop_ids(model, self.tokenizer))
 
     def __call__(self, question: str) -> Said:
         """Its answer."""
         import torch
 
+        from cirf.lm.decode import output_of
         from cirf.lm.vocabulary import read_trace
 
         started = time.perf_counter()
         prompt = self._prompt(question)
         with torch.no_grad():
             made = self.model.generate(**prompt, max_new_tokens=self._cap, do_sample=False)[0, prompt["input_ids"].shape[1] :]
-        stop = self.tokenizer.eos_token
-        text = str(self.tokenizer.decode(made)).partition(stop)[0]
-        return Said(*read_trace(text, self._names), time.perf_counter() - started)
+        trace, answer = read_trace(output_of(self.tokenizer, made.tolist(), self._stops).text, self._names)
+        return Said(trace.strip(), answer.strip(), time.perf_counter() - started)
 
     def apart(self, question: str, ours: Said, theirs: Said) -> dict[str, Any]:
-        """Where the other answer first differs from ours, and how many nats ours is ahead there."""
+        """Where another answer first differs from ours and by how many nats ours leads there; ``leads`` is ``None`` where one of
+        them is not whole (cut off, or no trace) or both are the same tokens, and nothing can be compared."""
         import torch
 
         opens, closes = self._names.start, self._names.end
         both = [f"{opens}{said.trace}{closes}{said.answer}{self.tokenizer.eos_token}" for said in (ours, theirs)]
         one, other = (self.tokenizer(text, add_special_tokens=False).input_ids for text in both)
-        place = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)) - 1)
+        whole = all(said.trace and said.answer for said in (ours, theirs))
+        place = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+        if place is None or not whole:
+            return {"token": None, "ours": "".join(ours[:2]), "theirs": "".join(theirs[:2]), "leads": None}
         prompt = self._prompt(question)["input_ids"]
         with torch.no_grad():
             scores = self.model(torch.cat([prompt, torch.tensor([one[:place]], dtype=torch.long)], dim=1)).logits[0, -1]
         shown = [self.tokenizer.decode([ids[place]]) for ids in (one, other)]
-        return {
-            "token": place,
-            "ours": shown[0],
-            "theirs": shown[1],
-            "ahead": round(float(scores[one[place]] - scores[other[place]]), 4),
-        }
+        leads = round(float(scores[one[place]] - scores[other[place]]), 4)
+        return {"token": place, "ours": shown[0], "theirs": shown[1], "leads": leads}
 
     def _prompt(self, question: str) -> Any:
         messages = [{"role": "user", "content": question}]
@@ -128,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--server", action="append", default=[], metavar="NAME=URL", help="repeatable")
-    parser.add_argument("--method", default="cirf_full")
+    parser.add_argument("--method", default="cirf_full", help="one with functional tokens")
     parser.add_argument("--asked", type=Path, help="folder of `cirf evaluate` to take the questions from; default: the run")
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--cap", type=int, default=160)
@@ -146,56 +150,59 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     folder = options.run / "models" / options.method
     functions = functions_of(folder)
+    if not functions:
+        raise SystemExit(f"{folder}: no model with functional tokens")
     names = token_names(functions["size"], functions["delimiters"])
     rows = asked(options.asked or options.run, options.method, options.rows)
-    exact = Reference(folder, "float32", options.cap, names)
+    exact = Plain(folder, "float32", options.cap, names)
     questions = [sanitise(row["prompt"], exact.tokenizer) for row in rows]
+    sides: dict[str, Callable[[str], Said]] = {REFERENCE: exact}
     dtype = load(str(options.run / "recipe.yaml")).backbone.dtype
-    sides: dict[str, Callable[[str], Said]] = {f"generate, {dtype}": Reference(folder, dtype, options.cap, names)}
+    if dtype != "float32":
+        sides[f"generate, {dtype}"] = Plain(folder, dtype, options.cap, names)
     for told in options.server:
         name, _, url = told.partition("=")
         sides[name] = server(url, options.cap, names)
     for ask in sides.values():
         ask(questions[0])  # to warm up
 
-    wanted = [exact(question) for question in questions]
     said: dict[str, list[Said]] = {name: [] for name in sides}
     for place, question in enumerate(questions):
         for name in list(sides)[:: 1 if place % 2 else -1]:
             said[name].append(sides[name](question))
         print(f"\r{place + 1} of {len(questions)}", end="", file=sys.stderr, flush=True)
-    print(f"\n{folder}, {len(questions)} questions, {torch.get_num_threads()} threads")
-    print(f"{'':22} {'s a question':>12} {'p50':>6} {'p95':>6}  same text  same answer  near ties  other")
-    told_of: dict[str, Any] = {}
-    differences = []
-    for name, ours in {REFERENCE: wanted, **said}.items():
+    count, wanted = len(questions), said[REFERENCE]
+    print(f"\n{folder}, {count} questions, {torch.get_num_threads()} threads, one at a time, in turns")
+    print(f"{'':20} {'s a question':>12} {'p50':>6} {'p95':>6} {'ratio':>6}  same text  same answer  near ties  other")
+    engines: dict[str, Any] = {}
+    differences: list[dict[str, Any]] = []
+    for name, ours in said.items():
         seconds = sorted(one.seconds for one in ours)
+        mean, middle, late = sum(seconds) / count, seconds[count // 2], seconds[min(count - 1, int(0.95 * count))]
         found = [
             {"engine": name, "question": row["id"]} | exact.apart(question, right, one)
             for row, question, right, one in zip(rows, questions, wanted, ours, strict=True)
             if one[:2] != right[:2]
         ]
         differences += found
-        near = sum(abs(one["ahead"]) <= _NEAR for one in found)
-        same = sum(one.answer == right.answer for one, right in zip(ours, wanted, strict=True))
-        count = len(ours)
-        mean, middle, late = sum(seconds) / count, seconds[count // 2], seconds[min(count - 1, int(0.95 * count))]
-        alike, other = count - len(found), len(found) - near
-        print(f"{name:22} {mean:12.3f} {middle:6.2f} {late:6.2f}  {alike:9}  {same:11}  {near:9}  {other:5}")
-        told_of[name] = {"seconds": round(mean, 4), "same": alike, "near": near}
+        near = sum(one["leads"] is not None and abs(one["leads"]) <= _NEAR for one in found)
+        alike, answers = count - len(found), sum(one.answer == right.answer for one, right in zip(ours, wanted, strict=True))
+        ratio = sum(right.seconds for right in wanted) / sum(seconds)
+        times = f"{mean:12.3f} {middle:6.2f} {late:6.2f} {ratio:6.2f}"
+        print(f"{name:20} {times}  {alike:9}  {answers:11}  {near:9}  {len(found) - near:5}")
+        engines[name] = {"seconds": round(mean, 4), "ratio": round(ratio, 2), "same": alike, "answers": answers, "near": near}
     for one in differences:
-        print(
-            f"{one['engine']}, {one['question']}: token {one['token']} is {one['theirs']!r}, of the reference {one['ours']!r}, "
-            f"which is {one['ahead']:.3f} nats ahead"
-        )
+        where = "" if one["token"] is None else f" token {one['token']}"
+        how = "cannot be compared token by token" if one["leads"] is None else f"which leads by {one['leads']:.3f} nats"
+        print(f"{one['engine']}, {one['question']}:{where} {one['theirs']!r}, of the reference {one['ours']!r}, {how}")
     if options.out:
         lines = [
             {"engine": name, "question": row["id"]} | one._asdict()
-            for name, ours in {REFERENCE: wanted, **said}.items()
+            for name, ours in said.items()
             for row, one in zip(rows, ours, strict=True)
         ]
         options.out.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
-    print(json.dumps({"benchmark": "engines", "unit": "s a question", "n": len(questions), "engines": told_of}))
+    print(json.dumps({"benchmark": "engines", "peer": REFERENCE, "unit": "s a question", "n": count, "engines": engines}))
 
 
 if __name__ == "__main__":

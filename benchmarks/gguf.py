@@ -61,7 +61,8 @@ def main() -> None:
         output = decode.generate_one(plain, tokenizer, prompts[place], options.cap)
         return output.text, output.tokens
 
-    sides: dict[str, Any] = {f"transformers {options.dtype}": by_transformers}
+    number = backbone.computed_in(options.dtype, str(plain.device))
+    sides: dict[str, Any] = {f"transformers {number}": by_transformers}
     with tempfile.TemporaryDirectory() as folder:
         for kind in [known for known in KINDS if known in options.types.split(",")]:
             path = Path(folder) / f"{kind}.gguf"

@@ -85,6 +85,11 @@ def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> N
     assert not list(finished.glob(".work/*"))
 
 
+def test_a_training_and_an_evaluation_say_what_they_were_computed_in(finished: Path) -> None:
+    assert json.loads((finished / "models/cirf_full/history.json").read_text())["computed_in"] == "float32"
+    assert json.loads((finished / "evaluation/cirf_full/stage.json").read_text())["summary"]["computed_in"] == "float32"
+
+
 def test_the_table_fits_eighty_columns_and_cuts_nothing_off(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"accuracy": 0.904, "interval": [0.86, 0.935], "n": 1319, "tokens": 133.46, "truncated": 0.621, "unparsed": 0.02}
     row |= {"latency_mean_s": 14.289, "latency_p50_s": 4.289, "latency_p95_s": None}

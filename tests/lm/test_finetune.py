@@ -356,6 +356,7 @@ def test_bfloat16_and_checkpointed_activations_train_too(
             trained, history, _ = finetune(model, own, _rows(own), [], section, "x", ids, work, 0)
             assert seen == {(bool(keys.get("bf16")), bool(keys.get("gradient_checkpointing")))}
             assert trained.dtype is torch.float32
+            assert history.computed_in == ("bfloat16" if keys.get("bf16") else "float32")
             losses.append(history.losses[-1]["loss"])
     torch.testing.assert_close(torch.tensor(losses[2:4]), torch.tensor(losses[:2]), atol=0.15, rtol=0.05)
     torch.testing.assert_close(torch.tensor(losses[4:]), torch.tensor(losses[:2]), atol=1e-4, rtol=1e-4)
@@ -372,4 +373,5 @@ def test_a_processor_without_bfloat16_trains_in_float32(
         section = _section("lora", epochs=2, bf16=bf16)
         _, history, _ = finetune(model, own, _rows(own), [], section, "x", [], tmp_path / str(bf16), 0)
         losses.append(history.losses[-1]["loss"])
+        assert history.computed_in == "float32"
     assert losses[0] == losses[1]

@@ -24,11 +24,13 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: 
 
 def test_a_stream_that_nobody_reads_any_more_ends_and_its_neighbour_does_not(server: Running, prose: Served) -> None:
     asking = {"model": "prose", "messages": [{"role": "user", "content": "yes"}]}
+    endless = question("never", model="prose", max_tokens=200, stream=True)
+    assert alone(prose, "never", cap=200)[3] == "length"
     with ThreadPoolExecutor(3) as pool, server.client() as client, held(prose) as gate:
         first = pool.submit(server.chat, asking | {"max_tokens": 2})
         server.until(running=1)
         neighbour = pool.submit(server.chat, asking | {"max_tokens": 6})
-        opened = pool.submit(client.chat.completions.create, **asking, max_tokens=200, stream=True)  # type: ignore[call-overload]
+        opened = pool.submit(client.chat.completions.create, **endless)
         server.until(waiting=2)
         gate.allow(2)
         first.result()

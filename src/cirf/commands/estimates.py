@@ -9,7 +9,7 @@ from cirf.errors import CirfError
 from cirf.methods import learners
 
 if TYPE_CHECKING:
-    from cirf.recipe import Finetune, Recipe
+    from cirf.recipe import Backbone, Finetune, Recipe
     from cirf.stages.context import Context
 
 GIB = 2**30
@@ -99,7 +99,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             "tokens_trained": int(tokens * section.epochs),
             "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, rows), 1),
-            "memory_gib": round(_memory(section, sizes, longest, longest_target) / GIB, 1),
+            "memory_gib": round(_memory(recipe.backbone, section, sizes, longest, longest_target) / GIB, 1),
             "disk_gib": round(_disk(recipe, section, sizes, trainings) / GIB, 1),
         }
     return made
@@ -127,15 +127,20 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     return {"parameters": count, "lora_per_rank": linear} | shape
 
 
-def _memory(section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
+def _memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
+    from cirf.lm.backbone import computed_in, pick_device
+
+    device = pick_device(backbone.device)
     tokens = section.batch_size * longest
     activations = 34.0 * tokens * sizes["layers"] * sizes["width"]
     if section.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5
     activations += 3 * 4.0 * section.batch_size * longest_target * sizes["vocabulary"]
     if section.adaptation == "full":
-        return 16.0 * sizes["parameters"] + 2.0 * sizes["parameters"] * section.bf16 + activations
-    return 2.0 * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
+        cast = 2.0 if section.bf16 and computed_in("bfloat16", device) == "bfloat16" else 0.0
+        return (16.0 + cast) * sizes["parameters"] + activations
+    held = 4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0
+    return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 
 
 def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:

@@ -28,6 +28,7 @@ __all__ = [
     "pick_device",
     "prompt_text",
     "sanitise",
+    "widen",
 ]
 
 _FAULTS: dict[str, tuple[type[Exception], ...]] = {
@@ -64,11 +65,19 @@ def pick_device(wanted: str) -> str:
 def computed_in(dtype: str, device: str) -> str:
     """The number format that weights in ``dtype`` are computed with on a torch device.
 
-    An x86 processor without AVX-512 has no instructions for 16-bit numbers: torch takes them apart one by one, several times
-    slower than float32. There the weights keep the values that they have in ``dtype`` and everything is computed in float32.
+    On an x86 processor without AVX-512 torch has nothing for products of 16-bit matrices and takes their numbers apart one by
+    one: training, reading prompts and answering in batches are several times slower than in float32. Only further tokens of a
+    single answer, which wait for the weights to come from memory, are not. There the weights keep the values that they have in
+    ``dtype``, and everything is computed in float32.
     """
-    old = platform.machine().lower() in ("x86_64", "amd64") and torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
+    old = platform.machine().lower() in ("x86_64", "amd64") and torch.backends.cpu.get_cpu_capability() != "AVX512"
     return "float32" if old and torch.device(device).type == "cpu" else dtype
+
+
+def widen(model: Any, dtype: str, device: str) -> None:
+    """Have a model that was loaded in ``dtype`` computed in float32, in place, where the device asks for it."""
+    if computed_in(dtype, device) != dtype and not getattr(model, "is_quantized", False):
+        model.float()
 
 
 def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -> Any:
@@ -130,14 +139,12 @@ def load_model(
     check_causal(config, source)
     check_architecture(config, section.architecture, source)
     attention = {} if section.attention == "auto" else {"attn_implementation": section.attention}
-    dtype = torch.float32 if training == "full" else getattr(torch, section.dtype)
+    dtype, target = "float32" if training == "full" else section.dtype, device or pick_device(section.device)
     with explained(source, "model"), without_bars():
         model: Any = AutoModelForCausalLM.from_pretrained(
-            str(source), config=config, dtype=dtype, use_safetensors=True, **attention, **where(source, section)
+            str(source), config=config, dtype=getattr(torch, dtype), use_safetensors=True, **attention, **where(source, section)
         )
-    target = device or pick_device(section.device)
-    if dtype != torch.float32 and computed_in(section.dtype, target) == "float32":
-        model.float()
+        widen(model, dtype, target)
     try:
         model.to(target)
     except torch.OutOfMemoryError:

@@ -9,7 +9,7 @@ import torch
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.backbone import explained, load_config, locate, pick_device, where, without_bars
+from cirf.lm.backbone import explained, load_config, locate, pick_device, where, widen, without_bars
 
 
 def load_classifier(source: str | Path, section: recipe.Backbone) -> Any:
@@ -30,11 +30,12 @@ def load_classifier(source: str | Path, section: recipe.Backbone) -> Any:
     classes = list(getattr(config, "architectures", None) or ("model of no known kind",))
     if not classes[0].endswith("ForTokenClassification"):
         raise CirfError(f"{source}: holds a {classes[0]}, not a token classifier; give a folder or hub id of one")
+    target = pick_device(section.device)
     with explained(source, "model"), without_bars():
         model: Any = AutoModelForTokenClassification.from_pretrained(
             str(source), config=config, dtype=getattr(torch, section.dtype), use_safetensors=True, **where(source, section)
         )
-    target = pick_device(section.device)
+        widen(model, section.dtype, target)
     try:
         model.to(target)
     except torch.OutOfMemoryError:

@@ -166,6 +166,7 @@ def finetune(
         target_tokens=sum(len(feature.ids) - feature.start for feature in features),
         trainable_parameters=sum(counts[1]),
         parameters=sum(counts[0]),
+        computed_in="bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."),
         losses=[
             {"update": row["step"], "loss": row["loss"], "gradient_norm": row["grad_norm"], "learning_rate": row["learning_rate"]}
             for row in trainer.state.log_history

@@ -35,7 +35,8 @@ class History:
     ``losses``: ``{update, loss, gradient_norm, learning_rate}`` of every update, the loss being the mean over the update's
     target tokens before it; ``validation``: ``{update, loss, answer_loss, code_loss}``, the last two over the answer's tokens
     with the end token, and over the functional tokens where there are any, update 0 being the model before training;
-    ``tokens`` and ``target_tokens`` are those of one epoch; ``curriculum``: what a curriculum tells of itself.
+    ``tokens`` and ``target_tokens`` are those of one epoch; ``computed_in``: the number format, weights that are trained being
+    float32 in any case; ``curriculum``: what a curriculum tells of itself.
     """
 
     method: str
@@ -53,6 +54,7 @@ class History:
     target_tokens: int
     trainable_parameters: int
     parameters: int
+    computed_in: str
     losses: list[dict[str, float]]
     validation: list[dict[str, float]]
     functional_rows: list[Survival]

@@ -39,4 +39,5 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         work,
         context.progress,
     )
-    return {"rows": scores.overall.n, "notes": list(method.caveats())}
+    number = str(model.dtype).removeprefix("torch.")
+    return {"rows": scores.overall.n, "notes": list(method.caveats()), "computed_in": number}
