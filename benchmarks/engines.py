@@ -5,12 +5,11 @@
 ``RUN`` is a run with an evaluation of the method (or ``--asked`` is), whose questions are asked, tasks taking turns. Each
 ``NAME=URL`` is a server that speaks OpenAI's chat completions and serves the run's ``models/METHOD`` (``vllm serve``, ``cirf
 serve``, ``llama-server`` with ``cirf export``'s file, ``transformers serve``); the address ends in ``/v1``, or in ``/v1#MODEL``.
-Beside them stands plain ``generate`` of transformers in this process, in the number format that the recipe says. All are asked
-greedily, one question at a time, in turns.
+All are asked greedily, one question at a time, in turns of ``--block`` questions.
 
-The reference is plain ``generate`` in float32. Wherever an engine writes something else, told are the place where it first does,
-and by how many nats the reference's own token leads the engine's there: engines that compute in other formats or orders differ
-where that is next to nothing. The last line is JSON.
+The reference is plain ``generate`` of transformers in this process, in float32. Where an engine writes something else, told are
+the place where it first does, and by how many nats the reference's own token leads the engine's there: engines that compute in
+other formats or orders differ where that is next to nothing. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -135,6 +134,11 @@ def main() -> None:
     parser.add_argument("--method", default="cirf_full", help="one with functional tokens")
     parser.add_argument("--asked", type=Path, help="folder of `cirf evaluate` to take the questions from; default: the run")
     parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--dtype", help="ask plain generate in this number format too, such as bfloat16")
+    parser.add_argument("--block", type=int, default=10, help="questions of an engine's turn")
+    parser.add_argument(
+        "--rest", type=float, default=4.0, help="seconds before a turn: some engines spin for a while after an answer"
+    )
     parser.add_argument("--cap", type=int, default=160)
     parser.add_argument("--out", type=Path, help="JSONL with every answer")
     options = parser.parse_args()
@@ -145,7 +149,6 @@ def main() -> None:
     from cirf.analysis.functions import functions_of
     from cirf.lm.prompt import sanitise
     from cirf.lm.vocabulary import token_names
-    from cirf.recipe_io import load
 
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     folder = options.run / "models" / options.method
@@ -157,9 +160,8 @@ def main() -> None:
     exact = Plain(folder, "float32", options.cap, names)
     questions = [sanitise(row["prompt"], exact.tokenizer) for row in rows]
     sides: dict[str, Callable[[str], Said]] = {REFERENCE: exact}
-    dtype = load(str(options.run / "recipe.yaml")).backbone.dtype
-    if dtype != "float32":
-        sides[f"generate, {dtype}"] = Plain(folder, dtype, options.cap, names)
+    if options.dtype:
+        sides[f"generate, {options.dtype}"] = Plain(folder, options.dtype, options.cap, names)
     for told in options.server:
         name, _, url = told.partition("=")
         sides[name] = server(url, options.cap, names)
@@ -167,10 +169,12 @@ def main() -> None:
         ask(questions[0])  # to warm up
 
     said: dict[str, list[Said]] = {name: [] for name in sides}
-    for place, question in enumerate(questions):
-        for name in list(sides)[:: 1 if place % 2 else -1]:
-            said[name].append(sides[name](question))
-        print(f"\r{place + 1} of {len(questions)}", end="", file=sys.stderr, flush=True)
+    for turn, start in enumerate(range(0, len(questions), options.block)):
+        block = questions[start : start + options.block]
+        for name in list(sides)[:: 1 if turn % 2 else -1]:
+            time.sleep(options.rest)
+            said[name] += [sides[name](question) for question in block]
+        print(f"\r{start + len(block)} of {len(questions)}", end="", file=sys.stderr, flush=True)
     count, wanted = len(questions), said[REFERENCE]
     print(f"\n{folder}, {count} questions, {torch.get_num_threads()} threads, one at a time, in turns")
     print(f"{'':20} {'s a question':>12} {'p50':>6} {'p95':>6} {'ratio':>6}  same text  same answer  near ties  other")
