@@ -5,7 +5,8 @@
 ``RUN`` is a run with an evaluation of the method (or ``--asked`` is), whose questions are asked, tasks taking turns. Each
 ``NAME=URL`` is a server that speaks OpenAI's chat completions and serves the run's ``models/METHOD`` (``vllm serve``, ``cirf
 serve``, ``llama-server`` with ``cirf export``'s file, ``transformers serve``); the address ends in ``/v1``, or in ``/v1#MODEL``.
-All are asked greedily, one question at a time, in turns of ``--block`` questions.
+All are asked greedily, in turns of ``--block`` questions: one at a time, or ``--together`` many at once, by servers as so many
+clients and by the reference as a padded batch. Seconds of one at a time are an answer's; of several, a turn's shared among them.
 
 The reference is plain ``generate`` of transformers in this process, in float32. Where an engine writes something else, told are
 the place where it first does, and by how many nats the reference's own token leads the engine's there: engines that compute in
@@ -19,7 +20,8 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +40,9 @@ class Said(NamedTuple):
     seconds: float = 0.0
 
 
+Ask = Callable[[Sequence[str]], list[Said]]
+
+
 def asked(folder: Path, method: str, rows: int) -> list[dict[str, Any]]:
     """The first questions of an evaluation, the tasks taking turns."""
     from cirf.store import read_rows
@@ -49,7 +54,7 @@ def asked(folder: Path, method: str, rows: int) -> list[dict[str, Any]]:
     return turns[: max(1, rows)]
 
 
-def server(url: str, cap: int, names: TokenNames) -> Callable[[str], Said]:
+def server(url: str, cap: int, names: TokenNames, together: int) -> Ask:
     """What asks a server for the model behind ``#``, else for its first one; traces that it leaves in the text are set apart."""
     from cirf.lm.vocabulary import read_trace
 
@@ -72,13 +77,27 @@ def server(url: str, cap: int, names: TokenNames) -> Callable[[str], Said]:
         trace, answer = (trace, content) if trace else read_trace(content, names)
         return Said(trace.strip(), answer.strip(), seconds)
 
-    return ask
+    def ask_all(questions: Sequence[str]) -> list[Said]:
+        if together == 1:
+            return [ask(question) for question in questions]
+        started = time.perf_counter()
+        with ThreadPoolExecutor(together) as clients:
+            said = list(clients.map(ask, questions))
+        return shared(said, started)
+
+    return ask_all
+
+
+def shared(said: Sequence[Said], started: float) -> list[Said]:
+    """The same with the time since then dealt out among them."""
+    each = (time.perf_counter() - started) / len(said)
+    return [one._replace(seconds=each) for one in said]
 
 
 class Plain:
     """Plain ``generate`` of the saved folder on the CPU, and how sure it is of what it writes."""
 
-    def __init__(self, folder: Path, dtype: str, cap: int, names: TokenNames) -> None:
+    def __init__(self, folder: Path, dtype: str, cap: int, names: TokenNames, together: int) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -86,21 +105,27 @@ class Plain:
 
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         self.model, self.tokenizer = model.eval(), AutoTokenizer.from_pretrained(folder)
-        self._cap, self._names, self._stops = cap, names, frozenset(stop_ids(model, self.tokenizer))
+        self.tokenizer.padding_side = "left"
+        self._cap, self._names, self._together = cap, names, together
+        self._stops = frozenset(stop_ids(model, self.tokenizer))
 
-    def __call__(self, question: str) -> Said:
-        """Its answer."""
+    def __call__(self, questions: Sequence[str]) -> list[Said]:
+        """Its answers."""
+        size = self._together
+        return [said for start in range(0, len(questions), size) for said in self._answers(questions[start : start + size])]
+
+    def _answers(self, questions: Sequence[str]) -> list[Said]:
         import torch
 
         from cirf.lm.decode import output_of
         from cirf.lm.vocabulary import read_trace
 
         started = time.perf_counter()
-        prompt = self._prompt(question)
+        prompt = self._prompt(questions)
         with torch.no_grad():
-            made = self.model.generate(**prompt, max_new_tokens=self._cap, do_sample=False)[0, prompt["input_ids"].shape[1] :]
-        trace, answer = read_trace(output_of(self.tokenizer, made.tolist(), self._stops).text, self._names)
-        return Said(trace.strip(), answer.strip(), time.perf_counter() - started)
+            made = self.model.generate(**prompt, max_new_tokens=self._cap, do_sample=False)[:, prompt["input_ids"].shape[1] :]
+        read = [read_trace(output_of(self.tokenizer, row.tolist(), self._stops).text, self._names) for row in made]
+        return shared([Said(trace.strip(), answer.strip()) for trace, answer in read], started)
 
     def apart(self, question: str, ours: Said, theirs: Said) -> dict[str, Any]:
         """Where another answer first differs from ours and by how many nats ours leads there; ``leads`` is ``None`` where one of
@@ -114,16 +139,18 @@ class Plain:
         place = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
         if place is None or not whole:
             return {"token": None, "ours": "".join(ours[:2]), "theirs": "".join(theirs[:2]), "leads": None}
-        prompt = self._prompt(question)["input_ids"]
+        prompt = self._prompt([question])["input_ids"]
         with torch.no_grad():
             scores = self.model(torch.cat([prompt, torch.tensor([one[:place]], dtype=torch.long)], dim=1)).logits[0, -1]
         shown = [self.tokenizer.decode([ids[place]]) for ids in (one, other)]
         leads = round(float(scores[one[place]] - scores[other[place]]), 4)
         return {"token": place, "ours": shown[0], "theirs": shown[1], "leads": leads}
 
-    def _prompt(self, question: str) -> Any:
-        messages = [{"role": "user", "content": question}]
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    def _prompt(self, questions: Sequence[str]) -> Any:
+        asked = [[{"role": "user", "content": question}] for question in questions]
+        return self.tokenizer.apply_chat_template(
+            asked, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+        )
 
 
 def main() -> None:
@@ -135,6 +162,7 @@ def main() -> None:
     parser.add_argument("--asked", type=Path, help="folder of `cirf evaluate` to take the questions from; default: the run")
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--dtype", help="ask plain generate in this number format too, such as bfloat16")
+    parser.add_argument("--together", type=int, default=1, help="questions under way at once")
     parser.add_argument("--block", type=int, default=10, help="questions of an engine's turn")
     parser.add_argument(
         "--rest", type=float, default=4.0, help="seconds before a turn: some engines spin for a while after an answer"
@@ -157,26 +185,26 @@ def main() -> None:
         raise SystemExit(f"{folder}: no model with functional tokens")
     names = token_names(functions["size"], functions["delimiters"])
     rows = asked(options.asked or options.run, options.method, options.rows)
-    exact = Plain(folder, "float32", options.cap, names)
+    exact = Plain(folder, "float32", options.cap, names, options.together)
     questions = [sanitise(row["prompt"], exact.tokenizer) for row in rows]
-    sides: dict[str, Callable[[str], Said]] = {REFERENCE: exact}
+    sides: dict[str, Ask] = {REFERENCE: exact}
     if options.dtype:
-        sides[f"generate, {options.dtype}"] = Plain(folder, options.dtype, options.cap, names)
+        sides[f"generate, {options.dtype}"] = Plain(folder, options.dtype, options.cap, names, options.together)
     for told in options.server:
         name, _, url = told.partition("=")
-        sides[name] = server(url, options.cap, names)
+        sides[name] = server(url, options.cap, names, options.together)
     for ask in sides.values():
-        ask(questions[0])  # to warm up
+        ask(questions[:1])  # to warm up
 
     said: dict[str, list[Said]] = {name: [] for name in sides}
     for turn, start in enumerate(range(0, len(questions), options.block)):
         block = questions[start : start + options.block]
         for name in list(sides)[:: 1 if turn % 2 else -1]:
             time.sleep(options.rest)
-            said[name] += [sides[name](question) for question in block]
+            said[name] += sides[name](block)
         print(f"\r{start + len(block)} of {len(questions)}", end="", file=sys.stderr, flush=True)
     count, wanted = len(questions), said[REFERENCE]
-    print(f"\n{folder}, {count} questions, {torch.get_num_threads()} threads, one at a time, in turns")
+    print(f"\n{folder}, {count} questions, {torch.get_num_threads()} threads, {options.together} at a time")
     print(f"{'':20} {'s a question':>12} {'p50':>6} {'p95':>6} {'ratio':>6}  same text  same answer  near ties  other")
     engines: dict[str, Any] = {}
     differences: list[dict[str, Any]] = []
