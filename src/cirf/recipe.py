@@ -11,7 +11,7 @@ import re
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 def key(default: Any, meaning: str, *, unit: str = "", paper: str = "", **limits: Any) -> Any:
@@ -99,6 +99,14 @@ class Endpoint(Section):
     model: str = key(..., "What the server calls the model; for url: local a hub id, a folder or bundled:NAME.")
     key_env: str | None = key(None, "Environment variable that holds the API key; null: the server wants none.")
     concurrency: Positive = key(8, "Requests under way at once; for url: local, questions answered at once. For more than 100, name the server twice.", unit="requests", le=100)
+
+    @field_validator("url")
+    @classmethod
+    def _holds_no_secret(cls, url: str) -> str:
+        """A recipe is saved, archived and published with the run; and the client sends no name and password of an address."""
+        if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
+            raise ValueError("url: holds a user's name or password, which would be kept with the run; an API key goes by key_env")
+        return url
 
 
 class Asked(Section):

@@ -48,6 +48,8 @@ def test_what_cannot_be_a_label_is_refused(run: Path) -> None:
         assert said.code == 2 and "Traceback" not in said.err, said.err
     assert not (run / "labels.json").exists()
     assert "--model" in tinyrun.cirf("label", run, "--endpoint", "http://localhost:9/v1").err
+    secret = tinyrun.cirf("label", run, "--endpoint", "http://ann:sesame@localhost:9/v1", "--model", "m").error()
+    assert "password" in secret and "sesame" not in secret
     (run / "labels.json").write_text("[1]")
     assert "labels.json: no file of labels" in tinyrun.cirf("report", run).err
 

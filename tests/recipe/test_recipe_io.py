@@ -108,6 +108,16 @@ def test_a_task_that_stands_twice_needs_a_name() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "url", ["https://ann:sesame@teachers/v1", "http://sesame@teachers:8000/v1", "https://ann:sesame@teachers?x"]
+)
+def test_an_address_with_a_password_is_refused_and_not_repeated(url: str) -> None:
+    """What a recipe holds is kept with the run, and published with it."""
+    said = mistake(BASE, f"rationales.teacher.endpoints=[{{url: '{url}', model: m}}]")
+    assert "password" in said and "key_env" in said and "sesame" not in said
+    parse(BASE, "my.yaml", ["rationales.teacher.endpoints=[{url: 'https://teachers/v1/@ann?to=a@b', model: m}]"])
+
+
 def test_broken_yaml_is_said_with_file_and_line() -> None:
     assert mistake("name: a\nname: b\n") == "my.yaml, line 2: not valid YAML: the key name stands twice, first on line 1"
     assert mistake("name: [a\n").startswith("my.yaml, line 2: not valid YAML:")

@@ -92,7 +92,7 @@ def _asked(folder: Path, segments: dict[int, list[str]], endpoint: str, model: s
     try:
         section = Asked(endpoints=(Endpoint(url=endpoint, model=model, key_env=key_env),))
     except ValidationError as error:
-        raise CirfError(f"--endpoint {endpoint}: {error.errors()[0]['msg']}") from None
+        raise CirfError(f"--endpoint: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     path = folder / "analysis" / "labels-asked.jsonl"
     path.parent.mkdir(exist_ok=True)
     return name_by_model(segments, section, RowLog(path), progress=for_terminal())

@@ -1,0 +1,81 @@
+"""Whether a method learns its rows by heart: trained on a few, then asked their questions.
+
+    python -m benchmarks.overfit RECIPE --data DIR --out DIR [--method sft_cot] [--task svamp] [--rows 64] [--epochs 20]
+
+A model that cannot give back the rows it was trained on says that something between rows, loss, saving and answering is
+broken, which an accuracy on other questions hides. The recipe's backbone and settings are kept, but for the rows (so many of
+one task), the epochs and what ``--set`` says; nothing is held out. The model is trained, saved and loaded again by `cirf run`,
+which goes on after a kill; its answers are in ``DIR/overfit``. The last line is JSON: ``ours`` is the share of its own
+questions answered right, ``peer`` that of the backbone as it came where ``--untrained`` asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path as File
+from typing import Any
+
+
+def answered(context: Any, name: str, recipe: Any) -> dict[str, Any]:
+    """Ask a method the questions of its training rows; the score as a dictionary."""
+    from cirf.methods import get
+    from cirf.stages import scores
+    from cirf.stages.context import Context
+
+    class OwnRows(Context):
+        def test(self) -> Any:
+            taught = {example.problem.id for example in self.examples(trained)[0]}
+            kept = [problem for problem in self.train() if problem.id in taught]
+            return {name: [problem for problem in kept if problem.task == name] for name in self.tasks}
+
+    trained = get(recipe.methods[0], recipe)
+    own = OwnRows(recipe, context.folder, context.progress, context.loaded)
+    work = context.folder.root / "overfit" / name
+    work.mkdir(parents=True, exist_ok=True)
+    scores.evaluate(own, name, recipe.evaluate, work)
+    found: dict[str, Any] = json.loads((work / "scores.json").read_text())["overall"]
+    return found
+
+
+def main() -> None:
+    """Train, ask, print the table and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", type=File, required=True)
+    parser.add_argument("--method", default="sft_cot")
+    parser.add_argument("--task", default="svamp")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--epochs", type=float, default=20.0)
+    parser.add_argument("--untrained", action="store_true", help="ask the backbone (method cot) the same questions")
+    parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
+    options = parser.parse_args()
+
+    from cirf.commands.running import opened
+    from cirf.recipe_io import load
+    from cirf.run import execute
+    from cirf.stages import models
+
+    task = {"task": options.task, "rows": options.rows, "test": 1}
+    sets = [f"problems.tasks={json.dumps([task])}", f"problems.data={options.data}", "problems.validation=0"]
+    sets += [f"methods=[{options.method}]", f"finetune.epochs={options.epochs}", "evaluate.latency_items=0", *options.sets]
+    recipe = load(options.recipe, sets)
+    context = opened(recipe, options.out.resolve(), False)
+    execute(context, "models", print)
+    rows = {options.method: answered(context, options.method, recipe)}
+    if options.untrained:
+        rows["cot"] = answered(context, "cot", recipe)
+    models.release(context)
+    print(f"\n{'':16}{'right':>7}{'95 % interval':>17}{'n':>5}{'tokens':>8}{'cut off':>9}")
+    for name, row in rows.items():
+        low, high = row["interval"]
+        print(f"{name:16}{row['accuracy']:7.1%}{low:9.1%} -{high:6.1%}{row['n']:5}{row['tokens']:8.1f}{row['truncated']:9.1%}")
+    ours, peer = rows[options.method]["accuracy"], rows["cot"]["accuracy"] if options.untrained else None
+    told = {"benchmark": "overfit", "method": options.method, "ours": ours, "peer": peer}
+    told |= {"ratio": round(ours / peer, 2) if peer else None, "unit": "accuracy on its own training questions"}
+    print(json.dumps(told | {"n": rows[options.method]["n"], "epochs": options.epochs}))
+
+
+if __name__ == "__main__":
+    main()
