@@ -375,6 +375,22 @@ def test_what_an_override_makes_the_training_read_is_part_of_its_key() -> None:
     assert key("linear", 0.1) == key("linear", 0.5)  # it is read of a cosine alone
 
 
+def test_the_rate_of_new_rows_counts_where_there_are_any_and_it_is_another() -> None:
+    from cirf.stages import keys
+
+    def key(name: str, ratio: float, override: dict[str, Any] | None = None) -> Any:
+        finetune = {"rows_lr_ratio": ratio, "overrides": {name: override} if override else {}}
+        recipe = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "finetune": finetune})
+        return keys.training(recipe, recipe.finetune, methods.get(name, recipe))
+
+    assert "rows_lr_ratio" not in key("cirf_full", 1.0)["finetune"]  # runs of before the key was there stay up to date
+    assert key("cirf_full", 1.0) != key("cirf_full", 3.0) != key("cirf_full", 5.0)
+    assert key("coconut", 1.0) != key("coconut", 3.0)  # its markers
+    assert key("direct_sft", 1.0) == key("direct_sft", 3.0)
+    assert key("cirf_full", 1.0) != key("cirf_full", 1.0, {"rows_lr_ratio": 3.0})
+    assert key("cirf_full", 3.0, {"rows_lr_ratio": 5.0}) != key("cirf_full", 3.0)
+
+
 @pytest.mark.parametrize("base", ["direct_sft", "mine.py"])
 def test_a_variant_may_not_go_by_the_name_of_another_method(base: str) -> None:
     made = {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "variants": {"sft_cot": {"method": base}}}

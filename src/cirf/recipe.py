@@ -224,6 +224,7 @@ class Override(Section):
     schedule: Literal["cosine", "linear", "constant"] | None = key(None, "Course of this method's learning rate.")
     warmup_steps: int | None = key(None, "Updates until the peak of this method; a tenth of the training where that is no longer than this.", unit="updates", ge=0)
     min_lr_ratio: Fraction | None = key(None, "Last learning rate of this method as a share of the peak (cosine only).")
+    rows_lr_ratio: float | None = key(None, "Learning rate of this method's new rows as a multiple of the others'.", gt=0)
     clip: float | None = key(None, "Largest norm of a gradient of this method.", gt=0)
     lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; keys that are not named have their defaults.")
 
@@ -244,6 +245,7 @@ class Finetune(Section):
     schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
+    rows_lr_ratio: float = key(1.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'.", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(
         True,

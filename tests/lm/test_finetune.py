@@ -238,6 +238,41 @@ def test_the_optimiser_is_what_the_recipe_says(
     assert decayed > sum(p.numel() for group in groups if not group["weight_decay"] for p in group["params"])
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("adaptation", ["full", "lora"])
+def test_new_rows_go_as_much_further_as_they_are_told_and_all_else_goes_as_far(
+    tiny: Any, tmp_path: Path, adaptation: str, tied: bool
+) -> None:
+    ids: list[int] = []
+
+    def weights(updates: int, ratio: float) -> dict[str, torch.Tensor]:
+        model = tiny.build_model("llama", tied=tied)
+        tokenizer = tiny.build_tokenizer()
+        ids[:] = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+        if updates:
+            keys = {"epochs": updates / 2, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0.1, "rows_lr_ratio": ratio}
+            section = _section(adaptation, **keys)
+            folder = tmp_path / f"{ratio}-{updates}"
+            model, history, _ = finetune(model, tokenizer, _rows(tokenizer), [], section, "cirf_full", ids, folder, 0)
+            assert history.updates == updates
+        found = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        return {name: weight for name, weight in found.items() if not (tied and name == "lm_head.weight")}
+
+    start, plain, fast = weights(0, 1.0), weights(1, 1.0), weights(1, 3.0)
+    matrices = [name for name in start if name.endswith(("embed_tokens.weight", "lm_head.weight"))]
+    assert len(matrices) == 2 - tied
+    others = torch.ones(len(start[matrices[0]]), dtype=torch.bool)
+    others[ids] = False
+    for name in matrices:
+        gone, further = plain[name][ids] - start[name][ids], fast[name][ids] - start[name][ids]
+        assert gone.abs().max() > 1e-3
+        torch.testing.assert_close(further, 3 * gone, atol=1e-6, rtol=1e-5)
+        assert torch.equal(plain[name][others], fast[name][others])
+    assert all(torch.equal(plain[name], fast[name]) for name in start.keys() - set(matrices))
+    later = weights(3, 3.0)
+    assert not any(torch.equal(later[name], fast[name]) for name in matrices)
+
+
 def test_overrides_go_before_a_preset_and_that_before_the_section() -> None:
     section = _section(overrides={"direct_sft": {"learning_rate": 3e-4, "epochs": 3}})
     preset = recipe.Override(learning_rate=1e-5, weight_decay=0.5, lora=recipe.Lora(rank=2))

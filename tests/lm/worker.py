@@ -55,6 +55,7 @@ def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulat
         batch_size=batch_size,
         accumulation=accumulation,
         learning_rate=1e-2,
+        rows_lr_ratio=3.0,
         warmup_steps=3,
         save_every=4,
         evaluate_every=None,

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from cirf import recipe
 from cirf.distributed import world_size
 from cirf.errors import CirfError
+from cirf.lm import vocabulary
 from cirf.lm.adapters import put_adapters
 from cirf.lm.attention import for_rows
 from cirf.lm.batches import Feature, Row, tokenise
@@ -26,7 +28,7 @@ from cirf.lm.lora_linear import in_place
 from cirf.lm.memory import keep_freed_memory
 from cirf.lm.objective import Objective
 from cirf.lm.prompt import end_token, sanitise
-from cirf.lm.rows import TrainableRows
+from cirf.lm.rows import TrainableRows, hasten
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.trainer import Course, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
@@ -131,8 +133,14 @@ def finetune(
     try:
         padding = end_token(tokenizer)
         called = run_name or method
+        prepare = None
+        if section.rows_lr_ratio != 1 and (new_ids or input_ids):
+            matrices = vocabulary.matrices(base) if rows is None else rows.parameters()
+            prepare = partial(
+                hasten, parameters=matrices, ids=[*new_ids, *input_ids] if rows is None else None, ratio=section.rows_lr_ratio
+            )
         trainer, plan = _trainer(
-            model, features, held_out, section, work, seed, device, padding, called, curriculum, objective, new_ids[2:]
+            model, features, held_out, section, work, seed, device, padding, called, curriculum, objective, new_ids[2:], prepare
         )
         if trainer.is_fsdp_enabled or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
             raise CirfError(
@@ -235,10 +243,12 @@ def _trainer(
     curriculum: Curriculum | None,
     objective: Objective | None,
     codes: Sequence[int],
+    prepare: Callable[[torch.optim.Optimizer], None] | None,
 ) -> tuple[TargetTrainer, Plan]:
     plan = plan_updates(len(features), section, section.epochs, world_size())
     args = arguments(section, plan.total, plan.warmup, section.learning_rate, work / "checkpoints", seed, device, method)
-    return TargetTrainer(model, args, features, held_out, section.group_by_length, padding, curriculum, objective, codes), plan
+    how = (section.group_by_length, padding, curriculum, objective, codes, prepare)
+    return TargetTrainer(model, args, features, held_out, *how), plan
 
 
 def _run(

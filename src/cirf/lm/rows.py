@@ -8,6 +8,7 @@ over the logits in those tokens' columns. Tied matrices share one set of rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -68,6 +69,10 @@ class TrainableRows:
         columns = nn.functional.linear(args[0], rows.to(args[0].dtype), bias).to(output.dtype)
         return output.index_copy(-1, module.cirf_ids, columns)
 
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained: one matrix of rows [n x d], or two."""
+        return [module.cirf_rows for module in self._modules]
+
     def merge(self) -> None:
         """Write the rows into the matrices and leave the model as it was, hooks and all."""
         for hook in self._hooks:
@@ -80,3 +85,30 @@ class TrainableRows:
         del self._modules[0].cirf_slots
         if self._head is not None:
             del self._head.cirf_ids
+
+
+def hasten(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], ids: Sequence[int] | None, ratio: float) -> None:
+    """Make every step of an optimiser ``ratio`` times as long for the rows ``ids`` of some matrices, or for all of their rows.
+
+    That is another learning rate for them, of AdamW and its decay as of plain descent: a step of either is a multiple of it, and
+    moments do not depend on it. A rate of their own in a group of parameters would need rows that are parameters by themselves.
+    """
+    places = None if ids is None else torch.tensor(list(ids))
+    held: list[torch.Tensor] = []
+
+    def rows(parameter: nn.Parameter) -> torch.Tensor:
+        return parameter.detach() if places is None else parameter.detach()[places.to(parameter.device)]
+
+    def before(*_: Any) -> None:
+        held[:] = [rows(parameter).clone() for parameter in parameters]
+
+    def after(*_: Any) -> None:
+        for parameter, old in zip(parameters, held, strict=True):
+            new = old + ratio * (rows(parameter) - old)
+            if places is None:
+                parameter.detach().copy_(new)
+            else:
+                parameter.detach()[places.to(parameter.device)] = new
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(after)

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,14 @@ class TargetTrainer(Trainer):
         curriculum: Curriculum | None = None,
         objective: Objective | None = None,
         codes: Sequence[int] = (),
+        prepare: Callable[[torch.optim.Optimizer], None] | None = None,
     ) -> None:
         """``padding`` is the id that fills rows up; a ``curriculum`` says what the rows are at each update; ``objective``:
-        ``None`` is the cross-entropy of the targets; ``codes`` are the ids of the functional tokens."""
+        ``None`` is the cross-entropy of the targets; ``codes`` are the ids of the functional tokens; ``prepare`` is given the
+        optimiser when it is made."""
         self.objective: Objective = Objective() if objective is None else objective
         self._validation, self._group, self._padding = list(validation), group, padding
-        self.curriculum = curriculum
+        self.curriculum, self._prepare = curriculum, prepare
         self._codes = torch.tensor(list(codes))
         self._lengths = [len(feature.ids) for feature in train]
         self._before, self._begun = 0.0, time.perf_counter()
@@ -107,6 +109,14 @@ class TargetTrainer(Trainer):
         if self.curriculum is None:
             return order
         return Timed(order, batch, self.args.gradient_accumulation_steps, self.accelerator.num_processes)
+
+    def create_optimizer(self, *args: Any, **keys: Any) -> torch.optim.Optimizer:
+        """The Trainer's, as it was prepared."""
+        made = self.optimizer is None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **keys)
+        if made and self._prepare is not None:
+            self._prepare(optimizer)
+        return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """What the objective says of a batch."""
