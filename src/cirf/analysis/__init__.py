@@ -13,6 +13,7 @@ _NAMES = (
     "difficulty",
     "semantics",
     "transitions",
+    "predictability",
     "statistics",
     "hyperparameters",
     "codebook_size",

@@ -1,0 +1,229 @@
+"""How well functional tokens can be foretold, and from what: a step's place, what came before it, the question, the step.
+
+A model writes a functional token before it writes the step's result. What it cannot know by then costs it, whatever its size:
+codes that follow the wording of a step are lost on it, and a balanced assignment deals out some of the codes by lot. So simple
+classifiers, trained on some questions and asked of others, say beforehand what there is to know: the loss of one that sees the
+step's own vector is about what lot leaves open, the loss of those that see only what comes before it is what a good model should
+reach at least.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cirf.analysis.accuracy import FUNCTIONAL
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.dots import Mark, draw_dots
+from cirf.analysis.jackknife import GROUPS, interval
+from cirf.analysis.source import Run, Source
+from cirf.analysis.table import Column, Table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_FOLDS = 5
+_MOST = 6000
+"""Steps that are looked at, of whole rationales drawn by a seed: classifiers of hundreds of codes take their time."""
+
+_STRENGTHS = (0.03, 0.3, 3.0)
+_PLACES = 8
+_WORDS = 2000
+_BEFORE = "task, place, code before"
+_COLUMNS = (
+    Column("known", "What is known"),
+    Column("loss", "Loss of the code, nats", "number", bounds=True),
+    Column("right", "Foretold rightly", "share"),
+    Column("steps", "Steps", "count"),
+    Column("questions", "Questions", "count"),
+)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of training rationales, side by side: ``codes`` [M]; ``places`` [M] from 0; ``before`` [M], the code of the step
+    before or K for none; ``questions`` and ``tasks`` [M], numbered; ``texts``, a question each; ``vectors`` [M x d], what the
+    codes were made of, if it is there."""
+
+    codes: np.ndarray
+    places: np.ndarray
+    before: np.ndarray
+    questions: np.ndarray
+    tasks: np.ndarray
+    texts: Sequence[str | None]
+    vectors: np.ndarray | None
+
+
+def make(source: Source) -> Found:
+    """A row for each thing that may be known, the trained models' own losses, and a picture of both."""
+    run = source.first(lambda one: any(one.training_codes.values()))
+    size = int(run.key("codebook.size") or 0)
+    steps = gather(run, size)
+    if len(set(steps.questions.tolist())) < 2 * _FOLDS:
+        raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least")
+    rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
+    for known, features in what_is_known(steps, size).items():
+        losses, right = foretold(features, steps.codes, steps.questions, size)
+        rows.append({"known": known, **_mean(losses, steps.questions), "right": float(right.mean())} | _counts(steps))
+    for method, loss in _models(run).items():
+        rows.append({"known": f"{method} after training", "loss": loss})
+    notes = [
+        *source.told(run),
+        f"Logistic regressions, each asked only of questions that it was not trained on ({_FOLDS} parts), with the best of"
+        f" {len(_STRENGTHS)} strengths of its penalty; intervals: jackknife over groups of questions, the classifiers as they"
+        " are. The step itself: the vector that was quantised. After training: what the model makes of all that stands before the"
+        " token, on its validation rows, without interval; rows that know less should be above it.",
+    ]
+    lines = [(row["known"], [Mark(row["loss"], row.get("loss_low"), row.get("loss_high"))]) for row in rows]
+    picture = draw_dots("predictability", "Loss of the functional token", "nats; less is better foretold", lines, "number")
+    table = Table("predictability", "How well functional tokens are foretold, by what is known.", _COLUMNS, rows)
+    return Found((table,), {"predictability": picture}, notes)
+
+
+def gather(run: Run, size: int) -> Steps:
+    """The training steps of a run and what may be known of them."""
+    import numpy as np
+
+    from cirf.codebook.centering import represent
+
+    vectors = _vectors(run)
+    begins = np.cumsum([0, *(len(codes) for codes in run.codes.values())])
+    kept = [(place, where) for place, where in enumerate(run.codes) if where[0] in run.problems and run.codes[where]]
+    order = np.random.default_rng(0).permutation(len(kept))
+    taken, count = list[int](), 0
+    for place in order.tolist():
+        taken.append(place)
+        count += len(run.codes[kept[place][1]])
+        if count >= _MOST:
+            break
+    chosen = [kept[place] for place in sorted(taken)]
+    lengths = [len(run.codes[where]) for _, where in chosen]
+    codes = [run.codes[where] for _, where in chosen]
+    tasks = {name: place for place, name in enumerate(sorted({row["task"] for row in run.problems.values()}))}
+    names = {name: place for place, name in enumerate(dict.fromkeys(where[0] for _, where in chosen))}
+    seen = None
+    if vectors is not None and len(vectors) == begins[-1]:
+        groups = np.repeat(np.arange(len(run.codes)), [len(codes) for codes in run.codes.values()])
+        kind, single = run.key("codebook.representation"), run.key("codebook.single_step")
+        if kind in ("mean_centered", "raw"):
+            rows = np.concatenate([np.arange(begins[place], begins[place + 1]) for place, _ in chosen])
+            seen = represent(vectors, groups, kind, single, 0).vectors[rows]
+    each = np.repeat(np.arange(len(chosen)), lengths)
+    return Steps(
+        codes=np.concatenate(codes),
+        places=np.concatenate([np.arange(length) for length in lengths]),
+        before=np.concatenate([[size, *one[:-1]] for one in codes]),
+        questions=np.array([names[where[0]] for _, where in chosen])[each],
+        tasks=np.array([tasks[run.problems[where[0]]["task"]] for _, where in chosen])[each],
+        texts=[run.problems[name].get("question") for name in names],
+        vectors=seen,
+    )
+
+
+def what_is_known(steps: Steps, size: int) -> Mapping[str, np.ndarray]:
+    """Features [M x f] by what they tell."""
+    import numpy as np
+
+    place = np.eye(_PLACES)[np.minimum(steps.places, _PLACES - 1)]
+    before, task = np.eye(size + 1)[steps.before], np.eye(int(steps.tasks.max()) + 1)[steps.tasks]
+    found = {
+        "how often each comes": np.zeros((len(steps.codes), 0)),
+        "place of the step": place,
+        "code before": before,
+        _BEFORE: np.hstack([task, place, before]),
+    }
+    words = _question_words(steps.texts)
+    if words is not None:
+        found["these and the question's words"] = np.hstack([task, place, before, words[steps.questions]])
+    if steps.vectors is not None:
+        spread = float(steps.vectors.std()) or 1.0
+        found["the step itself"] = steps.vectors / spread
+    return found
+
+
+def foretold(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Loss in nats [M] of each step's code and whether it was the likeliest [M], foretold by a classifier that saw no step of its
+    question; of several strengths of the penalty the one with the lowest mean loss."""
+    from sklearn.model_selection import GroupKFold
+
+    parts = list(GroupKFold(_FOLDS).split(features, codes, questions))
+    tried = [_held_out(features, codes, size, parts, strength) for strength in (_STRENGTHS if features.shape[1] else (1.0,))]
+    return min(tried, key=lambda found: float(found[0].mean()))
+
+
+def _held_out(
+    features: np.ndarray, codes: np.ndarray, size: int, parts: Sequence[tuple[np.ndarray, np.ndarray]], strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    losses, right = np.zeros(len(codes)), np.zeros(len(codes), dtype=bool)
+    for train, test in parts:
+        counts = np.bincount(codes[train], minlength=size) + 1.0  # no code is impossible
+        chances = np.tile(counts / counts.sum(), (len(test), 1))
+        if features.shape[1]:
+            model = LogisticRegression(C=strength, max_iter=300).fit(features[train], codes[train])
+            unseen = np.setdiff1d(np.arange(size), model.classes_)
+            chances[:, model.classes_] = (1 - chances[:, unseen].sum(axis=1, keepdims=True)) * model.predict_proba(features[test])
+        losses[test] = -np.log(chances[np.arange(len(test)), codes[test]])
+        right[test] = chances.argmax(axis=1) == codes[test]
+    return losses, right
+
+
+def _mean(losses: np.ndarray, questions: np.ndarray) -> dict[str, Any]:
+    """The mean loss with its interval, questions left out by groups."""
+    groups = min(GROUPS, int(questions.max()) + 1)
+    without = [float(losses[questions % groups != group].mean()) for group in range(groups)]
+    mean = float(losses.mean())
+    low, high = interval(mean, without)
+    return {"loss": mean, "loss_low": low, "loss_high": high}
+
+
+def _counts(steps: Steps) -> dict[str, int]:
+    return {"steps": len(steps.codes), "questions": int(steps.questions.max()) + 1}
+
+
+def _models(run: Run) -> dict[str, float]:
+    """The last validation loss of the functional tokens of each method that was trained on these codes."""
+    found = {}
+    for method in FUNCTIONAL:
+        path = run.file(f"models/{method}", "history.json")
+        if path is None or run.key(f"variants.{method}.settings.codes"):
+            continue
+        losses = [row["code_loss"] for row in json.loads(path.read_text())["validation"] if "code_loss" in row]
+        if losses:
+            found[method] = float(losses[-1])
+    return found
+
+
+def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
+    """Tf-idf of the questions' words [Q x w]; ``None`` where a text is missing, as in an archive."""
+    if any(not text for text in texts):
+        return None
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    try:
+        found: np.ndarray = TfidfVectorizer(min_df=2, max_features=_WORDS, sublinear_tf=True).fit_transform(texts).toarray()
+    except ValueError:  # no word stands in two questions
+        return None
+    return 3 * found  # a row has length 1: as much weight as three of the other features
+
+
+def _vectors(run: Run) -> np.ndarray | None:
+    """The segments' embeddings; ``None`` where they are gone, as in an archive."""
+    from safetensors.numpy import load_file
+
+    path = run.file("embeddings", "embeddings.safetensors")
+    return None if path is None else load_file(path).get("segments")
+
+
+ANALYSIS = Analysis(
+    "predictability",
+    "How well functional tokens are foretold",
+    "What a model could know of the next functional token, from what stands before it, and what it does know.",
+    "codes of at least ten training questions",
+    make,
+)
