@@ -312,7 +312,16 @@ def test_until_stops_and_a_later_run_goes_on(workshop: tinyrun.Workshop, tmp_pat
     said = tinyrun.cirf("run", recipe, "--out", run, "--until", "segment")
     assert "--until segment: there is no such stage" in said.error()
     assert tinyrun.cirf("run", recipe, "--out", run, "--until", "codebook").code == 0  # whatever its size
-    assert set(tinyrun.stages(run)) == TRAINING - {"traces"}
+    needed = TRAINING - {"traces", "results"}
+    assert set(tinyrun.stages(run)) == needed
+    said = tinyrun.cirf(
+        "run", recipe, "--out", run, "--until", "models", "--dry-run"
+    )  # of all methods, and no evaluation between
+    stages = [line.split()[0] for line in said.out.splitlines()]
+    assert said.code == 0 and {"models/cirf_full", "models/direct_sft", "traces", "results"} <= set(stages), said.out
+    assert not any(name.startswith(("evaluation", "latency")) for name in stages)
+    assert tinyrun.cirf("run", recipe, "--out", run, "--until", "evaluation/cot").code == 0
+    assert set(tinyrun.stages(run)) == needed | {"evaluation/cot"}  # which no model is trained for
 
 
 def test_a_dry_run_counts_no_training_of_a_model_that_is_there(

@@ -45,7 +45,7 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="STAGE",
-        help="Stop after this stage (see `cirf status`); a kind, such as models, means the last of them.",
+        help="Make this stage (see `cirf status`) and what it needs, no more; a kind, such as models, means all of them.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]

@@ -261,7 +261,7 @@ def _compression(context: Context, method: Method, judge: Plan, traces: Plan | P
 
 
 def asked_for(context: Context, until: str | None = None) -> list[Plan]:
-    """The stages up to and including ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``: the last of them).
+    """All stages, or ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``), with what it needs, in order.
 
     ``CirfError`` if there is no such stage.
     """
@@ -269,10 +269,14 @@ def asked_for(context: Context, until: str | None = None) -> list[Plan]:
     if until is None:
         return stages
     names = [stage.name for stage in stages]
-    ends = [place for place, name in enumerate(names) if until in (name, re.split("[/-]", name)[0])]
-    if not ends:
+    needed = {name for name in names if until in (name, re.split("[/-]", name)[0])}
+    if not needed:
         raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
-    return stages[: ends[-1] + 1]
+    for stage in reversed(stages):  # a stage stands behind all that it needs
+        if stage.name in needed:
+            of = (given.plan if isinstance(given, Part) else given for given in stage.inputs.values())
+            needed |= {given.name for given in of if isinstance(given, Plan)}
+    return [stage for stage in stages if stage.name in needed]
 
 
 @dataclass(frozen=True)

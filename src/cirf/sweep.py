@@ -41,8 +41,8 @@ class SweepPart(Section):
     )
     until: str | None = key(
         None,
-        "The last stage of these runs (see `cirf status`), or a kind of stage, such as codebook; null: they run to the "
-        "report. --until goes before it.",
+        "A stage of these runs (see `cirf status`), or a kind of stage, such as codebook: it is made with what it needs, and no "
+        "more; null: they run to the report. --until goes before it.",
     )
 
     @field_validator("set", mode="after")
