@@ -105,7 +105,8 @@ def test_a_code_that_no_other_question_has_costs_much_and_not_all():
     assert np.isfinite(found).all() and found[questions == 7].min() > 3 > found[questions != 7].max()
 
 
-def test_too_few_questions_are_said(tmp_path):
-    run = made.run(tmp_path, {"cirf_full": {"sums": 0.5}}, codes={"sums": [[0, 1]] * 9})
+@pytest.mark.parametrize("coded", [None, {"sums": [[0, 1]] * 9}, {"sums": [[0, 1]] * 9 + [[]] * 9}])
+def test_too_few_questions_are_said(tmp_path, coded):
+    run = made.run(tmp_path, {"cirf_full": {"sums": 0.5}}, codes=coded)
     with pytest.raises(Lacking, match="10 are needed"):
         get("predictability").make(Source([run]))

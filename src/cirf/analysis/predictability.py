@@ -61,9 +61,9 @@ def make(source: Source) -> Found:
     """A row for each thing that may be known, the trained models' own losses, and a picture of both."""
     run = source.first(lambda one: any(one.training_codes.values()))
     size = int(run.key("codebook.size") or 0)
-    steps = gather(run, size)
-    if len(set(steps.questions.tolist())) < 2 * _FOLDS:
+    if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
         raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least")
+    steps = gather(run, size)
     rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
     for known, features in what_is_known(steps, size).items():
         losses, right = foretold(features, steps.codes, steps.questions, size)
