@@ -18,6 +18,7 @@ from cirf.commands.sweeping import _Threads
 from cirf.store import read_rows
 
 FIRST = ["problems", "rationales", "segments", "results", "embeddings"]
+NEEDED = [stage for stage in FIRST if stage != "results"]  # by a codebook
 LAST = ["traces", "models/cirf_full", "evaluation/cirf_full"]
 SMALL, RANDOM, TRAINED, OTHER = (
     f"codes/codebook.size={size},codebook.representation={what}" for size in (3, 4) for what in ("mean_centered", "random")
@@ -84,25 +85,26 @@ def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept:
         ("trained", "codebook.size=500", FAILS, "failed"),
         ("trained", "codebook.size=4,finetune.epochs=0.5", SHORT, "done"),
     ]
-    assert swept.stages(SMALL)["made"] == [*FIRST, "codebook-3"] and not swept.stages(SMALL)["taken"]
-    assert swept.stages(RANDOM)["made"] == ["codebook-3"] and swept.stages(RANDOM)["taken"] == dict.fromkeys(FIRST, SMALL)
-    assert swept.stages(TRAINED)["made"] == ["codebook-4", *LAST]  # as far as the part that goes further
+    assert swept.stages(SMALL)["made"] == [*NEEDED, "codebook-3"] and not swept.stages(SMALL)["taken"]
+    assert swept.stages(RANDOM)["made"] == ["codebook-3"] and swept.stages(RANDOM)["taken"] == dict.fromkeys(NEEDED, SMALL)
+    assert swept.stages(TRAINED)["made"] == ["results", "codebook-4", *LAST]  # as far as the part that goes further
     assert swept.stages(OTHER)["made"] == ["codebook-4"]
     assert swept.stages(SHORT)["made"] == LAST[1:]
-    assert swept.stages(SHORT)["taken"] == dict.fromkeys(FIRST, SMALL) | dict.fromkeys(("codebook-4", "traces"), TRAINED)
+    trained = dict.fromkeys(("results", "codebook-4", "traces"), TRAINED)
+    assert swept.stages(SHORT)["taken"] == dict.fromkeys(NEEDED, SMALL) | trained
     assert swept.stages(FAILS)["made"] == [] and swept.stages(FAILS)["open"] == ["codebook-500", *LAST]
     for point in record["points"]:
         stages = point["stages"]
         assert sorted([*stages["made"], *stages["taken"], *stages["open"]]) == sorted(stages["asked"])
         assert not stages["before"]
         assert set(tinyrun.stages(swept.out / point["run"])) == {*stages["made"], *stages["taken"]}
-    assert record["stages"] == {"asked": 45, "made": 14, "taken": 27, "before": 0, "open": 4}
+    assert record["stages"] == {"asked": 42, "made": 14, "taken": 24, "before": 0, "open": 4}
     assert record["points"][1]["settings"] == {"codebook.size": 3, "codebook.representation": "random"}
     assert [path.parent.parent.name for path in swept.out.rglob(".work/*")] == [FAILS.partition("/")[2]]  # goes on if asked again
 
 
 def test_a_dry_run_tells_what_then_happens(swept: Swept) -> None:
-    assert swept.foretold["stages"] == {"asked": 45, "done": 0, "taken": 27, "made": 18}
+    assert swept.foretold["stages"] == {"asked": 42, "done": 0, "taken": 24, "made": 18}
     for row in swept.foretold["runs"]:
         stages = swept.stages(row["run"])
         made = [stage for stage, state in row["stages"].items() if state == "made"]
@@ -110,7 +112,7 @@ def test_a_dry_run_tells_what_then_happens(swept: Swept) -> None:
         assert [stage for stage, state in row["stages"].items() if state == "taken"] == list(stages["taken"])
     after = tinyrun.cirf("sweep", swept.file, "--out", swept.out, "--dry-run")
     assert after.code == 0, after.err
-    assert "in all 6 45 41 0 4" in " ".join(after.out.split())
+    assert "in all 6 42 38 0 4" in " ".join(after.out.split())
     assert f"{SHORT}: nothing to make" in after.out and f"{FAILS}: codebook-500, traces" in after.out
 
 
@@ -145,7 +147,7 @@ def test_a_failing_point_is_told_and_the_others_go_on(swept: Swept) -> None:
     said = f"cirf: 1 of 6 runs failed (see {swept.out / 'sweep.json'}); the same command tries them again"
     assert swept.said.error() == said
     assert lines.index(f"[6/6] {SHORT}") > next(number for number, line in enumerate(lines) if reason in line)
-    assert "in all 6 1 45 14 27 0 4" in " ".join(swept.said.out.split())
+    assert "in all 6 1 42 14 24 0 4" in " ".join(swept.said.out.split())
 
 
 def test_running_again_makes_nothing_and_tells_the_same(swept: Swept) -> None:
@@ -227,6 +229,22 @@ def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, work
     assert "name a sweep file" in tinyrun.cirf("sweep").error()
 
 
+def test_a_run_that_two_parts_ask_for_makes_what_either_needs(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    from cirf.commands.planning import Asked, plan
+
+    parts = [
+        {"name": name, "until": until, "points": [{"seed": 2}]} for name, until in (("a", "codebook"), ("b", "evaluation/cot"))
+    ]
+    file = write_sweep(tmp_path / "small.yaml", base(workshop, methods=["cirf_full", "cot"]), parts)
+    for only, names in (
+        ((), {*NEEDED, "codebook-4", "evaluation/cot"}),
+        (("a",), {*NEEDED, "codebook-4"}),
+        (("b",), {"problems", "evaluation/cot"}),
+    ):
+        [run] = plan(str(file), Asked(out=tmp_path / "out", only=only)).runs
+        assert {stage.name for stage in run.stages} == names and not run.to_report
+
+
 def test_shipped_sweeps_are_listed() -> None:
     rows = json.loads(tinyrun.cirf("sweep", "--list", "--json").out)
     assert {row["name"] for row in rows} >= {"quickstart-codebooks"} and all(row["runs"] > 1 for row in rows)
@@ -275,7 +293,7 @@ for end in ends:
 
 def test_a_killed_sweep_goes_on_where_it_stood(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     file = write_sweep(tmp_path / "small.yaml", base(workshop), PARTS[:1])
-    ends = [f"{SMALL}/segments", f"{RANDOM}/results"]  # while it makes, and while it takes over
+    ends = [f"{SMALL}/segments", f"{RANDOM}/segments"]  # while it makes, and while it takes over
     lives = [sys.executable, "-c", LIVES, file, tmp_path / "out", *ends]
     done = subprocess.run(lives, env=tinyrun.ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
@@ -285,9 +303,9 @@ def test_a_killed_sweep_goes_on_where_it_stood(swept: Swept, workshop: tinyrun.W
     assert said.code == 0, said.err
     assert {name: state for name, state in tinyrun.stages(tmp_path / "out").items() if name in before} == before
     rows = read_rows(tmp_path / "out" / "stages.jsonl")
-    assert len({(row["run"], row["stage"]) for row in rows}) == len(rows) == 24  # none was begun in two ways
+    assert len({(row["run"], row["stage"]) for row in rows}) == len(rows) == 20  # none was begun in two ways
     record = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    assert record["stages"] == {"asked": 24, "made": 9, "taken": 15, "before": 0, "open": 0}
+    assert record["stages"] == {"asked": 20, "made": 8, "taken": 12, "before": 0, "open": 0}
     for run in (SMALL, RANDOM, OTHER):
         assert tinyrun.artefacts(tmp_path / "out" / run) == tinyrun.artefacts(swept.out / run)
     unbroken = {point["run"]: point["stages"] for point in swept.record()["points"]}

@@ -22,7 +22,7 @@ training a learning rate.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -260,18 +260,19 @@ def _compression(context: Context, method: Method, judge: Plan, traces: Plan | P
     return [*searches, chosen]
 
 
-def asked_for(context: Context, until: str | None = None) -> list[Plan]:
-    """All stages, or ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``), with what it needs, in order.
-
-    ``CirfError`` if there is no such stage.
+def asked_for(context: Context, until: str | Collection[str] | None = None) -> list[Plan]:
+    """All stages, or ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``), with what it needs, in order;
+    or several such. ``CirfError`` if there is no such stage.
     """
     stages = plans(context)
     if until is None:
         return stages
-    names = [stage.name for stage in stages]
-    needed = {name for name in names if until in (name, re.split("[/-]", name)[0])}
-    if not needed:
-        raise CirfError(f"--until {until}: there is no such stage in this run (stages: {', '.join(names)})")
+    names, needed = [stage.name for stage in stages], set[str]()
+    for wanted in [until] if isinstance(until, str) else until:
+        found = {name for name in names if wanted in (name, re.split("[/-]", name)[0])}
+        if not found:
+            raise CirfError(f"--until {wanted}: there is no such stage in this run (stages: {', '.join(names)})")
+        needed |= found
     for stage in reversed(stages):  # a stage stands behind all that it needs
         if stage.name in needed:
             of = (given.plan if isinstance(given, Part) else given for given in stage.inputs.values())
@@ -292,11 +293,11 @@ class Sharing:
 
 def execute(
     context: Context,
-    until: str | None = None,
+    until: str | Collection[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
     sharing: Sharing | None = None,
 ) -> Path:
-    """Bring every stage up to date, up to and including ``until``; returns the run's folder.
+    """Bring every stage up to date, or ``until`` with what it needs (see `asked_for`); returns the run's folder.
 
     ``say`` is given a line when a stage begins and one when it is done. With ``sharing`` a stage that another run has is taken
     over from there. Under ``accelerate launch`` the main process makes every stage but the fine-tuning, which all processes

@@ -109,18 +109,17 @@ def _context(point: Point, out: Path, asked: Asked) -> Context:
 
 
 def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
-    """The run of points that are the same: as far as the furthest of those that are to run now, or else of all."""
+    """The run of points that are the same, with the stages that any of those asks for which are to run now, or else of all."""
     from cirf.run import asked_for
-
-    def stages(point: Point) -> list[Plan]:
-        return _told_of(point, partial(asked_for, context, asked.until or point.until))
 
     chosen = [point for point in points if not asked.only or point.part in asked.only]
     asking = chosen or points
-    longest = max((stages(point) for point in asking), key=len)
+    each = [_told_of(point, partial(asked_for, context, asked.until or point.until)) for point in asking]
+    names = {stage.name for stages in each for stage in stages}
+    together = tuple(stage for stage in asked_for(context) if stage.name in names)
     to_report = any((asked.until or point.until) is None for point in asking)
     path = f"{points[0].part}/{points[0].name}"
-    return Run(path, context, tuple(points), tuple(longest), bool(chosen), to_report)
+    return Run(path, context, tuple(points), together, bool(chosen), to_report)
 
 
 def _told_of(point: Point, work: Callable[[], T]) -> T:

@@ -156,7 +156,7 @@ def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: _Thre
     if begun or world_size() > 1:
         threads.set(run)
         sharing = Sharing(planned.others(run), lambda stage, key, other: ledger.begins(run, stage, key, other))
-        execute(run.context, run.stages[-1].name, say, sharing)
+        execute(run.context, [stage.name for stage in run.stages], say, sharing)
     if run.to_report and not _is_reported(run):
         save_report(run.folder.root)
     if begun:
@@ -171,7 +171,7 @@ def _others_part(planned: Planned, say: Callable[[str], None]) -> None:
     threads = _Threads(planned.chosen)
     for run in planned.chosen:
         threads.set(run)
-        execute(run.context, run.stages[-1].name, say, Sharing((), lambda stage, key, other: None))
+        execute(run.context, [stage.name for stage in run.stages], say, Sharing((), lambda stage, key, other: None))
 
 
 def _is_reported(run: Run) -> bool:
