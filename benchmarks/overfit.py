@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path as File
 from typing import Any
 
@@ -32,7 +33,8 @@ def answered(context: Any, name: str, recipe: Any) -> dict[str, Any]:
     trained = get(recipe.methods[0], recipe)
     own = OwnRows(recipe, context.folder, context.progress, context.loaded)
     work = context.folder.root / "overfit" / name
-    work.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(work, ignore_errors=True)  # answers of a model that was trained otherwise
+    work.mkdir(parents=True)
     scores.evaluate(own, name, recipe.evaluate, work)
     found: dict[str, Any] = json.loads((work / "scores.json").read_text())["overall"]
     return found

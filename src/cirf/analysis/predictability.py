@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.dots import Mark, draw_dots
-from cirf.analysis.jackknife import GROUPS, interval
+from cirf.analysis.jackknife import interval, left_out
 from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column, Table
 
@@ -175,10 +175,11 @@ def _held_out(
 
 def _mean(losses: np.ndarray, questions: np.ndarray) -> dict[str, Any]:
     """The mean loss with its interval, questions left out by groups."""
-    groups = min(GROUPS, int(questions.max()) + 1)
-    without = [float(losses[questions % groups != group].mean()) for group in range(groups)]
-    mean = float(losses.mean())
-    low, high = interval(mean, without)
+    import numpy as np
+
+    mean, each = float(losses.mean()), [losses[questions == question] for question in range(int(questions.max()) + 1)]
+    without = left_out(each, lambda kept: [float(np.concatenate(kept).mean())])
+    low, high = interval(mean, [found for (found,) in without])
     return {"loss": mean, "loss_low": low, "loss_high": high}
 
 
