@@ -148,9 +148,11 @@ def foretold(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, siz
     """Loss in nats [M] of each step's code and whether it was the likeliest [M], foretold by a classifier that saw no step of its
     question; of several strengths of the penalty the one with the lowest mean loss."""
     from sklearn.model_selection import GroupKFold
+    from threadpoolctl import threadpool_limits
 
     parts = list(GroupKFold(_FOLDS).split(features, codes, questions))
-    tried = [_held_out(features, codes, size, parts, strength) for strength in (_STRENGTHS if features.shape[1] else (1.0,))]
+    with threadpool_limits(1):  # where the search for a minimum stops hangs on the order of sums
+        tried = [_held_out(features, codes, size, parts, strength) for strength in (_STRENGTHS if features.shape[1] else (1.0,))]
     return min(tried, key=lambda found: float(found[0].mean()))
 
 
