@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,7 +175,9 @@ def test_a_run_folder_in_which_another_process_works(workshop: tinyrun.Workshop,
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"])
     with RunFolder(tmp_path / "run").alone():
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "problems")
-        assert "another process works on this run" in said.error() and tinyrun.stages(tmp_path / "run") == {}
+        assert f"another process ({os.getpid()} on {socket.gethostname()}, since 20" in said.error()
+        assert "works on this run" in said.error() and tinyrun.stages(tmp_path / "run") == {}
+    assert not list((tmp_path / "run").iterdir())
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "problems").code == 0
 
 

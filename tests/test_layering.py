@@ -19,6 +19,7 @@ FLOORS = (
         "records",
         "rows",
         "store",
+        "integrity",
         "distributed",
         "recipe",
         "recipe_keys",

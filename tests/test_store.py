@@ -344,7 +344,7 @@ def test_a_damaged_record_says_what_to_remove(tmp_path: Path) -> None:
     house.run(house.plan("a"))
     for damaged in ("{", "[]", '{"key": 3}', '{"key": "a", "summary": []}'):
         (tmp_path / "a" / "stage.json").write_text(damaged)
-        with pytest.raises(CirfError, match=r"a/stage.json: damaged; remove the folder"):
+        with pytest.raises(CirfError, match=r"a/stage.json: damaged; `cirf run` makes the stage again"):
             house.run(house.plan("a"))
 
 

@@ -225,7 +225,7 @@ def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, work
     from cirf.store import RunFolder
 
     with RunFolder(swept.out).alone():
-        assert "another process works on this sweep" in tinyrun.cirf("sweep", swept.file, "--out", swept.out).error()
+        assert "works on this sweep; wait for it" in tinyrun.cirf("sweep", swept.file, "--out", swept.out).error()
     assert "name a sweep file" in tinyrun.cirf("sweep").error()
 
 

@@ -19,7 +19,7 @@ from cirf.analysis.traces import is_functional
 from cirf.errors import CirfError
 from cirf.local_paths import without_folders
 from cirf.report.training import load_object
-from cirf.store import LEFT_OUT, RunFolder, hash_file, read_rows, to_json, write_atomic, write_rows
+from cirf.store import LEFT_OUT, RunFolder, hash_file, read_rows, record, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
     from cirf.recipe import Recipe
@@ -149,7 +149,7 @@ def _stage(run: RunFolder, name: str, target: Path) -> None:
         write_atomic(target / _TIMES, to_json(times | rows))
     known = manifest["files"]
     gone = [file for file in known if not (target / file).is_file() or hash_file(target / file) != known[file]]
-    write_atomic(target / _RECORD, to_json(without_folders({**manifest, LEFT_OUT: gone})))
+    write_atomic(target / _RECORD, record(without_folders({**manifest, LEFT_OUT: gone})))
 
 
 def _verdict(row: Mapping[str, Any]) -> dict[str, Any]:

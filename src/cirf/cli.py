@@ -131,11 +131,18 @@ def sweep(
 
 
 @app.command()
-def status(folder: RunPath, as_json: Json = False) -> None:
+def status(
+    folder: RunPath,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file and hold it against its hash; ends with 1 where one is damaged.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show a run's stages: rows, time, and what a rerun would redo."""
     from cirf.commands.standing import status as show
 
-    show(folder, as_json)
+    if not show(folder, as_json, verify):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -33,6 +33,7 @@ from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
 from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
+from cirf.integrity import set_damaged_aside, stands
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
@@ -305,7 +306,7 @@ def execute(
     """
     stages = asked_for(context, until)
     try:
-        if not all(settled(partial(context.folder.is_done, stage)) for stage in stages):
+        if not all(settled(partial(stands, context.folder, stage)) for stage in stages):
             model_checks.check_backbone(context)
         if not is_main():
             _bring_up_to_date(context, stages, _nothing, sharing)
@@ -314,6 +315,7 @@ def execute(
                 save_recipe(context)
                 open_archive(context.folder.root)
                 _save_environment(context)
+                set_damaged_aside(context.folder, stages, say)
                 context.folder.sweep(stages)
                 _bring_up_to_date(context, stages, say, sharing)
     finally:

@@ -29,6 +29,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,10 +45,13 @@ _TIMINGS = "timings.json"
 _SCRATCH = "scratch"
 _LIVES = "lives.json"
 _RECIPE = "recipe.yaml"
+_HOLDER = "holder.json"
 RECORDS = (_MANIFEST, _RECIPE)
 """Files of a finished stage that tell of the stage, and not what it made."""
 LEFT_OUT = "left_out"
 """In a stage's record: names of files that an archive does not hold as their hashes say."""
+_SUM = "sha256"
+"""In a stage's record: the hash of all else in it."""
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -82,6 +86,12 @@ def hash_json(value: Any) -> str:
 def to_json(value: Any) -> str:
     """JSON for people: indented, ending in a newline, Unicode as it is."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def record(told: Mapping[str, Any]) -> str:
+    """A stage's record as text, with its own hash at the end."""
+    told = {name: value for name, value in told.items() if name != _SUM}
+    return to_json({**told, _SUM: hash_json(json.loads(to_json(told)))})
 
 
 class RowLog:
@@ -194,15 +204,24 @@ class RunFolder:
     def alone(self, what: str = "run") -> Iterator[None]:
         """Keep other processes from working here; ``CirfError`` if one does. The system lets go if this one dies."""
         self.root.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.root, os.O_RDONLY)
+        handle, holder = os.open(self.root, os.O_RDONLY), self._work / _HOLDER
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise CirfError(
-                    f"{self.root}: another process works on this {what}; wait for it, or give --out another folder"
+                    f"{self.root}: another process{_told_of(holder)} works on this {what}; wait for it, or name "
+                    "another folder with --out"
                 ) from None
-            yield
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            with contextlib.suppress(OSError):  # the lock holds without it
+                write_atomic(holder, to_json({"process": os.getpid(), "machine": socket.gethostname(), "since": since}))
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    holder.unlink()
+                    self._work.rmdir()  # where nothing is left in it
         finally:
             os.close(handle)
 
@@ -210,14 +229,43 @@ class RunFolder:
         """The record of a finished stage, or ``None``."""
         path = self.folder(name) / _MANIFEST
         try:
-            loaded: dict[str, Any] = json.loads(path.read_text())
+            loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except json.JSONDecodeError:
+        except ValueError:
             loaded = {}
-        if not isinstance(loaded, dict) or not isinstance(loaded.get("key"), str) or not isinstance(loaded.get("summary"), dict):
-            raise CirfError(f"{path}: damaged; remove the folder {path.parent} to make the stage again")
+        fields = {"key": str, "summary": dict, "files": dict}
+        whole = isinstance(loaded, dict) and all(isinstance(loaded.get(name), kind) for name, kind in fields.items())
+        digest = loaded.pop(_SUM, None) if whole else None  # a record of before these hashes has none
+        if not whole or digest not in (None, hash_json(loaded)):
+            raise CirfError(f"{path}: damaged; `cirf run` makes the stage again, or remove the folder {path.parent}")
         return loaded
+
+    def damaged(self, name: str, largest: int | None = None) -> list[str]:
+        """Files of a finished stage that are gone, or not as they were when it was finished; those of over ``largest`` bytes are
+        only asked whether they are there. An unreadable record is one of them."""
+        try:
+            manifest = self.manifest(name) or {"files": {}}
+        except CirfError:
+            return [_MANIFEST]
+        here, apart = self.folder(name), manifest.get(LEFT_OUT, ())
+
+        def sound(file: str, digest: str) -> bool:
+            path = here / file
+            if not path.is_file():
+                return False
+            return (largest is not None and path.stat().st_size > largest) or hash_file(path) == digest
+
+        return [file for file, digest in manifest["files"].items() if file not in apart and not sound(file, digest)]
+
+    def set_aside(self, name: str) -> Path:
+        """Take a stage out of its place, so that it is made again, and keep what is there of it; where it is then."""
+        aside = self._work / f"{_flat(name)}.damaged"
+        if aside.exists():
+            shutil.rmtree(aside)
+        self._work.mkdir(exist_ok=True)
+        os.replace(self.folder(name), aside)
+        return aside
 
     def content(self, name: str, part: tuple[str, ...] = ("",)) -> str:
         """Hash of what a finished stage holds, or of those of its files whose names begin with one of ``part``."""
@@ -359,7 +407,7 @@ class RunFolder:
             write_atomic(work / path.relative_to(source), path.read_bytes())
         if (self.root / _RECIPE).exists():
             write_atomic(work / _RECIPE, (self.root / _RECIPE).read_bytes())
-        write_atomic(work / _MANIFEST, to_json(manifest))
+        write_atomic(work / _MANIFEST, record(manifest))
         self._place(work, self.folder(plan.name))
         for begun in self._begun(plan):
             shutil.rmtree(begun)
@@ -391,7 +439,7 @@ class RunFolder:
         files = {name: hash_file(work / name) for name in names}
         write_atomic(
             work / _MANIFEST,
-            to_json({"stage": plan.name, "key": key, "summary": summary, "section": plan.section, "files": files}),
+            record({"stage": plan.name, "key": key, "summary": summary, "section": plan.section, "files": files}),
         )
 
     def _place(self, work: Path, final: Path) -> None:
@@ -404,6 +452,15 @@ class RunFolder:
             os.replace(final, old)  # a rename, so that a kill leaves no half-removed stage in place
         os.replace(work, final)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _told_of(holder: Path) -> str:
+    """Who works in a folder, as far as it is told."""
+    try:
+        told = json.loads(holder.read_text(encoding="utf-8"))
+        return f" ({told['process']} on {told['machine']}, since {told['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _flat(name: str) -> str:
@@ -433,7 +490,7 @@ def _begin(work: Path) -> float:
 
 def _read_timings(folder: Path) -> dict[str, Any]:
     try:
-        loaded: dict[str, Any] = json.loads((folder / _TIMINGS).read_text())
-        return loaded
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        loaded = json.loads((folder / _TIMINGS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
+    return loaded if isinstance(loaded, dict) else {}

@@ -1,4 +1,5 @@
-"""``status``: which stages of a run's folder are done by its recipe, and what can be told where that cannot."""
+"""``status``: which stages of a run's folder are done by its recipe, what can be told where that cannot, and whether the files
+are what they were."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from pathlib import Path
 
 from cirf.commands.running import open_run
 from cirf.errors import CirfError
-from cirf.store import RunFolder, Standing
+from cirf.integrity import damage
+from cirf.store import Plan, RunFolder, Standing
 
 _WORDS = {
     "done": "done",
@@ -15,6 +17,7 @@ _WORDS = {
     "stale": "out of date: again",
     "open": "to do",
     "unknown": "there, not checked",
+    "damaged": "damaged: again",
 }
 
 
@@ -38,9 +41,10 @@ def up_to_date(folder: Path) -> frozenset[str] | None:
     return frozenset(plan.name for plan in asked if context.folder.is_done(plan))
 
 
-def status(folder: Path, as_json: bool) -> None:
+def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     """Print a line a stage: how it stands, its rows, its time. Where an input from outside is gone, how stages stand to it is
-    not known: then those that are finished are listed, as ``unknown``."""
+    not known: then those that are finished are listed, as ``unknown``. With ``verify`` every file is read and held against the
+    hash in its stage's record; whether all are as they were."""
     from cirf.archive import is_archive
     from cirf.run import plans
     from cirf.stages.context import Context
@@ -52,11 +56,17 @@ def status(folder: Path, as_json: bool) -> None:
         asked, missing = plans(context), ""
     except CirfError as error:
         asked, missing = [], str(error)
-    rows = _finished(context.folder) if missing else [context.folder.standing(plan) for plan in asked]
+    names = _finished(context.folder) if missing else [plan.name for plan in asked]
+    bad = {name: files for name in names if (files := context.folder.damaged(name))} if verify else {}
+    rows = [context.folder.finished(name) for name in names if name not in bad] if missing else []
+    rows += [_behind(context.folder, plan) if bad else context.folder.standing(plan) for plan in asked if plan.name not in bad]
+    found = {row.name: row for row in rows} | {name: Standing(name, "damaged", None, None) for name in bad}
+    rows = [found[name] for name in names]
     if as_json:
         fields = ("state", "rows", "seconds")
-        print(json.dumps([{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows], indent=2))
-        return
+        told = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]
+        print(json.dumps([row | {"damaged": bad[row["stage"]]} if row["stage"] in bad else row for row in told], indent=2))
+        return not bad
     for row in rows:
         size = "" if row.rows is None else f"{row.rows:,} rows"
         seconds = "" if row.seconds is None else f"{row.seconds:,.1f} s"
@@ -66,10 +76,21 @@ def status(folder: Path, as_json: bool) -> None:
         print(f"what a rerun would do cannot be told here: {missing}")
     else:
         print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
+    for name, files in bad.items():
+        print(damage(context.folder, name, files))
+    return not bad
 
 
-def _finished(folder: RunFolder) -> list[Standing]:
+def _behind(folder: RunFolder, plan: Plan) -> Standing:
+    """How a stage stands where records of others may be unreadable."""
+    try:
+        return folder.standing(plan)
+    except CirfError:
+        return folder.finished(plan.name) if folder.manifest(plan.name) else Standing(plan.name, "open", None, None)
+
+
+def _finished(folder: RunFolder) -> list[str]:
     """Every finished stage of a folder, by name; not those of evaluations that lie in it, which are runs of their own."""
     there = sorted(path.parent.relative_to(folder.root) for path in folder.root.rglob("stage.json"))
     own = [path for path in there if not path.parts[0].startswith(".") and path.parts[0] != "evaluations"]
-    return [folder.finished(path.as_posix()) for path in own]
+    return [path.as_posix() for path in own]

@@ -133,11 +133,12 @@ def for_repository(card: str, repository: str) -> str:
 
 def _record(path: Path) -> str:
     """A stage's record, or of functional tokens the backbone's name alone: their segments are data."""
-    from cirf.store import to_json
+    from cirf.store import record, to_json
 
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        named = told if path.name == "stage.json" else {"backbone": told["backbone"]}
-        return to_json(told | without_folders(named))
+        if path.name == "stage.json":
+            return record(without_folders(told))
+        return to_json(told | without_folders({"backbone": told["backbone"]}))
     except (ValueError, KeyError, TypeError):
         raise CirfError(f"{path}: damaged; train the model again") from None

@@ -1,0 +1,117 @@
+"""Files that are no more what they were: found, named and made again, and nothing that was paid for is thrown away."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+from cirf.integrity import set_damaged_aside
+from cirf.store import Plan, RunFolder, write_atomic
+
+
+def flip(path: Path, place: float = 0.5, bit: int = 2) -> None:
+    """Turn one bit of a file over, in place and whatever its permissions."""
+    data = bytearray(path.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 1 << bit
+    path.chmod(0o644)
+    path.write_bytes(bytes(data))
+
+
+def truncate(path: Path) -> None:
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "segments/segments.jsonl": flip,
+    "embeddings/embeddings.safetensors": truncate,
+    "codebook-4/codebook.json": lambda path: path.unlink(),
+    "traces/stage.json": flip,
+    "models/cirf_full/model.safetensors": flip,
+    "models/direct_sft/stage.json": truncate,
+    "evaluation/cot/sums.jsonl": truncate,
+    "latency/stage.json": lambda path: path.write_bytes(b"\xff\xfe"),
+}
+
+
+def test_every_damaged_file_is_named_and_its_stage_comes_out_as_it_was(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    run, recipe = tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml")
+    shutil.copytree(finished, run)
+    assert tinyrun.cirf("status", run, "--verify").code == 0
+    whole = tinyrun.artefacts(run)
+    for name, harm in HARM.items():
+        harm(run / name)
+    told = tinyrun.cirf("status", run, "--verify", "--json")
+    assert told.code == 1, told.err
+    rows = {row["stage"]: row for row in json.loads(told.out)}
+    stages = {name.rpartition("/")[0] for name in HARM}
+    assert {name for name, row in rows.items() if row["state"] == "damaged"} == stages
+    for name in HARM:
+        stage, _, file = name.rpartition("/")
+        assert rows[stage]["damaged"] == [file]
+    shown = tinyrun.cirf("status", run, "--verify")
+    assert shown.code == 1 and all(f"{run / name}: gone, or not as it was written" in shown.out for name in HARM), shown.out
+
+    before = tinyrun.stages(run)
+    said = tinyrun.cirf("run", recipe, "--out", run)
+    assert said.code == 0 and "Traceback" not in said.err, said.err
+    for name in HARM:
+        assert f"{run / name}: gone, or not as it was written; made again" in said.err
+    assert tinyrun.remade(before, tinyrun.stages(run)) == stages
+    kept = {name: data for name, data in tinyrun.artefacts(run).items() if not name.startswith(".work/")}
+    assert kept == whole
+    assert (run / ".work/models--cirf_full.damaged/model.safetensors").is_file()
+    assert tinyrun.cirf("status", run, "--verify").code == 0
+
+
+def stage(name: str, text: str, *before: Plan, made: list[str]) -> Plan:
+    def make(work: Path) -> dict[str, Any]:
+        made.append(name)
+        write_atomic(work / "file", text)
+        return {}
+
+    return Plan(name, {"text": text}, {plan.name: plan for plan in before}, make)
+
+
+def bring(folder: RunFolder, plans: Sequence[Plan]) -> list[str]:
+    said: list[str] = []
+    set_damaged_aside(folder, plans, said.append)
+    for plan in plans:
+        folder.run(plan)
+    return said
+
+
+def test_large_files_are_read_when_something_is_made_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cirf.integrity.LARGE", 3)
+    folder, made = RunFolder(tmp_path), list[str]()
+    model = stage("model", "weights", made=made)
+    score = stage("score", "1", model, made=made)
+    bring(folder, [model, score])
+    flip(tmp_path / "model/file")
+    assert bring(folder, [model, score]) == []
+    assert folder.damaged("model") == ["file"]
+    said = bring(folder, [model, stage("score", "2", model, made=made)])
+    assert len(said) == 1 and said[0].startswith("model: ") and made == ["model", "score", "model", "score"]
+    (tmp_path / "model/file").unlink()  # that it is gone is always seen
+    assert len(bring(folder, [model, stage("score", "2", model, made=made)])) == 1
+
+
+def test_a_record_of_before_records_had_hashes_stands(tmp_path: Path) -> None:
+    folder, made = RunFolder(tmp_path), list[str]()
+    plan = stage("a", "x", made=made)
+    bring(folder, [plan])
+    path = tmp_path / "a/stage.json"
+    told = json.loads(path.read_text())
+    assert len(told.pop("sha256")) == 64
+    path.write_text(json.dumps(told))
+    assert bring(folder, [plan]) == [] and made == ["a"]
+    path.write_text(json.dumps(told | {"summary": {"rows": 7}, "sha256": "0" * 64}))
+    assert folder.damaged("a") == ["stage.json"]
