@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -15,21 +14,6 @@ import pytest
 import tinyrun
 
 from cirf.store import read_rows
-
-
-def reply(body: dict[str, Any]) -> str:
-    """The rationale of a question about boxes, or the results of its steps."""
-    text = body["messages"][0]["content"]
-    if '"results"' in text:
-        return json.dumps({"results": re.findall(r"= (\d+)", text.partition("Steps:")[2])})
-    numbers = [int(number) for number in re.findall(r"\d+", text.partition("gets")[2])]
-    total, lines = numbers[0], []
-    for step, number in enumerate(numbers[1:], 1):
-        lines.append(f"**Step {step}**: {total} + {number} = {total + number}.")
-        total += number
-    if len(lines) == 3 and numbers[0] == 5:
-        return "Step 1: That is a guess.\nThe answer is 1000."
-    return "\n".join([*lines, f"The answer is {total}."])
 
 
 def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Path:
@@ -55,7 +39,7 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
 ) -> None:
     monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
     faulty = tinyrun.faulty()
-    with faulty.serve(faulty.Server(reply, share=0.2, faults=("429", "500", "invalid JSON"))) as server:
+    with faulty.serve(faulty.Server(tinyrun.reply, share=0.2, faults=("429", "500", "invalid JSON"))) as server:
         path = recipe(workshop, tmp_path / "recipe.yaml", server.url)
         said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run")
         assert said.code == 0 and "40 questions go to 1 model;" in said.out and not server.asked
@@ -87,7 +71,7 @@ def test_a_client_killed_while_asking_asks_nothing_twice_that_was_kept(workshop:
 
     def slow(body: dict[str, Any]) -> str:
         time.sleep(0.15)
-        return reply(body)
+        return tinyrun.reply(body)
 
     log = tmp_path / "run" / "asked" / "rationales.jsonl"
     with faulty.serve(faulty.Server(slow)) as server:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -102,6 +103,21 @@ def sums(count: int, seed: int = 0, steps: int = 3) -> list[dict[str, str]]:
         question = f"Box {place} gets {asked} {thing}. How many {thing} are in it?"
         rows.append({"question": question, "answer": str(total), "rationale": "\n".join(lines)})
     return rows
+
+
+def reply(body: Mapping[str, Any]) -> str:
+    """What a server writes of a question of `sums`: its rationale, which is wrong now and then, or the results of its steps."""
+    text = body["messages"][0]["content"]
+    if '"results"' in text:
+        return json.dumps({"results": re.findall(r"= (\d+)", text.partition("Steps:")[2])})
+    numbers = [int(number) for number in re.findall(r"\d+", text.partition("gets")[2])]
+    total, lines = numbers[0], []
+    for step, number in enumerate(numbers[1:], 1):
+        lines.append(f"**Step {step}**: {total} + {number} = {total + number}.")
+        total += number
+    if len(lines) == 3 and numbers[0] == 5:
+        return "Step 1: That is a guess.\nThe answer is 1000."
+    return "\n".join([*lines, f"The answer is {total}."])
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

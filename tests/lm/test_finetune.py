@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.lm import trainer
+from cirf.lm.checkpoints import latest
 from cirf.lm.decode import generate
 from cirf.lm.finetune import Row, finetune
 from cirf.lm.prompt import end_token, prompt_text
@@ -354,6 +357,43 @@ def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) ->
         with pytest.raises(CirfError, match=words) as caught:
             finetune(tiny.build_model(), tokenizer, given, [], _section(**keys), "x", [], tmp_path / str(number), 0)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_a_loss_that_is_no_number_names_its_rows_and_leaves_the_last_good_checkpoint(
+    tiny: Any, tokenizer: Any, tmp_path: Path, group: bool
+) -> None:
+    model = tiny.build_model("llama", tied=False)
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+    rows = [dataclasses.replace(row, problem=f"sums/{i}") for i, row in enumerate(_rows(tokenizer, 24))]
+    rows[17] = dataclasses.replace(rows[17], prompt=rows[17].prompt.replace("plus", "~"))
+    rows[3] = dataclasses.replace(rows[3], prompt=rows[3].prompt * 400)  # too long: the rows behind it have other places
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids("~")] = math.nan
+    section = _section("lora", batch_size=2, accumulation=2, epochs=2, save_every=1, group_by_length=group)
+    with pytest.raises(trainer.Diverged) as caught:
+        finetune(model, tokenizer, rows, [], section, "cirf_full", ids, tmp_path, 1)
+    found = re.fullmatch(r"the training loss is not a number in update (\d) \((.*)\); lower .*", str(caught.value))
+    assert found is not None, caught.value
+    assert "sums/17" in found[2].split(", ") and len(found[2].split(", ")) <= 4 and "sums/3" not in found[2].split(", ")
+    good = latest(tmp_path / "checkpoints")
+    assert int(found[1]) > 1 and good is not None and good.name == f"checkpoint-{int(found[1]) - 1}"
+
+
+def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model = tiny.build_model("llama")
+    passes = 0
+
+    def burst(gradient: torch.Tensor) -> torch.Tensor:
+        nonlocal passes
+        passes += 1
+        return gradient * math.inf if passes == 3 else gradient
+
+    model.model.norm.weight.register_hook(burst)
+    with pytest.raises(trainer.Diverged, match=r"the gradient is not a number in update 3 \(row \d+, row \d+\)"):
+        finetune(model, tokenizer, _rows(tokenizer), [], _section(batch_size=2, save_every=1), "direct_sft", [], tmp_path, 0)
+    good = latest(tmp_path / "checkpoints")
+    assert good is not None and good.name == "checkpoint-2"
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ class Server:
         self.unstructured_status = 400  # what a schema is answered with where ``structured`` is not
         self.retry_after = "0.02"
         self.at: list[float] = []  # when each call came, on the monotonic clock
-        self.raw: bytes | None = None  # said instead of an answer
+        self.raw: bytes | None = None  # said instead of an answer, with this status and these headers
+        self.status, self.headers = 200, dict[str, str]()
         self.url = ""
 
     def fault(self) -> str | None:
@@ -88,7 +89,7 @@ def serve(server: Server) -> Iterator[Server]:
             if fault == "no choices":
                 return self.send(200, {"choices": []})
             if server.raw is not None:
-                return self.send(200, server.raw)
+                return self.send(server.status, server.raw, server.headers)
             answer = {
                 "id": "1",
                 "object": "chat.completion",

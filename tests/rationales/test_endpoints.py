@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from cirf.errors import CirfError
 from cirf.rationales.calls import Connection, retry_after
 from cirf.rationales.endpoints import ask, known_answers
 from cirf.rationales.requests import Request
+from cirf.rationales.transport import LONGEST, LONGEST_ENCODED
 from cirf.store import RowLog, read_rows
 
 MODEL = "teacher"
@@ -300,6 +303,31 @@ def test_a_body_nested_without_end_is_no_answer(tmp_path: Path) -> None:
     server.raw = b"[" * 200_000
     with serve(server), pytest.raises(CirfError, match="a body that is no answer"):
         ask(requests(1), section(server, retries=1), RowLog(tmp_path / "log"))
+
+
+def test_a_body_longer_than_any_answer_is_not_read_to_its_end(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.raw = b"0" * (LONGEST + 2**20)
+    with serve(server):
+        with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
+            ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
+        server.raw, server.headers = gzip.compress(random.Random(0).randbytes(LONGEST_ENCODED + 9)), {"Content-Encoding": "gzip"}
+        with pytest.raises(CirfError, match="a body of more than 262,144 bytes"):
+            ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
+        server.status, server.raw, server.headers = 500, b"0" * (LONGEST + 2**20), {}
+        with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
+            ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
+
+
+def test_no_redirect_is_followed_and_it_is_said_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-of-mine")
+    with serve(Server(echo)) as other, serve(Server(echo)) as server:
+        endpoint = recipe.Endpoint(url=server.url, model=MODEL, key_env="MY_KEY")
+        server.status, server.raw = 307, b""
+        server.headers = {"Location": f"{other.url}/chat/completions?key=sk-secret-of-mine"}
+        with pytest.raises(CirfError, match=rf"it redirects to {other.url}/chat/completions\?key=\*\*\*; if that is the server"):
+            ask(requests(1), recipe.Asked(endpoints=(endpoint,), retries=1), RowLog(tmp_path / "log"))
+        assert len(server.asked) == 1 and not other.asked
 
 
 def test_a_key_is_not_repeated_by_any_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

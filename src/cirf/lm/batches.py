@@ -18,13 +18,15 @@ from cirf.lm.prompt import encode, end_token, sanitise
 class Row:
     """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token. The last
     ``answer`` characters of the target are the answer (``None``: nobody says which are). ``steps`` are those of its rationale,
-    for a curriculum that takes them away. ``given`` is the number of what the method prepared for the row, for its objective."""
+    for a curriculum that takes them away. ``given`` is the number of what the method prepared for the row, for its objective.
+    ``problem`` is what to call the row where it is spoken of."""
 
     prompt: str
     target: str
     answer: int | None = None
     steps: tuple[str, ...] = ()
     given: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

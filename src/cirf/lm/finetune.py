@@ -36,6 +36,9 @@ from cirf.progress import SILENT, Progress
 _BESIDE = "cirf_beside"
 """Where a training holds the objective's module, so that all that goes through a model's parameters finds it."""
 
+_NAMED = 8
+"""Rows that a message names at most."""
+
 __all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "tokenise"]
 
 
@@ -150,7 +153,9 @@ def finetune(
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         kernel = for_rows(base, longest, device) if attention == "auto" else contextlib.nullcontext()
         with kernel, in_place(model):
-            timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features)
+            left_out = set(dropped)
+            names = [row.problem for index, row in enumerate(train) if index not in left_out]
+            timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features, names)
     except torch.OutOfMemoryError:
         raise CirfError(
             f"fine-tuning {method}: the memory of {device} is too small; lower finetune.batch_size (and raise accumulation), "
@@ -260,6 +265,7 @@ def _run(
     progress: Progress,
     title: str,
     features: list[Feature],
+    names: Sequence[str],
 ) -> dict[str, float]:
     from transformers import PrinterCallback
 
@@ -274,7 +280,12 @@ def _run(
     trainer.args.eval_on_start = validate and resume is None
     with contextlib.ExitStack() as stack:
         every = section.evaluate_every or plan.epoch
-        trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, trainer.curriculum))
+
+        def rows(update: int) -> str:
+            found = [names[row] or f"row {row}" for row in trainer.rows_of(update)]
+            return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+
+        trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, trainer.curriculum, rows))
         with disk_errors(root), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()

@@ -110,6 +110,15 @@ class TargetTrainer(Trainer):
             return order
         return Timed(order, batch, self.args.gradient_accumulation_steps, self.accelerator.num_processes)
 
+    def rows_of(self, update: int) -> list[int]:
+        """The rows of an update, counted from 1, of all processes: their places among the training rows."""
+        size, args = len(self._lengths), self.args
+        share = args.per_device_train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes
+        epoch, place = divmod(update - 1, math.ceil(size / share))
+        order = LengthSampler(self._lengths, args.per_device_train_batch_size, args.seed, self._group)
+        order.set_epoch(epoch)
+        return list(order)[place * share : (place + 1) * share]
+
     def create_optimizer(self, *args: Any, **keys: Any) -> torch.optim.Optimizer:
         """The Trainer's, as it was prepared."""
         made = self.optimizer is None
@@ -205,7 +214,7 @@ def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
 
 
 class Diverged(CirfError):
-    """The loss is no number any more."""
+    """The loss of an update, or its gradient, is no number; the rows that it was computed from are named."""
 
 
 class Trained(Exception):
@@ -213,8 +222,8 @@ class Trained(Exception):
 
 
 class Course(TrainerCallback):
-    """When to evaluate, to save and to forget the optimiser's moments, a bar, and a stop at the last update or where the loss is
-    no number any more."""
+    """When to evaluate, to save and to forget the optimiser's moments, a bar, and a stop at the last update or where the loss or
+    its gradient is no number any more: before anything is saved, so that the last checkpoint is a good one."""
 
     def __init__(
         self,
@@ -225,9 +234,10 @@ class Course(TrainerCallback):
         progress: Progress,
         title: str,
         curriculum: Curriculum | None = None,
+        rows: Callable[[int], str] = "update {}".format,
     ) -> None:
-        """``stack`` closes the bar."""
-        self._curriculum = curriculum
+        """``stack`` closes the bar; ``rows`` names those of an update, counted from 1."""
+        self._curriculum, self._rows = curriculum, rows
         self._save, self._evaluate, self._validate = save_every, evaluate_every, validate
         self._stack, self._progress, self._title = stack, progress, title
         self._advance: Any = None
@@ -255,8 +265,13 @@ class Course(TrainerCallback):
             self._advance(1)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        if logs and not math.isfinite(logs.get("loss", 0.0)):
-            raise Diverged(f"the training loss is not a number after {state.global_step} updates; lower finetune.learning_rate")
+        bad = [what for what in ("loss", "grad_norm") if logs and not math.isfinite(logs.get(what, 0.0))]
+        if bad:
+            what = {"loss": "the training loss", "grad_norm": "the gradient"}[bad[0]]
+            raise Diverged(
+                f"{what} is not a number in update {state.global_step} ({self._rows(state.global_step)}); "
+                "lower finetune.learning_rate"
+            )
 
 
 def arguments(

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.requests import Answer, Request
+from cirf.rationales.transport import Elsewhere, TooLong, guard
 
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _HOPELESS = frozenset({401, 402, 403, 404, 405})
@@ -90,6 +91,7 @@ async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Co
         if not key:
             raise CirfError(f"{endpoint.url}: the environment variable {endpoint.key_env} is not set; put the API key there")
     async with AsyncInferenceClient(base_url=endpoint.url, api_key=key, timeout=timeout) as client:
+        await guard(client)
         yield Connection(endpoint.url, client, key if endpoint.key_env is not None else None)
 
 
@@ -128,6 +130,11 @@ async def call(server: Connection, request: Request) -> Answer:
         return Answer(writable(text), finish, tokens if isinstance(tokens, int) else None)
     except (InferenceTimeoutError, TimeoutError):
         raise Later("no answer in time") from None
+    except TooLong as error:
+        raise Later(str(error)) from None
+    except Elsewhere as error:
+        there = server.without_key(str(error))[:_SHOWN]
+        raise CirfError(f"{server.url}: it redirects to {there}; if that is the server to ask, name it") from None
     except HfHubHTTPError as error:
         status, said = error.response.status_code, server.said(error.response)
         if how and not server.held and status == 500:

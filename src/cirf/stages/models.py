@@ -74,7 +74,7 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
         target, answer = method.target(example), example.problem.answer
         length = len(answer) if target.endswith(answer) else None
         given = (example.prepared or {}).get("given")
-        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments, given)
+        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments, given, example.problem.id)
 
     def rows(examples: list[Example]) -> list[Row]:
         return [row(example) for example in examples]
