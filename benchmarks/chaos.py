@@ -306,7 +306,11 @@ def full(chaos: Chaos, wanted: Mapping[str, str]) -> dict[str, Any] | None:
                 break
             begun = [line.removesuffix(" ...") for line in life.said.splitlines() if line.endswith(" ...")]
             stages[begun[-1] if begun else "before the first"] += 1
-            if life.code != 2 or not one_line(life.said) or "the disk is full" not in life.said:
+            if (
+                life.code != 2
+                or not one_line(life.said)
+                or not any(sign in life.said for sign in ("the disk is full", "make room"))
+            ):
                 lost.append(f"with {size:,} bytes the run ended with {life.code}: {life.said.splitlines()[-1:]}")
             size = int(size * 1.1)
             mount("-o", f"remount,size={size}")

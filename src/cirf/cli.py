@@ -5,7 +5,6 @@ Nothing heavy is imported until a command runs, so that ``cirf --help`` answers 
 
 from __future__ import annotations
 
-import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cirf import __version__
-from cirf.errors import CirfError
+from cirf.errors import CirfError, tells_of_a_full_disk
 
 app = typer.Typer(
     name="cirf",
@@ -517,16 +516,13 @@ def main() -> None:
     except CirfError as error:
         _fail(str(error))
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if tells_of_a_full_disk(error):
             _fail(_full(error.filename))
         where = str(error.filename or "a file")
         where = where if len(where) < 200 else f"{where[:80]}..."
         _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
-        # safetensors and torch.save say that the disk is full in words of their own
-        if not any(
-            sign in str(error) for sign in ("No space left", "os error 28", "PytorchStreamWriter failed", "file write failed")
-        ):
+        if not tells_of_a_full_disk(error):
             raise
         _fail(_full(None))
     except SystemExit as stop:

@@ -1,4 +1,21 @@
-"""The one exception a user is meant to see."""
+"""The one exception a user is meant to see, and how libraries say that a disk is full."""
+
+from __future__ import annotations
+
+import errno
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SIGNS = (
+    "no space left",
+    "disk quota",
+    "file write failed",
+    "writing file",
+    "unexpected pos",
+    "os error 28",
+    "file too large",
+    "pytorchstreamwriter failed",
+    "iostream error",
+)
 
 
 class CirfError(Exception):
@@ -7,3 +24,10 @@ class CirfError(Exception):
     The message names the file, row or key at fault and what to do about it. The command line prints it on
     one line and ends with exit code 2; nothing finished is lost.
     """
+
+
+def tells_of_a_full_disk(error: BaseException) -> bool:
+    """Whether an exception says that nothing more can be written: torch, safetensors and tokenizers have words of their own."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return any(sign in str(error).lower() for sign in _SIGNS)

@@ -8,11 +8,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from cirf.errors import CirfError
+from cirf.errors import CirfError, tells_of_a_full_disk
 from cirf.store import write_atomic
 
 _MARKER = "complete"
-_SIGNS = ("No space left", "disk quota", "file write failed", "writing file", "unexpected pos", "os error 28", "File too large")
 
 
 def complete(folder: Path) -> None:
@@ -44,11 +43,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except CirfError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG):
-            raise
         words = str(error)
-        if isinstance(error, OSError) or any(sign.lower() in words.lower() for sign in _SIGNS):
+        if tells_of_a_full_disk(error) or (isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES)):
             free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
-            room = f"{free / 1e6:,.0f} MB are free ({words.splitlines()[0][:80]})"
+            room = f"{free / 1e6:,.0f} MB are free ({(words or type(error).__name__).splitlines()[0][:80]})"
             raise CirfError(f"{folder}: cannot write there, {room}; make room and run the same command again") from error
         raise
