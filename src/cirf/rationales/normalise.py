@@ -31,18 +31,20 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 # --- markdown -----------------------------------------------------------------------------------------------------------
 _FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.+?)(?<=[^\s])\*\*(?!\*)")
+_BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
 _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
-_HEADING = re.compile(r"^ ?(#{1,6}) +([^\n]*?)[ #]*$", re.MULTILINE)
+_HEADING = re.compile(r"^ ?(#{1,6}) +([^\n]*)$", re.MULTILINE)
 _BULLET = re.compile(r"^ ?[-*•◦▪‣] +(?=\S)", re.MULTILINE)
+_INK = re.compile(r"\S")
 _STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.IGNORECASE)
 _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNORECASE)
 
+# What may be long has a bound: a mark that is opened ten thousand times and never closed would be sought to the end each time.
 # --- LaTeX --------------------------------------------------------------------------------------------------------------
-_DISPLAY = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
-_INLINE = re.compile(r"\\\((.*?)\\\)", re.DOTALL)
+_DISPLAY = re.compile(r"\\\[(.{0,2000}?)\\\]|\$\$(.{0,2000}?)\$\$", re.DOTALL)
+_INLINE = re.compile(r"\\\((.{0,2000}?)\\\)", re.DOTALL)
 _STRAY = re.compile(r"\\[\[\]()]")
 # Pandoc's rule for $math$, and stricter: what stands between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
@@ -173,9 +175,8 @@ def _markdown(text: str) -> str:
 def _heading(match: re.Match[str], text: str) -> str:
     """A heading as a line, with a colon unless it opens a step; a short last line after ``####`` is an answer in GSM8K's
     form and stays."""
-    words = match[2].strip()
-    last = not text[match.end() :].strip()
-    if match[1] == "####" and last and len(words) <= 60 and not _STEP.match(words):
+    words = match[2].rstrip(" #").strip()
+    if match[1] == "####" and len(words) <= 60 and not _STEP.match(words) and not _INK.search(text, match.end()):
         return f"#### {words}" if words else ""
     titled = ":" in words or _STEP_TITLE.match(words)
     return words if not words or titled or not words[-1].isalpha() else f"{words}:"
