@@ -137,7 +137,7 @@ def _load(section: recipe.Embeddings, folder: Path, device: str) -> SentenceTran
                 str(folder),
                 device=device,
                 local_files_only=True,
-                model_kwargs={"dtype": "float32" if device == "cpu" else "auto"},
+                model_kwargs={"dtype": "float32" if device == "cpu" else "auto", "use_safetensors": True},
             )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
