@@ -12,7 +12,7 @@ import tinyrun
 
 from cirf.archive import archive, is_archive
 from cirf.errors import CirfError
-from cirf.store import LEFT_OUT, Plan, RunFolder, read_rows, write_atomic
+from cirf.store import LEFT_OUT, Plan, RunFolder, read_rows, record, write_atomic
 
 WEIGHTS = (".safetensors", ".npy", ".bin", ".pt")
 
@@ -200,9 +200,9 @@ def test_methods_of_other_rows_or_seeds_do_not_meet(finished: Path, tmp_path: Pa
     with pytest.raises(CirfError, match="differs in seed or backbone"):
         archive(run, out, ["problems", "evaluation/direct_sft"])
     write_atomic(run / "recipe.yaml", recipe)
-    record = json.loads((run / "problems" / "stage.json").read_text())
-    record["files"]["test/sums.jsonl"] = "0"
-    write_atomic(run / "problems" / "stage.json", json.dumps(record))
+    told = json.loads((run / "problems" / "stage.json").read_text())
+    told["files"]["test/sums.jsonl"] = "0"
+    write_atomic(run / "problems" / "stage.json", record(told))
     with pytest.raises(CirfError, match="differs in problems"):
         archive(run, out, ["problems", "evaluation/direct_sft"])
     assert archive(run, out, ["problems", "evaluation/cot"]).kept == ()  # what is replaced as a whole may differ

@@ -17,7 +17,7 @@ import tinyrun
 
 from cirf import sharing
 from cirf.errors import CirfError
-from cirf.store import Plan, RunFolder, write_atomic
+from cirf.store import Plan, RunFolder, record, write_atomic
 
 HERE = Path(__file__).parent
 
@@ -115,9 +115,9 @@ def gone(source: Path) -> str:
 
 
 def outside(source: Path) -> str:
-    record = json.loads((source / "stage.json").read_text())
-    record["files"]["../../../stolen.txt"] = record["files"]["small.json"]
-    (source / "stage.json").write_text(json.dumps(record))
+    told = json.loads((source / "stage.json").read_text())
+    told["files"]["../../../stolen.txt"] = told["files"]["small.json"]
+    (source / "stage.json").write_text(record(told))
     return "its record names ../../../stolen.txt, which is not within it"
 
 
