@@ -391,6 +391,19 @@ def test_the_rate_of_new_rows_counts_where_there_are_any_and_it_is_another() -> 
     assert key("cirf_full", 3.0, {"rows_lr_ratio": 5.0}) != key("cirf_full", 3.0)
 
 
+def test_the_weight_of_functional_tokens_counts_where_there_are_any_and_it_is_another() -> None:
+    from cirf.stages import keys
+
+    def key(name: str, **finetune: Any) -> Any:
+        recipe = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "finetune": finetune})
+        return keys.training(recipe, recipe.finetune, methods.get(name, recipe))
+
+    assert "functional_weight" not in key("cirf_full", functional_weight=1.0)["finetune"]
+    assert key("cirf_full") != key("cirf_full", functional_weight=2.0) != key("cirf_full", functional_weight=3.0)
+    assert key("sft_cot") == key("sft_cot", functional_weight=2.0)
+    assert key("cirf_full") != key("cirf_full", overrides={"cirf_full": {"functional_weight": 2.0}})
+
+
 @pytest.mark.parametrize("base", ["direct_sft", "mine.py"])
 def test_a_variant_may_not_go_by_the_name_of_another_method(base: str) -> None:
     made = {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "variants": {"sft_cot": {"method": base}}}

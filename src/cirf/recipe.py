@@ -225,6 +225,7 @@ class Override(Section):
     warmup_steps: int | None = key(None, "Updates until the peak of this method; a tenth of the training where that is no longer than this.", unit="updates", ge=0)
     min_lr_ratio: Fraction | None = key(None, "Last learning rate of this method as a share of the peak (cosine only).")
     rows_lr_ratio: float | None = key(None, "Learning rate of this method's new rows as a multiple of the others'.", gt=0)
+    functional_weight: float | None = key(None, "What a functional token weighs in this method's loss.", gt=0)
     clip: float | None = key(None, "Largest norm of a gradient of this method.", gt=0)
     lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; keys that are not named have their defaults.")
 
@@ -246,6 +247,7 @@ class Finetune(Section):
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     rows_lr_ratio: float = key(1.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'.", gt=0)
+    functional_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(
         True,

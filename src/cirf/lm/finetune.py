@@ -123,6 +123,9 @@ def finetune(
     device = device or str(model.device)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
+    if section.functional_weight != 1 and new_ids[2:]:
+        objective = objective or Objective()
+        objective.weigh(new_ids[2:], section.functional_weight)
     before = code_rows(model, new_ids)
     base = model
     model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed, frozen)

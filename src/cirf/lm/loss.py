@@ -62,9 +62,15 @@ def read_targets(model: Any, labels: torch.Tensor, **given: Any) -> tuple[torch.
     return logits.float(), targets[rows, columns], made
 
 
-def summed(logits: torch.Tensor, targets: torch.Tensor, count: torch.Tensor | int | None) -> torch.Tensor:
-    """Sum of the negative log-likelihoods of targets [n] by their logits [n x V] over ``count``; ``None``: over n."""
-    total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+def summed(
+    logits: torch.Tensor, targets: torch.Tensor, count: torch.Tensor | int | None, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Sum of the negative log-likelihoods of targets [n] by their logits [n x V], each times its weight [n], over ``count``;
+    ``None``: over n."""
+    if weights is None:
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    else:
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="none") @ weights
     return total / (targets.numel() if count is None else count)
 
 

@@ -29,6 +29,11 @@ class Objective:
     """
 
     module: torch.nn.Module | None = None
+    _heavy: tuple[torch.Tensor, float] | None = None
+
+    def weigh(self, ids: Sequence[int], weight: float) -> None:
+        """Have targets of these ids weigh so much in the loss, and every other 1."""
+        self._heavy = torch.tensor(list(ids)), weight
 
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
         """Called once ``model`` is as it is trained, its adapters on it: what learns inside it beside it is put there now."""
@@ -45,4 +50,9 @@ class Objective:
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
         """What is minimised: the sum of the targets' negative log-likelihoods over ``count``, the targets of the whole update,
         so that each of them weighs the same however the rows are cut into batches; their mean where it is ``None``."""
-        return summed(*self.logits(model, batch), count)
+        logits, targets = self.logits(model, batch)
+        if self._heavy is None:
+            return summed(logits, targets, count)
+        ids, weight = self._heavy
+        heavy = torch.isin(targets, ids.to(targets.device))
+        return summed(logits, targets, count, torch.where(heavy, weight, 1.0))

@@ -52,6 +52,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "trials": bool(section.tried(method.name, method.training)),
         "lora": section.adaptation == "lora",
         "min_lr_ratio": chosen.schedule == "cosine",
+        "functional_weight": chosen.functional_weight != 1 and method.functional,
         "rows_lr_ratio": chosen.rows_lr_ratio != 1 and (method.functional or bool(method.tokens)),
     }
     apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
