@@ -102,7 +102,8 @@ def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, 
     def noted(self: RowLog, *rows: Mapping[str, Any]) -> None:
         append(self, *rows)
         log = self.path.relative_to(folder)
-        lines = (hashlib.sha256(f"{log}{json.dumps(row)}".encode()).hexdigest() for row in rows)
+        made = ({name: value for name, value in row.items() if not name.endswith("seconds")} for row in rows)
+        lines = (hashlib.sha256(f"{log}{json.dumps(row)}".encode()).hexdigest() for row in made)
         with open(ledger, "a") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
@@ -147,11 +148,13 @@ def _live(arguments: Sequence[str], log: str, watch: tuple[Any, ...]) -> None:
 
 @dataclass(frozen=True)
 class Life:
-    """How a life ended, what it said, and the stages that it began, each with its seconds and changes of the disk."""
+    """How a life ended, what it said, the stages that it finished, each with its seconds and changes of the disk, and whether it
+    outlived its doom and was killed between two stages."""
 
     code: int
     said: str
     begun: tuple[tuple[str, float, int], ...]
+    missed: bool
 
 
 class Chaos:
@@ -175,6 +178,7 @@ class Chaos:
         begun: list[tuple[str, float, int]] = []
         open_stage: tuple[str, float, int] | None = None
         strike: float | None = None
+        missed = False
         while True:
             wait = None if strike is None else max(0.0, strike - time.perf_counter())
             try:
@@ -191,12 +195,13 @@ class Chaos:
                     strike = time.perf_counter() + doom.share * usual[name].seconds
                 elif doom is not None and doom.stage in [stage for stage, _, _ in begun]:
                     process.kill()
+                    missed = True
                     break
             elif open_stage is not None:
                 begun.append((open_stage[0], at - open_stage[1], changes - open_stage[2]))
                 open_stage = None
         process.join()
-        return Life(process.exitcode or 0, log.read_text(errors="replace"), tuple(begun))
+        return Life(process.exitcode or 0, log.read_text(errors="replace"), tuple(begun), missed)
 
 
 def largest(folder: File) -> int:
@@ -224,7 +229,7 @@ def kills(chaos: Chaos, count: int, usual: Mapping[str, Usual], wanted: Mapping[
 
     ended: collections.Counter[str] = collections.Counter()
     struck: collections.Counter[str] = collections.Counter()
-    runs, lost, twice = 0, list[str](), list[str]()
+    runs, lost, twice, last = 0, list[str](), list[str](), list(usual)[-1]
     while sum(ended.values()) < count:
         folder, ledger = chaos.work / f"killed-{runs}", f"ledger-{runs}"
         runs += 1
@@ -234,8 +239,14 @@ def kills(chaos: Chaos, count: int, usual: Mapping[str, Usual], wanted: Mapping[
                     break
                 doom = Doom(stage, chaos.draw.choice(("moment", "change", "write")), chaos.draw.random())
                 before = tinyrun.stages(folder)
+                if stage in before:  # the doom before did not strike in time
+                    break
                 life = chaos.live(folder, doom, usual, ledger)
-                if life.code >= 0:
+                if life.missed:
+                    ended["between stages"] += 1
+                elif life.code == 0 and stage == last:
+                    pass  # it was done before it could be struck
+                elif life.code >= 0:
                     lost.append(f"{doom}: ended with {life.code}: {life.said.splitlines()[-1:]}")
                 else:
                     ended[{-signal.SIGKILL: doom.kind, -signal.SIGXFSZ: "write"}.get(life.code, str(life.code))] += 1
@@ -281,8 +292,10 @@ def damages(chaos: Chaos, count: int, folder: File, wanted: Mapping[str, str]) -
         name = f"{kind}: {path.relative_to(folder)}"
         if life.code:
             lost.append(f"{name}: the run ended with {life.code}: {life.said.splitlines()[-1:]}")
-        elif path.name != "stage.json" and f"{path}" not in life.said:
-            lost.append(f"{name}: not named")
+        else:
+            unsaid = f"{path}: gone, or not as it was written" not in life.said
+            if unsaid and (kind != "bit" or path.name != "stage.json"):  # which may come out as the record of another stage
+                lost.append(f"{name}: not named")
         if whole(folder) != wanted:
             lost.append(f"{name}: the run came out different")
     return {"damages": dict(how), "lost": lost}

@@ -12,7 +12,7 @@ import tinyrun
 
 from cirf.archive import archive, is_archive
 from cirf.errors import CirfError
-from cirf.store import LEFT_OUT, Plan, RunFolder, read_rows, record, write_atomic
+from cirf.store import LEFT_OUT, Plan, RunFolder, hash_file, read_rows, record, write_atomic
 
 WEIGHTS = (".safetensors", ".npy", ".bin", ".pt")
 
@@ -73,6 +73,11 @@ def test_passages_that_questions_share_stay_behind(finished: Path, tmp_path: Pat
     told = json.loads((run / "problems" / "problems.json").read_text())
     told["overlap"]["tasks"]["sums"]["examples"] = [{"test": "a", "train": "b", "share": 1.0, "words": "box 0 gets 8 apples"}]
     write_atomic(run / "problems" / "problems.json", json.dumps(told))
+    with pytest.raises(CirfError, match=r"problems\.json: gone, or not as it was written; `cirf run` makes the stage again"):
+        archive(run, tmp_path / "out", ["problems"])
+    sealed = json.loads((run / "problems" / "stage.json").read_text())
+    sealed["files"]["problems.json"] = hash_file(run / "problems" / "problems.json")
+    write_atomic(run / "problems" / "stage.json", record(sealed))
     archive(run, tmp_path / "out", ["problems"])
     kept = json.loads((tmp_path / "out" / "problems" / "problems.json").read_text())["overlap"]
     assert kept["words"] == 13 and kept["tasks"]["sums"]["examples"] == [{"test": "a", "train": "b", "share": 1.0, "words": ""}]

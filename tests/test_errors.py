@@ -25,6 +25,8 @@ OTHER = [
     FileNotFoundError(errno.ENOENT, "No such file or directory", "no space left"),
     RuntimeError("The size of tensor a (3) must match"),
     CirfError("the recipe has no tasks"),
+    OSError("413 Client Error: File too large for url"),
+    ValueError("recipe key 'disk quota' unknown"),
 ]
 
 
@@ -36,3 +38,8 @@ def test_a_full_disk_is_known_by_any_of_its_names(error: Exception) -> None:
 @pytest.mark.parametrize("error", OTHER, ids=repr)
 def test_nothing_else_is_taken_for_one(error: Exception) -> None:
     assert not tells_of_a_full_disk(error)
+
+
+def test_while_something_is_saved_more_words_tell() -> None:
+    error = RuntimeError("error writing file model.safetensors")
+    assert tells_of_a_full_disk(error, saving=True) and not tells_of_a_full_disk(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.integrity import set_damaged_aside
+from cirf.integrity import read_by, set_damaged_aside
 from cirf.store import Plan, RunFolder, write_atomic
 
 
@@ -36,6 +37,7 @@ HARM: dict[str, Callable[[Path], object]] = {
     "models/cirf_full/model.safetensors": flip,
     "models/direct_sft/stage.json": truncate,
     "evaluation/cot/sums.jsonl": truncate,
+    "results/stage.json": lambda path: path.unlink(),
     "latency/stage.json": lambda path: path.write_bytes(b"\xff\xfe"),
 }
 
@@ -81,27 +83,61 @@ def stage(name: str, text: str, *before: Plan, made: list[str]) -> Plan:
     return Plan(name, {"text": text}, {plan.name: plan for plan in before}, make)
 
 
-def bring(folder: RunFolder, plans: Sequence[Plan]) -> list[str]:
+def bring(folder: RunFolder, plans: Sequence[Plan], largest: int = 100) -> list[str]:
     said: list[str] = []
-    set_damaged_aside(folder, plans, said.append)
+    set_damaged_aside(folder, plans, said.append, largest)
     for plan in plans:
         folder.run(plan)
     return said
 
 
-def test_large_files_are_read_when_something_is_made_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cirf.integrity.LARGE", 3)
+def test_large_files_are_read_when_something_is_made_of_them(tmp_path: Path) -> None:
     folder, made = RunFolder(tmp_path), list[str]()
     model = stage("model", "weights", made=made)
     score = stage("score", "1", model, made=made)
     bring(folder, [model, score])
     flip(tmp_path / "model/file")
-    assert bring(folder, [model, score]) == []
+    assert bring(folder, [model, score], 3) == []
     assert folder.damaged("model") == ["file"]
-    said = bring(folder, [model, stage("score", "2", model, made=made)])
-    assert len(said) == 1 and said[0].startswith("model: ") and made == ["model", "score", "model", "score"]
+    said: list[str] = []
+    other = stage("score", "2", model, made=made)
+    assert [plan.name for plan in read_by(other)] == ["model"]
+    assert set_damaged_aside(folder, read_by(other), said.append, None) == ["model"]
+    assert len(said) == 1 and said[0].startswith("model: ")
+    bring(folder, [model, other])
+    assert made == ["model", "score", "model", "score"]
     (tmp_path / "model/file").unlink()  # that it is gone is always seen
-    assert len(bring(folder, [model, stage("score", "2", model, made=made)])) == 1
+    assert len(bring(folder, [model, other], 3)) == 1
+
+
+def test_what_was_set_aside_before_stays(tmp_path: Path) -> None:
+    folder, made = RunFolder(tmp_path), list[str]()
+    plan = stage("a", "x", made=made)
+    for text in ("one", "two", "three"):
+        bring(folder, [plan])
+        (tmp_path / "a/file").write_text(text)
+    bring(folder, [plan])
+    assert [(tmp_path / f".work/a.damaged{end}/file").read_text() for end in ("", "-2", "-3")] == ["one", "two", "three"]
+    folder.sweep([plan])
+    assert len(list(tmp_path.glob(".work/*"))) == 3
+
+
+def test_a_file_that_a_disk_cannot_read_is_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, made = RunFolder(tmp_path), list[str]()
+    plan = stage("a", "x", made=made)
+    bring(folder, [plan])
+
+    def fails(number: int, path: Path) -> str:
+        raise OSError(number, "the disk says no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cirf.store.hash_file", lambda path: fails(errno.EIO, path))
+        assert folder.damaged("a") == ["file"]
+        patch.setattr("cirf.store.hash_file", lambda path: fails(errno.EACCES, path))
+        with pytest.raises(OSError) as caught:
+            folder.damaged("a")
+        assert caught.value.filename == str(tmp_path / "a/file")
+    assert folder.damaged("a") == []
 
 
 def test_a_record_of_before_records_had_hashes_stands(tmp_path: Path) -> None:

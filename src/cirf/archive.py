@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.traces import is_functional
 from cirf.errors import CirfError
+from cirf.integrity import LARGE, damage
 from cirf.local_paths import without_folders
 from cirf.report.training import load_object
 from cirf.store import LEFT_OUT, RunFolder, hash_file, read_rows, record, to_json, write_atomic, write_rows
@@ -77,6 +78,9 @@ def archive(run: Path, out: Path, stages: list[str]) -> Archived:
             raise CirfError(f"{out}: holds the archive of {before.name}, not of {recipe.name}; give --out another folder")
         _check_alike(source, target, stages, recipe, before)
         recipe = _joined(before, recipe)
+    for name in stages:
+        if bad := source.damaged(name, LARGE):
+            raise CirfError(f"{damage(source, name, bad)}; `cirf run` makes the stage again")
     with target.alone("archive"):
         write_atomic(out / _RECIPE, _without_places(recipe))  # first, so that a killed archive is known for one
         write_atomic(out / _MARK, to_json({"name": recipe.name, "stages": _archived(out)}))

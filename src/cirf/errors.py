@@ -7,15 +7,14 @@ import errno
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SIGNS = (
     "no space left",
-    "disk quota",
-    "file write failed",
-    "writing file",
-    "unexpected pos",
     "os error 28",
-    "file too large",
+    "file write failed",
+    "unexpected pos",
     "pytorchstreamwriter failed",
     "iostream error",
 )
+_WHILE_SAVING = ("disk quota", "writing file", "file too large")
+"""Said of other things too, where nothing is being saved."""
 
 
 class CirfError(Exception):
@@ -26,8 +25,11 @@ class CirfError(Exception):
     """
 
 
-def tells_of_a_full_disk(error: BaseException) -> bool:
-    """Whether an exception says that nothing more can be written: torch, safetensors and tokenizers have words of their own."""
+def tells_of_a_full_disk(error: BaseException, saving: bool = False) -> bool:
+    """Whether an exception says that nothing more can be written: torch, safetensors and tokenizers have words of their own.
+
+    ``saving``: it is known that something was being written.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
-    return any(sign in str(error).lower() for sign in _SIGNS)
+    return any(sign in str(error).lower() for sign in (*_SIGNS, *(_WHILE_SAVING if saving else ())))

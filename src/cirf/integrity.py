@@ -24,21 +24,26 @@ def stands(folder: RunFolder, stage: Plan) -> bool:
         return False
 
 
-def set_damaged_aside(folder: RunFolder, stages: Sequence[Plan], say: Callable[[str], None]) -> None:
-    """Take stages with damaged files out of their places, so that they are made again, and say so.
+def set_damaged_aside(
+    folder: RunFolder, stages: Sequence[Plan], say: Callable[[str], None], largest: int | None = LARGE
+) -> list[str]:
+    """Take stages with damaged files out of their places, so that they are made again, and say so; their names.
 
-    ``stages`` are in the order in which they run. What servers were asked for lies in a log of its own (`RUN/asked/`), from
-    which such a stage is made again.
+    What servers were asked for lies in a log of its own (`RUN/asked/`), from which such a stage is made again.
     """
-    read: set[str] = set()  # by a stage that is to be made
-    for stage in reversed(stages):
-        files = folder.damaged(stage.name, None if stage.name in read else LARGE)
-        if files:
-            found, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
-            say(f"{stage.name}: {found}; made again, and what is there is kept in {aside}")
-        if files or not stands(folder, stage):
-            sources = (source.plan if isinstance(source, Part) else source for source in stage.inputs.values())
-            read |= {source.name for source in sources if isinstance(source, Plan)}
+    found = []
+    for stage in stages:
+        if files := folder.damaged(stage.name, largest):
+            told, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
+            say(f"{stage.name}: {told}; made again, and what is there is kept in {aside}")
+            found.append(stage.name)
+    return found
+
+
+def read_by(stage: Plan) -> list[Plan]:
+    """The stages that a stage is made of."""
+    sources = (source.plan if isinstance(source, Part) else source for source in stage.inputs.values())
+    return list({source.name: source for source in sources if isinstance(source, Plan)}.values())
 
 
 def damage(folder: RunFolder, name: str, files: Sequence[str]) -> str:

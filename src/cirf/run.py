@@ -33,7 +33,7 @@ from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
 from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
-from cirf.integrity import set_damaged_aside, stands
+from cirf.integrity import read_by, set_damaged_aside, stands
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
@@ -334,6 +334,8 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
             if settled(partial(context.folder.is_done, stage)):
                 continue
         _restore_inputs(context.folder, stage, say)
+        if world_size() == 1 and set_damaged_aside(context.folder, read_by(stage), say, None):
+            return _bring_up_to_date(context, stages, say, sharing)  # what is behind them may come out otherwise, too
         say(f"{stage.name} ...")
         if stage.together and world_size() > 1:
             context.folder.run_together(stage)

@@ -23,8 +23,10 @@ archived (`cirf.archive`) names them under ``left_out``. They are made again whe
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -215,6 +217,7 @@ class RunFolder:
                 ) from None
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             with contextlib.suppress(OSError):  # the lock holds without it
+                holder.unlink(missing_ok=True)  # of one that was killed
                 write_atomic(holder, to_json({"process": os.getpid(), "machine": socket.gethostname(), "since": since}))
             try:
                 yield
@@ -242,27 +245,35 @@ class RunFolder:
         return loaded
 
     def damaged(self, name: str, largest: int | None = None) -> list[str]:
-        """Files of a finished stage that are gone, or not as they were when it was finished; those of over ``largest`` bytes are
-        only asked whether they are there. An unreadable record is one of them."""
+        """Files of a finished stage that are gone, unreadable, or not as they were when it was finished; its record is one of
+        them. Of those over ``largest`` bytes it is only asked whether they are there."""
+        here = self.folder(name)
         try:
-            manifest = self.manifest(name) or {"files": {}}
+            manifest = self.manifest(name)
         except CirfError:
             return [_MANIFEST]
-        here, apart = self.folder(name), manifest.get(LEFT_OUT, ())
+        if manifest is None:
+            return [_MANIFEST] if here.is_dir() and any(path.is_file() for path in here.iterdir()) else []
+        apart = manifest.get(LEFT_OUT, ())
 
         def sound(file: str, digest: str) -> bool:
             path = here / file
-            if not path.is_file():
-                return False
-            return (largest is not None and path.stat().st_size > largest) or hash_file(path) == digest
+            try:
+                if not path.is_file():
+                    return False
+                return (largest is not None and path.stat().st_size > largest) or hash_file(path) == digest
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    return False
+                error.filename = error.filename or str(path)
+                raise
 
         return [file for file, digest in manifest["files"].items() if file not in apart and not sound(file, digest)]
 
     def set_aside(self, name: str) -> Path:
         """Take a stage out of its place, so that it is made again, and keep what is there of it; where it is then."""
-        aside = self._work / f"{_flat(name)}.damaged"
-        if aside.exists():
-            shutil.rmtree(aside)
+        places = (self._work / f"{_flat(name)}.damaged{'' if time == 1 else f'-{time}'}" for time in itertools.count(1))
+        aside = next(place for place in places if not place.exists())
         self._work.mkdir(exist_ok=True)
         os.replace(self.folder(name), aside)
         return aside

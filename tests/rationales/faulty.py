@@ -35,6 +35,7 @@ class Server:
         self.at: list[float] = []  # when each call came, on the monotonic clock
         self.raw: bytes | None = None  # said instead of an answer, with this status and these headers
         self.status, self.headers = 200, dict[str, str]()
+        self.drip = False  # an answer that comes a byte at a time and never ends
         self.url = ""
 
     def fault(self) -> str | None:
@@ -88,6 +89,17 @@ def serve(server: Server) -> Iterator[Server]:
                 return self.send(200, b'{"choices": [')
             if fault == "no choices":
                 return self.send(200, {"choices": []})
+            if server.drip:
+                self.send_response(200)
+                self.send_header("Content-Length", "1000000")
+                self.end_headers()
+                self.close_connection = True
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    for _ in range(100):
+                        self.wfile.write(b" ")
+                        self.wfile.flush()
+                        time.sleep(0.05)
+                return None
             if server.raw is not None:
                 return self.send(server.status, server.raw, server.headers)
             answer = {

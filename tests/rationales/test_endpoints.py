@@ -319,6 +319,13 @@ def test_a_body_longer_than_any_answer_is_not_read_to_its_end(tmp_path: Path) ->
             ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
 
 
+def test_an_answer_that_drips_without_end_is_given_up(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.drip = True
+    with serve(server), pytest.raises(CirfError, match="no answer in time"):
+        ask(requests(1), section(server, retries=1), RowLog(tmp_path / "log"))
+
+
 def test_no_redirect_is_followed_and_it_is_said_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-of-mine")
     with serve(Server(echo)) as other, serve(Server(echo)) as server:

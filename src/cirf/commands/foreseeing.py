@@ -33,8 +33,8 @@ class Foresight:
         found: dict[str, str] = {}
         for plan in plans:
             key = key_of(plan, {label: _input(source, contents) for label, source in plan.inputs.items()})
-            manifest = folder.manifest(plan.name)
-            if manifest is not None and manifest["key"] == key:
+            manifest = folder.manifest(plan.name) if folder.has(plan.name, key) else None
+            if manifest is not None:
                 found[plan.name], contents[plan.name] = "done", manifest["files"]
             else:
                 known = self.there.get(key) or self._elsewhere(plan.name, key)

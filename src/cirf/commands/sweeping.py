@@ -21,6 +21,7 @@ from cirf.commands.planning import RECORD, Asked, Planned, Run, plan, read_recor
 from cirf.commands.running import save_report
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
+from cirf.integrity import LARGE
 from cirf.store import RowLog, RunFolder, to_json, write_atomic
 
 __all__ = ["Asked", "dry", "sweep"]
@@ -153,6 +154,7 @@ def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: _Thre
     from cirf.run import Sharing, execute
 
     begun = not ledger.is_done(run) or run.path in ledger.errors
+    begun = begun or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages)
     if begun or world_size() > 1:
         threads.set(run)
         sharing = Sharing(planned.others(run), lambda stage, key, other: ledger.begins(run, stage, key, other))

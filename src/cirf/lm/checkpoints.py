@@ -44,7 +44,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         words = str(error)
-        if tells_of_a_full_disk(error) or (isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES)):
+        if tells_of_a_full_disk(error, saving=True) or (
+            isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES)
+        ):
             free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
             room = f"{free / 1e6:,.0f} MB are free ({(words or type(error).__name__).splitlines()[0][:80]})"
             raise CirfError(f"{folder}: cannot write there, {room}; make room and run the same command again") from error

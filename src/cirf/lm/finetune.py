@@ -125,6 +125,8 @@ def finetune(
         keep_freed_memory()
     if section.functional_weight != 1 and new_ids[2:]:
         objective = objective or Objective()
+        if type(objective).loss is not Objective.loss:
+            raise CirfError(f"finetune.functional_weight: the training of {method} has a loss of its own; remove the key")
         objective.weigh(new_ids[2:], section.functional_weight)
     before = code_rows(model, new_ids)
     base = model

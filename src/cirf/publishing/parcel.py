@@ -140,5 +140,5 @@ def _record(path: Path) -> str:
         if path.name == "stage.json":
             return record(without_folders(told))
         return to_json(told | without_folders({"backbone": told["backbone"]}))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise CirfError(f"{path}: damaged; train the model again") from None

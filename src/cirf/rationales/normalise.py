@@ -31,6 +31,8 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 # --- markdown -----------------------------------------------------------------------------------------------------------
 _FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+# What stands between two marks ends where the next one opens, or has a bound: a mark that is opened ten thousand times and never
+# closed would be sought to the end each time.
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
@@ -41,10 +43,9 @@ _INK = re.compile(r"\S")
 _STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.IGNORECASE)
 _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNORECASE)
 
-# What may be long has a bound: a mark that is opened ten thousand times and never closed would be sought to the end each time.
 # --- LaTeX --------------------------------------------------------------------------------------------------------------
-_DISPLAY = re.compile(r"\\\[(.{0,2000}?)\\\]|\$\$(.{0,2000}?)\$\$", re.DOTALL)
-_INLINE = re.compile(r"\\\((.{0,2000}?)\\\)", re.DOTALL)
+_DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
+_INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.DOTALL)
 _STRAY = re.compile(r"\\[\[\]()]")
 # Pandoc's rule for $math$, and stricter: what stands between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from cirf.errors import CirfError
+
 LONGEST = 2**24
 """Bytes of a body; an answer of 100,000 tokens is not a tenth of it."""
 LONGEST_ENCODED = 2**18
@@ -26,6 +28,8 @@ async def guard(client: Any) -> Any:
     """
     from huggingface_hub import get_async_session  # a user's own, with their proxies, where they have set one
 
+    if not hasattr(client, "_async_client"):
+        raise CirfError("this huggingface-hub keeps its connection elsewhere; install the one that constraints.txt names")
     session = get_async_session()
     session.follow_redirects = False
     session.headers["Accept-Encoding"] = "identity"
