@@ -206,7 +206,9 @@ def test_methods_of_other_rows_or_seeds_do_not_meet(finished: Path, tmp_path: Pa
         archive(run, out, ["problems", "evaluation/direct_sft"])
     write_atomic(run / "recipe.yaml", recipe)
     told = json.loads((run / "problems" / "stage.json").read_text())
-    told["files"]["test/sums.jsonl"] = "0"
+    asked = run / "problems" / "test" / "sums.jsonl"
+    write_atomic(asked, asked.read_text() + "\n")
+    told["files"]["test/sums.jsonl"] = hash_file(asked)
     write_atomic(run / "problems" / "stage.json", record(told))
     with pytest.raises(CirfError, match="differs in problems"):
         archive(run, out, ["problems", "evaluation/direct_sft"])
