@@ -20,7 +20,8 @@ from cirf.lm.vocabulary import extend, token_names
 
 SIZE = 4
 NAMES = token_names(SIZE)
-FORM = re.compile(r"<cirf>((?:<cirf_\d{3}>[^<]*)*)</cirf>([^<]*)", re.DOTALL)
+TEXT = r"(?:(?!</?cirf(?:_\d{3})?>).)*"  # what holds none of the tokens; a sign < by itself is text
+FORM = re.compile(rf"<cirf>((?:<cirf_\d{{3}}>{TEXT})*)</cirf>({TEXT})", re.DOTALL)
 
 steerings = st.builds(
     Steering,
