@@ -123,6 +123,7 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
         "finetune.batch_size": 2,
         "finetune.accumulation": 1,
         "finetune.overrides": {},
+        "finetune.trials": [],
         "finetune.max_length": 256,
         "evaluate.text_cap": 4,
         "evaluate.trace_cap": 4,
