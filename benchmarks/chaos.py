@@ -93,7 +93,8 @@ class Usual:
 
 def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, Usual], told: Any) -> None:
     """Have this process write every row that it finishes into the ledger, tell which stage it begins, and meet its doom."""
-    from cirf.store import Plan, RowLog, RunFolder
+    from cirf.files import RowLog
+    from cirf.store import Plan, RunFolder
 
     append, run = RowLog.append, RunFolder.run
     changes = [0]
@@ -103,9 +104,9 @@ def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, 
         append(self, *rows)
         log = self.path.relative_to(folder)
         made = ({name: value for name, value in row.items() if not name.endswith("seconds")} for row in rows)
-        lines = (hashlib.sha256(f"{log}{json.dumps(row)}".encode()).hexdigest() for row in made)
+        lines = [f"{log} {hashlib.sha256(json.dumps(row).encode()).hexdigest()}\n" for row in made]
         with open(ledger, "a") as file:
-            file.write("".join(f"{line}\n" for line in lines))
+            file.write("".join(lines))
 
     def begun(self: RunFolder, plan: Plan) -> File:
         if not self.is_done(plan):
@@ -358,7 +359,7 @@ def main() -> None:
         )  # fmt: skip
         chaos = Chaos(work, house.recipe(work / "recipe.yaml", **keys), options.seed)
         unbroken = work / "unbroken"
-        life = chaos.live(unbroken)
+        life = chaos.live(unbroken, ledger="ledger-unbroken")
         if life.code:
             raise SystemExit(f"the unbroken run ended with {life.code}:\n{life.said}")
         usual = {name: Usual(seconds, changes, largest(unbroken / name)) for name, seconds, changes in life.begun}

@@ -45,7 +45,7 @@ Ask = Callable[[Sequence[str]], list[Said]]
 
 def asked(folder: Path, method: str, rows: int) -> list[dict[str, Any]]:
     """The first questions of an evaluation, the tasks taking turns."""
-    from cirf.store import read_rows
+    from cirf.rows import read_rows
 
     tasks = [read_rows(path) for path in sorted((folder / "evaluation" / method).glob("*.jsonl"))]
     turns = [task[place] for place in range(max(map(len, tasks), default=0)) for task in tasks if place < len(task)]

@@ -22,7 +22,7 @@ _CONTEXT = 1024
 
 def _questions(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
     """The first rows of each task of an evaluation, with what was asked and what is right."""
-    from cirf.store import read_rows
+    from cirf.rows import read_rows
 
     return [row for path in sorted((run / "evaluation" / method).glob("*.jsonl")) for row in read_rows(path)[:rows]]
 

@@ -120,8 +120,8 @@ def measured(folder: File, seed: int) -> dict[str, Any]:
     from cirf.evaluation.harness import compare_rows
     from cirf.recipe import Recipe
     from cirf.report.collect import collect
+    from cirf.rows import read_rows
     from cirf.run import execute
-    from cirf.store import read_rows
 
     if not (folder / "train.jsonl").is_file():
         write_model(folder / "model", seed)

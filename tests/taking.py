@@ -29,7 +29,7 @@ def take(folder: Path, computed: Path, other: Path) -> None:
         if not run.is_done(plan):
             key = run.key(plan)
             assert key is not None
-            if giver.has(plan.name, key):
+            if giver.found(plan.name, key) is not None:
                 run.take(plan, giver)
             else:
                 run.run(plan)

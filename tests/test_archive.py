@@ -12,7 +12,9 @@ import tinyrun
 
 from cirf.archive import archive, is_archive
 from cirf.errors import CirfError
-from cirf.store import LEFT_OUT, Plan, RunFolder, hash_file, read_rows, record, write_atomic
+from cirf.files import hash_file, write_atomic
+from cirf.rows import read_rows
+from cirf.store import LEFT_OUT, Plan, RunFolder, record
 
 WEIGHTS = (".safetensors", ".npy", ".bin", ".pt")
 
@@ -147,9 +149,13 @@ def test_what_comes_out_different_is_refused_and_said(tmp_path: Path) -> None:
     write_atomic(begun / "scratch" / "half", "a")
     kept.sweep([model("a"), score("a", 1)])
     assert (begun / "scratch" / "half").exists()  # making it again goes on after a kill, too
-    with pytest.raises(CirfError, match="they come out different"):
-        _restore_inputs(kept, score("b", 2), lambda line: None)
-    assert kept.is_done(score("a", 1)) and kept.left_out("models/some")  # as it was
+    other = RunFolder(shutil.copytree(kept.root, tmp_path / "other"))
+    for made in ("b", "c"):  # what was made is kept: the second time nothing is made
+        with pytest.raises(CirfError, match="they come out different"):
+            _restore_inputs(other, score(made, 2), lambda line: None)
+        assert other.is_done(score("a", 1)) and other.left_out("models/some")  # as it was
+    shutil.rmtree(other.folder("models/some"))
+    assert (other.run(model("c")) / "weights.bin").read_text() == "b" and not other.is_done(score("a", 1))
     _restore_inputs(kept, score("a", 2), lambda line: None)
     assert (kept.folder("models/some") / "weights.bin").read_text() == "a" and not kept.left_out("models/some")
     assert LEFT_OUT not in json.loads((kept.folder("models/some") / "stage.json").read_text())

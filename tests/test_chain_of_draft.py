@@ -22,10 +22,11 @@ from cirf.errors import CirfError
 from cirf.methods.shots import SHIPPED, read_shots, shots_of
 from cirf.recipe import Recipe
 from cirf.records import Problem
+from cirf.rows import read_rows
 from cirf.run import plans
 from cirf.stages import openings
 from cirf.stages.context import Context
-from cirf.store import RunFolder, read_rows
+from cirf.store import RunFolder
 from cirf.tasks.bbh import SUBSETS
 from cirf.tasks.leaks import runs
 from cirf.tasks.questions import question_key

@@ -16,7 +16,7 @@ from cirf import methods, tasks
 from cirf.errors import CirfError
 from cirf.recipe import Recipe
 from cirf.records import Example, Problem, Trace
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 
 def _recipe(preset: str | None = None, finetune: dict[str, Any] | None = None, **settings: Any) -> Recipe:

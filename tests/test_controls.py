@@ -17,7 +17,7 @@ from cirf.methods import get
 from cirf.methods.controls import recoded
 from cirf.recipe_io import parse
 from cirf.records import Trace
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 SIZE = 6
 steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.text(max_size=3)), min_size=1, max_size=9)

@@ -19,7 +19,7 @@ from cirf.lm.loss import IGNORED
 from cirf.lm.prompt import end_token, prompt_text
 from cirf.lm.trainer import answer_places
 from cirf.methods.pause import PAUSE
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 SAME = {"method": "icot_si", "settings": {"rate": 1e-6, "smoothing": None, "partial": True}}
 PART = {"method": "icot_si", "settings": {"rate": 8.0, "jump": 8, "partial": True}}

@@ -14,7 +14,7 @@ import tinyrun
 import yaml
 
 from cirf.lm import decode
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 
 def rows(run: Path, method: str, folder: str = "evaluation") -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from cirf.commands.running import absolute
 from cirf.errors import CirfError
 from cirf.recipe import Recipe
 from cirf.records import Example, Problem, Trace
+from cirf.rows import read_rows
 from cirf.stages import keys
-from cirf.store import read_rows
 
 
 def _recipe(name: str, preset: str | None = None, backbone: str = "some/model", **settings: Any) -> Recipe:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf.files import write_atomic
 from cirf.integrity import read_by, set_damaged_aside
-from cirf.store import Plan, RunFolder, write_atomic
+from cirf.store import Plan, RunFolder
 
 
 def flip(path: Path, place: float = 0.5, bit: int = 2) -> None:

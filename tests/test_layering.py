@@ -18,6 +18,7 @@ FLOORS = (
         "progress",
         "records",
         "rows",
+        "files",
         "store",
         "integrity",
         "distributed",

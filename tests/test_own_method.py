@@ -14,7 +14,7 @@ from cirf import methods
 from cirf.errors import CirfError
 from cirf.recipe_io import dump, parse
 from cirf.records import Example, Problem, Trace
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "own_method.py"
 SHORT: dict[str, Any] = {"evaluate__latency_items": 0, "finetune__epochs": 0.5}

@@ -13,8 +13,8 @@ import tinyrun
 from cirf import methods
 from cirf.lm.probe import Prober
 from cirf.recipe import Recipe
+from cirf.rows import read_rows
 from cirf.stages.probes import units_of
-from cirf.store import read_rows
 
 VARIANTS = {
     "coconut": {"settings": {"start": "backbone", "stages": 1, "thoughts": 2, "stage_epochs": 0.2}},

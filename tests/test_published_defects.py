@@ -38,9 +38,10 @@ from cirf.lm.vocabulary import token_names
 from cirf.methods.method import Method
 from cirf.recipe_io import load
 from cirf.records import Example, Problem
+from cirf.rows import read_rows
 from cirf.stages import models
 from cirf.stages.context import Context
-from cirf.store import RunFolder, read_rows
+from cirf.store import RunFolder
 
 NAMES = methods.names()
 TRAINED = [name for name in NAMES if methods.named(name).trained]

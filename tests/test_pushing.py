@@ -13,7 +13,7 @@ import tinyrun
 import yaml
 from hub import TOKEN, Hub
 
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content:DeprecationWarning")  # of the hub's own library
 

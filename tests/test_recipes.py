@@ -14,7 +14,7 @@ import tinyrun
 from cirf import methods, tasks
 from cirf.recipe import Recipe
 from cirf.recipe_io import load, shipped
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks.bbh import KINDS
 
 UPDATES, TEST = 6, 4

@@ -14,7 +14,7 @@ import tinyrun
 
 from cirf.commands.running import print_table
 from cirf.environment import processor
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"}
 ALL = (

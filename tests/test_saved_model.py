@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 SCRIPT = """
 import json, sys, warnings

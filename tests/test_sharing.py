@@ -17,7 +17,8 @@ import tinyrun
 
 from cirf import sharing
 from cirf.errors import CirfError
-from cirf.store import Plan, RunFolder, record, write_atomic
+from cirf.files import write_atomic
+from cirf.store import Plan, RunFolder, record
 
 HERE = Path(__file__).parent
 
@@ -134,13 +135,13 @@ def test_what_is_not_as_its_record_says_is_not_taken_over(run: RunFolder, other:
 
 def test_another_key_a_damaged_record_and_no_run_are_no_offer(run: RunFolder, other: RunFolder, tmp_path: Path) -> None:
     key = other.key(vectors())
-    assert key is not None and other.has("models/some", key)
-    assert not other.has("models/some", "0" * 64) and not other.has("models/other", key)
-    assert not RunFolder(tmp_path / "none").has("models/some", key)
+    assert key is not None and other.found("models/some", key) is not None
+    assert other.found("models/some", "0" * 64) is None and other.found("models/other", key) is None
+    assert RunFolder(tmp_path / "none").found("models/some", key) is None
     with pytest.raises(CirfError, match="not the stage that is asked for"):
         run.take(vectors(2), other)
     (other.folder("models/some") / "stage.json").write_text("{}")
-    assert not other.has("models/some", key)
+    assert other.found("models/some", key) is None
 
 
 def test_a_stage_begun_here_gives_way_to_the_finished_one(run: RunFolder, other: RunFolder) -> None:

@@ -16,7 +16,7 @@ from cirf import methods
 from cirf.errors import CirfError
 from cirf.methods.sim_cot import SimCot
 from cirf.recipe import Recipe
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 
 def _recipe(preset: str | None = None, variants: dict[str, Any] | None = None, **settings: Any) -> Recipe:

@@ -12,7 +12,7 @@ import tinyrun
 from cirf.analysis.traces import read_codes
 from cirf.methods import get
 from cirf.recipe_io import load
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.store import Part, Plan, RowLog, RunFolder, hash_json, read_rows, write_atomic, write_rows
+from cirf.files import RowLog, hash_json, write_atomic, write_rows
+from cirf.rows import read_rows
+from cirf.store import Part, Plan, RunFolder
 
 HERE = Path(__file__).parent
 
@@ -43,7 +45,7 @@ def test_a_kill_before_any_change_of_the_disk_leaves_what_the_next_start_complet
 WRITER = """
 import sys
 from pathlib import Path
-from cirf.store import RowLog, write_atomic
+from cirf.files import RowLog, write_atomic
 path, size = Path(sys.argv[1]), int(sys.argv[2])
 for letter in "AB" * 10_000:
     write_atomic(path, letter * size)

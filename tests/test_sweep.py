@@ -15,7 +15,7 @@ import tinyrun
 import yaml
 
 from cirf.commands.sweeping import _Threads
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 FIRST = ["problems", "rationales", "segments", "results", "embeddings"]
 NEEDED = [stage for stage in FIRST if stage != "results"]  # by a codebook

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 
 def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Path:

@@ -17,7 +17,7 @@ from cirf.progress import SILENT
 from cirf.recipe import Recipe
 from cirf.recipe_io import parse
 from cirf.records import Example, Problem, Steps, Trace
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 CLIPS = Problem("n", "gsm8k", "Natalia sold clips to 48 friends in April, and half as many in May. How many in all?", "72")
 COIN = Problem("c", "coin_flip", "A coin is heads up. Rosa flips the coin. Jean does not. Is the coin still heads up?", "no")

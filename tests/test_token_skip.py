@@ -17,10 +17,11 @@ from cirf.lm.prompt import prompt_text
 from cirf.recipe import Backbone, Recipe, Variant
 from cirf.recipe_io import load
 from cirf.records import Example, Problem, Trace
+from cirf.rows import read_rows
 from cirf.stages import keys
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
-from cirf.store import RunFolder, read_rows
+from cirf.store import RunFolder
 
 
 def _recipe(**settings: Any) -> Recipe:

@@ -20,8 +20,8 @@ from cirf.methods.pause import PAUSE
 from cirf.recipe import Override, Recipe, Variant
 from cirf.recipe_io import dump, parse
 from cirf.report.page import render
+from cirf.rows import read_rows
 from cirf.stages import compress
-from cirf.store import read_rows
 
 HEAD = "name: r\nproblems: {tasks: [{task: gsm8k}]}\n"
 

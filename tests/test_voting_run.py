@@ -16,9 +16,10 @@ from cirf.evaluation.vote_times import with_fallback
 from cirf.lm import decode
 from cirf.recipe_io import load
 from cirf.report.page import percent, seconds, tokens
+from cirf.rows import read_rows
 from cirf.stages import timing, votes
 from cirf.stages.context import Context
-from cirf.store import RunFolder, read_rows
+from cirf.store import RunFolder
 
 OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3")
 

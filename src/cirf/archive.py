@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.traces import is_functional
 from cirf.errors import CirfError
+from cirf.files import hash_file, to_json, write_atomic, write_rows
 from cirf.integrity import LARGE, damage
 from cirf.local_paths import without_folders
 from cirf.report.training import load_object
-from cirf.store import LEFT_OUT, RunFolder, hash_file, read_rows, record, to_json, write_atomic, write_rows
+from cirf.rows import read_rows
+from cirf.store import LEFT_OUT, RunFolder, record
 
 if TYPE_CHECKING:
     from cirf.recipe import Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cirf.errors import CirfError
-from cirf.store import hash_file, hash_json
+from cirf.files import hash_file, hash_json
 
 if TYPE_CHECKING:
     from cirf.recipe import Recipe

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cirf.errors import CirfError
-from cirf.store import Part, Plan, RunFolder
+from cirf.store import Plan, RunFolder
 
 LARGE = 2**26
 """Bytes from which a file is read by a run only if something is to be made of it: hashing many models takes minutes."""
@@ -42,8 +42,7 @@ def set_damaged_aside(
 
 def read_by(stage: Plan) -> list[Plan]:
     """The stages that a stage is made of."""
-    sources = (source.plan if isinstance(source, Part) else source for source in stage.inputs.values())
-    return list({source.name: source for source in sources if isinstance(source, Plan)}.values())
+    return list({part.plan.name: part.plan for part in stage.parts.values()}.values())
 
 
 def damage(folder: RunFolder, name: str, files: Sequence[str]) -> str:

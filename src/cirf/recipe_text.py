@@ -167,7 +167,7 @@ def _comment(key: Path, value: Any, indent: str, reason: str, schema: type[Secti
 
 def _refresh(files: list[str]) -> None:
     from cirf import recipe_io, sweep_io
-    from cirf.store import write_atomic
+    from cirf.files import write_atomic
 
     for name in files:
         path = pathlib.Path(name)

@@ -32,6 +32,7 @@ from cirf.archive import open_archive
 from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic
 from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.integrity import read_by, set_damaged_aside, stands
 from cirf.methods import get, learners
@@ -53,7 +54,7 @@ from cirf.stages import (
     votes,
 )
 from cirf.stages.context import Context
-from cirf.store import Part, Plan, RunFolder, to_json, write_atomic
+from cirf.store import Part, Plan, RunFolder
 
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
@@ -276,8 +277,7 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
         needed |= found
     for stage in reversed(stages):  # a stage stands behind all that it needs
         if stage.name in needed:
-            of = (given.plan if isinstance(given, Part) else given for given in stage.inputs.values())
-            needed |= {given.name for given in of if isinstance(given, Plan)}
+            needed |= {part.plan.name for part in stage.parts.values()}
     return [stage for stage in stages if stage.name in needed]
 
 
@@ -350,9 +350,8 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
 
 def _restore_inputs(folder: RunFolder, stage: Plan, say: Callable[[str], None]) -> None:
     """Make files again that an archive left out and this stage reads."""
-    for source in stage.inputs.values():
-        plan = source.plan if isinstance(source, Part) else source
-        if isinstance(plan, str) or not settled(partial(folder.left_out, plan.name)):
+    for plan in read_by(stage):
+        if not settled(partial(folder.left_out, plan.name)):
             continue
         if world_size() > 1:
             raise CirfError(f"{plan.name}: its files were left out of the archive; run once in one process to make them again")
@@ -367,7 +366,7 @@ def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str],
     if key is None:
         raise CirfError(f"stage {stage.name}: an input is not finished")
     for other in sharing.others:
-        if not other.has(stage.name, key):
+        if other.found(stage.name, key) is None:
             continue
         sharing.begins(stage.name, key, other)
         try:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import itertools
 import json
 import os
@@ -39,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.rows import read_rows as read_rows
+from cirf.files import hash_file, hash_json, to_json, write_atomic
 from cirf.sharing import hand_on
 
 _MANIFEST = "stage.json"
@@ -56,91 +55,10 @@ _SUM = "sha256"
 """In a stage's record: the hash of all else in it."""
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write a whole file or nothing: a reader sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hash_json(value: Any) -> str:
-    """SHA-256 of a value's canonical JSON, in hex."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
-
-
-def to_json(value: Any) -> str:
-    """JSON for people: indented, ending in a newline, Unicode as it is."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
 def record(told: Mapping[str, Any]) -> str:
     """A stage's record as text, with its own hash at the end."""
     told = {name: value for name, value in told.items() if name != _SUM}
     return to_json({**told, _SUM: hash_json(json.loads(to_json(told)))})
-
-
-class RowLog:
-    """A JSONL file that grows a row at a time and survives a kill in the middle of a write."""
-
-    def __init__(self, path: Path) -> None:
-        """Open (or start) the log at ``path``; a torn last line, which no one was told is done, is cut off."""
-        self.path = path
-        self._rows: list[dict[str, Any]] = []
-        if path.exists():
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            if len(whole) < len(data):
-                os.truncate(path, len(whole))
-            self._rows = [self._row(number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
-
-    def _row(self, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            row: dict[str, Any] = json.loads(line)
-        except ValueError:
-            raise CirfError(f"{self.path}, line {number}: damaged; remove the line, and what it told is found anew") from None
-        return row
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The complete rows, in order."""
-        return list(self._rows)
-
-    def append(self, *rows: Mapping[str, Any]) -> None:
-        """Add rows; they are on disk when this returns."""
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as file:
-            before = file.tell()
-            try:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError:  # a full disk: no half of a row may stay, for others write behind it
-                os.truncate(self.path, before)
-                raise
-        self._rows.extend(dict(row) for row in rows)
-
-
-def write_rows(path: Path, rows: Any) -> None:
-    """Write records or mappings as JSONL, whole or not at all."""
-    lines = [row.to_json() if hasattr(row, "to_json") else json.dumps(row, ensure_ascii=False) for row in rows]
-    write_atomic(path, "".join(line + "\n" for line in lines))
 
 
 @dataclass(frozen=True)
@@ -154,6 +72,17 @@ class Plan:
     version: int = 1
     together: bool = False
     """Whether all processes of ``accelerate launch`` make it; else the main one does."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The inputs that no stage makes, by label: hashes of what lies outside the run."""
+        return {label: source for label, source in self.inputs.items() if isinstance(source, str)}
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """What it reads of other stages, by label; of most all files."""
+        sources = ((label, source) for label, source in self.inputs.items() if not isinstance(source, str))
+        return {label: source if isinstance(source, Part) else Part(source, ("",)) for label, source in sources}
 
 
 @dataclass(frozen=True)
@@ -287,12 +216,8 @@ class RunFolder:
 
     def key(self, plan: Plan) -> str | None:
         """The key of a stage, or ``None`` while an input is not finished or is itself out of date."""
-        inputs = {}
-        for label, source in plan.inputs.items():
-            if isinstance(source, str):
-                inputs[label] = source
-                continue
-            part = source if isinstance(source, Part) else Part(source, ("",))
+        inputs = plan.given
+        for label, part in plan.parts.items():
             if not self.is_done(part.plan):
                 return None
             inputs[label] = self.content(part.plan.name, part.names)
@@ -361,7 +286,8 @@ class RunFolder:
     def restore(self, plan: Plan) -> None:
         """Make the files of a stage that an archive left out again; the inputs must be whole.
 
-        Raises ``CirfError`` where they come out different, since what rests on them was made with others.
+        Raises ``CirfError`` where they come out different, since what rests on them was made with others; they are kept, so that
+        nothing is made twice where a person then removes the stage.
         """
         if not self.left_out(plan.name):
             return
@@ -369,11 +295,11 @@ class RunFolder:
         self._make(plan, key, work)
         old, new = (json.loads((place / _MANIFEST).read_text())["files"] for place in (self.folder(plan.name), work))
         other = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-        if other:
-            shutil.rmtree(work)
+        if other:  # what was made stays where it is: once the old one is removed it takes its place
             raise CirfError(
                 f"{self.folder(plan.name)}: the archive left its files out; made again here they come out different "
-                f"({', '.join(other[:3])}), and what rests on them is of the old ones; remove this folder to make all anew"
+                f"({', '.join(other[:3])}), and what rests on them is of the old ones; remove this folder to go on with the new "
+                "ones, and what rests on them is made again"
             )
         self._place(work, self.folder(plan.name))
 
@@ -392,16 +318,16 @@ class RunFolder:
         for name in [name for name in _files(work) if Path(name).name.startswith(".")]:
             (work / name).unlink()
 
-    def has(self, name: str, key: str) -> bool:
-        """Whether a finished stage of that key is there; one with a damaged record is not."""
+    def found(self, name: str, key: str) -> dict[str, Any] | None:
+        """The record of a finished stage of that key; one with a damaged record is not there."""
         try:
             manifest = self.manifest(name)
         except CirfError:
-            return False
-        return manifest is not None and manifest["key"] == key
+            return None
+        return manifest if manifest is not None and manifest["key"] == key else None
 
     def take(self, plan: Plan, other: RunFolder) -> Path:
-        """Take the finished stage over from another run's folder, which ``has`` it: it lands whole or not at all.
+        """Take the finished stage over from another run's folder, which has it (``found``): it lands whole or not at all.
 
         Every file is held against the hash in the stage's record; the folder then holds what it would if it had been made
         here, and the seconds that it took there. Raises ``CirfError`` where a file is gone or changed.

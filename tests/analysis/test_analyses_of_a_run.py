@@ -22,7 +22,7 @@ from cirf import analysis
 from cirf.analysis.difficulty import _groups
 from cirf.analysis.pareto import on_front
 from cirf.analysis.transitions import count_pairs, entropies
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 
 @pytest.fixture(scope="module")

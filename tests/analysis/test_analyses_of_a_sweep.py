@@ -13,7 +13,7 @@ from safetensors import safe_open
 from sklearn.metrics import adjusted_mutual_info_score
 from tokenizers import Tokenizer
 
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 NAMES = (
     "codebook_size",

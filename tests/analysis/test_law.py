@@ -14,7 +14,7 @@ from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Found
 from cirf.analysis.line import drawn, fit
 from cirf.analysis.source import Source
-from cirf.store import write_rows
+from cirf.files import write_rows
 
 TOKENS = dict(zip(FUNCTIONAL, (4, 8, 16, 32, 64, 128), strict=True))
 

@@ -14,7 +14,7 @@ from cirf.analysis import get
 from cirf.analysis.analysis import Found, Lacking
 from cirf.analysis.groups import grouped, told_apart
 from cirf.analysis.source import Source
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 BOTH = {"sums": 0.6, "coins": 0.8}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 METHODS = ["cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare"]
 PRUNED = METHODS[1:5]

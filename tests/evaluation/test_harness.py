@@ -15,7 +15,7 @@ from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))

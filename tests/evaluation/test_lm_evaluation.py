@@ -16,7 +16,7 @@ from cirf.evaluation.lm_evaluation import write_task
 from cirf.methods import get as get_method
 from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks import get
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)), evaluate=Evaluate(trace_cap=24))

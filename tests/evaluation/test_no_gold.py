@@ -22,12 +22,13 @@ from hypothesis import strategies as st
 
 from cirf import methods, tasks
 from cirf.evaluation import harness, latency, lm_evaluation, throughput, vote_times, votes
+from cirf.files import RowLog
 from cirf.methods.method import Method
 from cirf.progress import SILENT
 from cirf.recipe import Evaluate, Recipe
 from cirf.records import Problem
+from cirf.rows import read_rows
 from cirf.stages.openings import openings_of
-from cirf.store import RowLog, read_rows
 from cirf.tasks.task import Task
 
 RECIPE = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "codebook": {"size": 8}})

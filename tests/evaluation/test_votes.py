@@ -9,11 +9,12 @@ import pytest
 
 from cirf.errors import CirfError
 from cirf.evaluation.votes import Asked, draw_votes
+from cirf.files import RowLog
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.store import RowLog, read_rows
+from cirf.rows import read_rows
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))

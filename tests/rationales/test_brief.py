@@ -10,9 +10,9 @@ from faulty import Server, serve
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.rationales.brief import briefly, briefly_by_model
 from cirf.records import Problem, Steps
-from cirf.store import RowLog
 
 PROBLEMS = {
     name: Problem(name, "gsm8k", f"How many clips in box {name}?", answer)

@@ -15,11 +15,12 @@ from faulty import FAULTS, Server, serve
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.rationales.calls import Connection, retry_after
 from cirf.rationales.endpoints import ask, known_answers
 from cirf.rationales.requests import Request
 from cirf.rationales.transport import LONGEST, LONGEST_ENCODED
-from cirf.store import RowLog, read_rows
+from cirf.rows import read_rows
 
 MODEL = "teacher"
 

@@ -11,10 +11,10 @@ from faulty import Server, serve
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.rationales.collect import collect
 from cirf.rationales.teachers import statistics, teach
 from cirf.records import Problem
-from cirf.store import RowLog
 from cirf.tasks.task import Task
 
 RIGHT = {

@@ -12,9 +12,9 @@ from faulty import Server, serve
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.rationales.writers import _copies, compare_with_rule, write_with_model
 from cirf.records import Problem, Steps
-from cirf.store import RowLog
 from cirf.tasks.task import Task
 
 SEGMENTS = ("Ann has 3 pens to begin with.", "She buys 4, so 3 + 4 = <<3+4=7>>7 pens.")

@@ -12,11 +12,11 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from cirf.evaluation.harness import scores_from_rows
+from cirf.files import to_json, write_atomic, write_rows
 from cirf.recipe import Backbone, Evaluate, Finetune, Problems, Recipe, TaskEntry
 from cirf.recipe import Codebook as CodebookSection
 from cirf.recipe_io import dump
 from cirf.records import Problem
-from cirf.store import to_json, write_atomic, write_rows
 
 SIZE = 24
 WIDTH = 8

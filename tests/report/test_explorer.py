@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cirf.report.explorer import to_script
 from cirf.report.page import SECTIONS, render, written
 from cirf.report.questions import BUDGET, LENGTHS, STEPS, read_questions
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 HOSTILE = "</script><script>document.title='ran'</script><!--<img src=x onerror=\"document.title='ran'\">\u2028&amp;"
 

@@ -16,7 +16,7 @@ from cirf.report.collect import collect
 from cirf.report.functions import SEGMENTS, code_accuracy, shorten
 from cirf.report.neighbours import MOST, read_neighbours
 from cirf.report.transitions import count_transitions
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 CODES = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
 

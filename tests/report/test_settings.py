@@ -14,7 +14,7 @@ from cirf.records import Trace
 from cirf.report.collect import collect
 from cirf.report.page import render
 from cirf.report.settings import as_trained, read_settings
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 ENVIRONMENT = {"cpu": "a CPU"}
 

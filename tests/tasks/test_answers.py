@@ -424,3 +424,11 @@ def test_hostile_texts_do_not_stall(text: str) -> None:
     for kind in ("number", "option", "yesno", "text"):
         parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
     assert time.process_time() - started < 30  # each takes under one; a pattern that backtracks takes hours
+
+
+def test_of_a_text_that_says_one_thing_over_and_over_the_end_counts() -> None:
+    """What a model in a loop wrote is read in a time that grows with its length, not with its square."""
+    said = anchors("The answer is 7. " * 5000 + "The answer is 9.")
+    assert len(said) == 200 and all(len(each) <= 2000 for _, each in said) and said[-1] == ("phrase", "9.")
+    assert parse_answer("number", "The answer is not " * 5000 + "5") is None
+    assert parse_answer("latex", "The answer is (C) " * 5000 + "$x$. The answer is $y$.") == "y"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cirf.records import Problem
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks import get
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -13,7 +13,7 @@ import tinyrun
 from cirf.errors import CirfError
 from cirf.recipe import Problems
 from cirf.records import Problem
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks import answers, get, names
 from cirf.tasks.load import load_problems, source_files
 

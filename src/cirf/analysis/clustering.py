@@ -12,7 +12,7 @@ from cirf.analysis.jackknife import interval, left_out
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column, Table
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 if TYPE_CHECKING:
     from cirf.codebook.clustering import Clustering

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
+from cirf.files import hash_json, to_json, write_atomic
 from cirf.progress import SILENT, Progress
-from cirf.store import hash_json, to_json, write_atomic
 
 if TYPE_CHECKING:
+    from cirf.files import RowLog
     from cirf.recipe import Asked
-    from cirf.store import RowLog
 
 FILE = "labels.json"
 SHOWN = 12

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.shown import Shown
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]

@@ -15,8 +15,8 @@ from typing import Any
 from cirf.assets.catalogue import ASSETS, FORMAT, PREFIX, Asset, find
 from cirf.assets.hub import quiet
 from cirf.errors import CirfError
+from cirf.files import to_json
 from cirf.progress import SILENT, Progress
-from cirf.store import to_json
 
 _MARKER = "cirf-asset.json"
 _SPARE = 200 * 10**6  # bytes left free beyond what the model takes

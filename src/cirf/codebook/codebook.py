@@ -30,8 +30,8 @@ from cirf.codebook.centering import Kind, SingleStep, represent
 from cirf.codebook.fit import fit
 from cirf.codebook.vqvae import FeedForward, project
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic
 from cirf.progress import Progress
-from cirf.store import to_json, write_atomic
 
 _TENSORS = "codebook.safetensors"
 _FACTS = "codebook.json"

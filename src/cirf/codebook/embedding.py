@@ -21,8 +21,8 @@ from safetensors.numpy import save
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import hash_json, write_atomic
 from cirf.progress import SILENT, Progress
-from cirf.store import hash_json, write_atomic
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -33,8 +33,8 @@ from cirf.codebook.initialise import check_size, first_codes
 from cirf.codebook.sinkhorn import assign, blocks
 from cirf.codebook.vqvae import VQVAE, project
 from cirf.errors import CirfError
+from cirf.files import write_atomic
 from cirf.progress import Advance, Progress
-from cirf.store import write_atomic
 
 SAVE_EVERY = 2.0
 """Seconds between two saved states: an epoch of a small set is cheaper than writing it down."""

@@ -43,8 +43,8 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     from cirf.analysis import get, names
     from cirf.analysis.analysis import Lacking
     from cirf.analysis.source import Source
+    from cirf.files import to_json, write_atomic
     from cirf.report.analyses import render_analyses
-    from cirf.store import to_json, write_atomic
 
     source = Source(open_runs(folder), paper)
     found: dict[str, tuple[Analysis, Found]] = {}
@@ -124,7 +124,7 @@ def _open(folder: Path, **about: Any) -> Run:
 
 def _write(folder: Path, made: Found) -> None:
     """An analysis's files, in place of whatever stood there."""
-    from cirf.store import write_atomic
+    from cirf.files import write_atomic
 
     if folder.exists():
         shutil.rmtree(folder)

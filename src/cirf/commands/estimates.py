@@ -29,9 +29,9 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     from cirf.rationales.results import write_results
     from cirf.rationales.segmentation import cut
     from cirf.records import Example, Taught, Trace
+    from cirf.rows import read_rows
     from cirf.run import asked_for
     from cirf.stages.data import drawn
-    from cirf.store import read_rows
     from cirf.tasks.leaks import settle
     from cirf.tasks.load import load_problems
 

@@ -145,7 +145,7 @@ def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
     own folder does not count, so that a run may be moved.
     """
     from cirf.commands.running import absolute
-    from cirf.store import hash_json
+    from cirf.files import hash_json
 
     if run is not None and bare:
         return run / "evaluations" / suffix

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cirf.store import Part, Plan, RunFolder, content_of, hash_json, key_of
+from cirf.files import hash_json
+from cirf.store import Part, Plan, RunFolder, content_of, key_of
 
 Content = Mapping[str, str] | str
 """What a stage holds: its files' hashes, or the key of one that is not made yet."""
@@ -32,8 +33,8 @@ class Foresight:
         contents: dict[str, Content] = {}
         found: dict[str, str] = {}
         for plan in plans:
-            key = key_of(plan, {label: _input(source, contents) for label, source in plan.inputs.items()})
-            manifest = folder.manifest(plan.name) if folder.has(plan.name, key) else None
+            key = key_of(plan, plan.given | {label: _content(part, contents) for label, part in plan.parts.items()})
+            manifest = folder.found(plan.name, key)
             if manifest is not None:
                 found[plan.name], contents[plan.name] = "done", manifest["files"]
             else:
@@ -44,15 +45,12 @@ class Foresight:
 
     def _elsewhere(self, name: str, key: str) -> Content | None:
         for other in self.others:
-            if other.has(name, key):
-                manifest = other.manifest(name)
-                return None if manifest is None else manifest["files"]
+            if (manifest := other.found(name, key)) is not None:
+                files: Content = manifest["files"]
+                return files
         return None
 
 
-def _input(source: Plan | Part | str, contents: Mapping[str, Content]) -> str:
-    if isinstance(source, str):
-        return source
-    part = source if isinstance(source, Part) else Part(source, ("",))
+def _content(part: Part, contents: Mapping[str, Content]) -> str:
     content = contents[part.plan.name]
     return hash_json([content, part.names]) if isinstance(content, str) else content_of(content, part.names)

@@ -83,9 +83,9 @@ def _asked(folder: Path, segments: dict[int, list[str]], endpoint: str, model: s
     from pydantic import ValidationError
 
     from cirf.analysis.naming import name_by_model
+    from cirf.files import RowLog
     from cirf.progress import for_terminal
     from cirf.recipe import Asked, Endpoint
-    from cirf.store import RowLog
 
     if model is None:
         raise CirfError("--endpoint: name the model too (--model)")

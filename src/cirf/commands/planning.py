@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cirf import sweep_io
 from cirf.commands.running import checked, default_folder, open_run, resolved
 from cirf.errors import CirfError
-from cirf.store import Plan, RunFolder, hash_json
+from cirf.files import hash_json
+from cirf.store import Plan, RunFolder
 from cirf.sweep_io import Loaded, Point
 
 if TYPE_CHECKING:

@@ -197,12 +197,12 @@ def save_report(folder: Path) -> dict[str, Any]:
     """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
     from cirf.analysis.functions import functions_of
     from cirf.commands.standing import up_to_date
+    from cirf.files import to_json, write_atomic
     from cirf.lm.guide import read_soft
     from cirf.lm.thinking import vectors_of
     from cirf.report.card import card_from_report
     from cirf.report.collect import collect
     from cirf.report.page import render
-    from cirf.store import to_json, write_atomic
 
     open_run(folder)
     stages = up_to_date(folder)
@@ -226,8 +226,8 @@ def save_report(folder: Path) -> dict[str, Any]:
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Write a run's page and JSON, and print the table."""
+    from cirf.files import to_json
     from cirf.report.leaks import seen_before
-    from cirf.store import to_json
 
     data = save_report(folder)
     if as_json:

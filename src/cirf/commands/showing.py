@@ -90,7 +90,7 @@ def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
 
 def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
     """The rows of a method by task."""
-    from cirf.store import read_rows
+    from cirf.rows import read_rows
 
     if method not in there:
         raise CirfError(f"--method {method}: not evaluated in this run (there are: {', '.join(there)})")

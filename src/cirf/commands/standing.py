@@ -58,10 +58,16 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
         asked, missing = [], str(error)
     names = _finished(context.folder) if missing else [plan.name for plan in asked]
     bad = {name: files for name in names if (files := context.folder.damaged(name))} if verify else {}
-    rows = [context.folder.finished(name) for name in names if name not in bad] if missing else []
-    rows += [_behind(context.folder, plan) if bad else context.folder.standing(plan) for plan in asked if plan.name not in bad]
-    found = {row.name: row for row in rows} | {name: Standing(name, "damaged", None, None) for name in bad}
-    rows = [found[name] for name in names]
+    plan_of = {plan.name: plan for plan in asked}
+
+    def row_of(name: str) -> Standing:
+        if name in bad:
+            return Standing(name, "damaged", None, None)
+        if missing:
+            return context.folder.finished(name)
+        return _behind(context.folder, plan_of[name]) if bad else context.folder.standing(plan_of[name])
+
+    rows = [row_of(name) for name in names]
     if as_json:
         fields = ("state", "rows", "seconds")
         told = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]

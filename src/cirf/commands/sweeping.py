@@ -21,8 +21,9 @@ from cirf.commands.planning import RECORD, Asked, Planned, Run, plan, read_recor
 from cirf.commands.running import save_report
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
+from cirf.files import RowLog, to_json, write_atomic
 from cirf.integrity import LARGE
-from cirf.store import RowLog, RunFolder, to_json, write_atomic
+from cirf.store import RunFolder
 
 __all__ = ["Asked", "dry", "sweep"]
 
@@ -79,7 +80,7 @@ class Ledger:
             row = self._last.get((run.path, stage))
             if state != "done":
                 told["open"].append(stage)
-            elif row is None or not run.folder.has(stage, row["key"]):
+            elif row is None or run.folder.found(stage, row["key"]) is None:
                 told["before"].append(stage)
             elif row["from"] is None:
                 told["made"].append(stage)

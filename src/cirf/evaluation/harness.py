@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.errors import CirfError
 from cirf.evaluation.statistics import Comparison, Interval, compare, mean, wilson
+from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
 from cirf.records import Problem
-from cirf.store import RowLog, read_rows, to_json, write_atomic, write_rows
+from cirf.rows import read_rows
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
+from cirf.files import write_atomic, write_rows
 from cirf.records import Problem
-from cirf.store import write_atomic, write_rows
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Output, Row, compare_rows, hide, judge, score
 from cirf.evaluation.statistics import corrected, mean
+from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
 from cirf.records import Problem
-from cirf.store import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from cirf.errors import CirfError
 from cirf.evaluation.schedule import blocks
+from cirf.files import RowLog
 from cirf.progress import Progress
-from cirf.store import RowLog
 
 Row = dict[str, Any]
 Piece = tuple[Any, ...]

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Output, Row, hide, judge
+from cirf.files import RowLog, hash_json, write_rows
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
 from cirf.records import Problem
-from cirf.store import RowLog, hash_json, write_rows
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cirf.errors import CirfError, tells_of_a_full_disk
-from cirf.store import write_atomic
+from cirf.files import write_atomic
 
 _MARKER = "complete"
 

@@ -290,7 +290,7 @@ def _run(
             found = [names[row] or f"row {row}" for row in trainer.rows_of(update)]
             return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 
-        trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, trainer.curriculum, rows))
+        trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, rows, trainer.curriculum))
         with disk_errors(root), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()

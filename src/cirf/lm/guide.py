@@ -24,11 +24,11 @@ from safetensors.torch import load_file, save_file
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.latent import padded_left
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.soft import find_run, placeholder
-from cirf.store import to_json, write_atomic
 
 _FILE, _WEIGHTS = "soft.json", "soft.safetensors"
 """Beside a saved model: who makes its vectors and how, and the weights for it."""

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic
 from cirf.lm.latent import Project, padded_left, think
 from cirf.lm.prefix import Begun
 from cirf.lm.projector import read_projector
 from cirf.lm.prompt import encode
-from cirf.store import to_json, write_atomic
 
 _FILE = "latent.json"
 """Beside a saved model: how it is to think."""

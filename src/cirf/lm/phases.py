@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic
 from cirf.progress import SILENT, Progress
-from cirf.store import to_json, write_atomic
 
 
 @dataclass(frozen=True, slots=True)

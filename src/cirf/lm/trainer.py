@@ -17,13 +17,13 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import write_atomic
 from cirf.lm.backbone import computed_in
 from cirf.lm.batches import Feature, LengthSampler
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.curriculum import Curriculum
 from cirf.lm.objective import Objective
 from cirf.progress import Progress
-from cirf.store import write_atomic
 
 _WEIGHTS = "trainable.safetensors"
 _SECONDS = "seconds"
@@ -233,8 +233,8 @@ class Course(TrainerCallback):
         stack: contextlib.ExitStack,
         progress: Progress,
         title: str,
+        rows: Callable[[int], str],
         curriculum: Curriculum | None = None,
-        rows: Callable[[int], str] = "update {}".format,
     ) -> None:
         """``stack`` closes the bar; ``rows`` names those of an update, counted from 1."""
         self._curriculum, self._rows = curriculum, rows

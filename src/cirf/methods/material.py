@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cirf.records import Problem, Steps
 
 if TYPE_CHECKING:
+    from cirf.files import RowLog
     from cirf.progress import Progress
     from cirf.recipe import Recipe
-    from cirf.store import RowLog
     from cirf.tasks.task import Task
 
 

@@ -92,9 +92,9 @@ class SemCot(Guided):
         `_MAP`, and where meanings count `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
         from safetensors.torch import save_file
 
+        from cirf.files import to_json, write_atomic
         from cirf.lm.backbone import load_model
         from cirf.lm.guide import load_guide
-        from cirf.store import to_json, write_atomic
 
         settings, section = self.settings, material.recipe.backbone
         names = list(dict.fromkeys(steps.problem for steps in material.steps))

@@ -201,9 +201,9 @@ class TokenSkip(Prose):
 
     def _weigh(self, material: Material, texts: Sequence[Reasoned]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
+        from cirf.files import RowLog
         from cirf.rationales import importance
         from cirf.rationales.importance.registry import Setting
-        from cirf.store import RowLog
 
         kind, settings = importance.get(self.settings.scorer), self.settings
         section = material.recipe.backbone

@@ -133,7 +133,8 @@ def for_repository(card: str, repository: str) -> str:
 
 def _record(path: Path) -> str:
     """A stage's record, or of functional tokens the backbone's name alone: their segments are data."""
-    from cirf.store import record, to_json
+    from cirf.files import to_json
+    from cirf.store import record
 
     try:
         told = json.loads(path.read_text(encoding="utf-8"))

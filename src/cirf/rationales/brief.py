@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
 from cirf.rationales.endpoints import ask
 from cirf.rationales.importance.rules import Rules
@@ -22,7 +23,6 @@ from cirf.rationales.importance.words import word_spans
 from cirf.rationales.requests import Answer, Request
 from cirf.rationales.templates import fill, read_template
 from cirf.records import Problem, Steps
-from cirf.store import RowLog
 
 TEMPLATE = ("brief", ("question", "rationale", "words"), "the shipped prompt for short rationales")
 

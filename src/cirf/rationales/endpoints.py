@@ -25,11 +25,11 @@ from typing import Any
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.progress import SILENT, Advance, Progress
 from cirf.rationales.calls import Connection, Later, Refused, call, connect
 from cirf.rationales.local import answer_here
 from cirf.rationales.requests import Answer, Request
-from cirf.store import RowLog
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds
 

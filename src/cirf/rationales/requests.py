@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cirf.store import hash_json
+from cirf.files import hash_json
 
 
 @dataclass(frozen=True, slots=True)

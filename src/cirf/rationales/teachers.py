@@ -13,6 +13,7 @@ from typing import Any
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
 from cirf.rationales.collect import agrees_with
 from cirf.rationales.endpoints import ask
@@ -20,7 +21,6 @@ from cirf.rationales.requests import Answer, Request
 from cirf.rationales.segmentation import cut
 from cirf.rationales.templates import fill, read_template
 from cirf.records import Problem, Rationale, Taught
-from cirf.store import RowLog
 from cirf.tasks.task import Task
 
 PROMPT = ("rationale", ("question",), "rationales.teacher.prompt")

@@ -18,13 +18,13 @@ from typing import Any
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
 from cirf.rationales.endpoints import ask
 from cirf.rationales.requests import Answer, Request
 from cirf.rationales.results import WRITERS
 from cirf.rationales.templates import fill, read_template
 from cirf.records import Problem, Steps
-from cirf.store import RowLog
 from cirf.tasks.answers import number_value
 from cirf.tasks.steps import strip_annotations
 from cirf.tasks.task import Task

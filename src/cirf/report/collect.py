@@ -46,7 +46,7 @@ from cirf.report.settings import as_trained, read_settings
 from cirf.report.times import facts, latency_of, read_times, task_latency_of
 from cirf.report.training import load_object, read_training
 from cirf.report.voting import read_voting
-from cirf.store import read_rows
+from cirf.rows import read_rows
 
 Data = dict[str, Any]
 

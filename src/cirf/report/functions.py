@@ -17,7 +17,7 @@ from cirf.evaluation.statistics import mean, wilson
 from cirf.report.neighbours import read_neighbours
 from cirf.report.training import load_object
 from cirf.report.transitions import count_transitions
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks.steps import strip_annotations
 
 Data = dict[str, Any]

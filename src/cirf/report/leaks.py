@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cirf.store import hash_json
+from cirf.files import hash_json
 
 
 def seen_before(overlap: Mapping[str, Any]) -> list[str]:

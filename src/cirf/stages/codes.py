@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
+from cirf.files import write_rows
 from cirf.stages.context import Context
-from cirf.store import write_rows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.compression.search import Item, Path, Selector, compress, price_for, search
 from cirf.errors import CirfError
+from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.methods import get
 from cirf.records import Trace
 from cirf.stages.context import Context
 from cirf.stages.models import release
-from cirf.store import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
     from cirf.compression.scorer import Pieces

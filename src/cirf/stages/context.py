@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
+from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
 from cirf.recipe import Recipe
 from cirf.records import Example, Problem, Rationale, Steps, Trace
-from cirf.store import RowLog, RunFolder, read_rows
+from cirf.rows import read_rows
+from cirf.store import RunFolder
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import learners
 from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
 from cirf.records import Dropped, Problem, Steps, Taught, Trace
 from cirf.stages.context import Context
-from cirf.store import to_json, write_atomic, write_rows
 
 
 def problems(context: Context, work: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cirf.errors import CirfError
 from cirf.fingerprints import file_hash
 from cirf.methods import get, learners
 from cirf.records import Problem
-from cirf.store import read_rows
+from cirf.rows import read_rows
 from cirf.tasks.leaks import seen
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from cirf.assets import resolve
 from cirf.distributed import is_main
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
 from cirf.recipe import Finetune
 from cirf.stages.context import Context
-from cirf.store import RECORDS, to_json, write_atomic, write_rows
+from cirf.store import RECORDS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.store import hash_json
+from cirf.files import hash_json
 
 if TYPE_CHECKING:
     from cirf.lm.prefix import Beginnings

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
 from cirf.records import Steps
 from cirf.stages.context import Context
-from cirf.store import to_json, write_atomic, write_rows
 
 
 def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cirf.files import to_json, write_atomic
 from cirf.methods import get
 from cirf.stages import openings
 from cirf.stages.context import Context
 from cirf.stages.models import load, release, source_of, template_of
-from cirf.store import to_json, write_atomic
 
 
 def latency(context: Context, work: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cirf.evaluation.votes import Asked, draw_votes
 from cirf.evaluation.voting import Item, answered_alone, curve
+from cirf.files import to_json, write_atomic
 from cirf.methods import get
 from cirf.recipe import Recipe
 from cirf.records import Problem
@@ -15,7 +16,7 @@ from cirf.stages import keys, openings
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
 from cirf.stages.timing import Bench, written
-from cirf.store import Plan, to_json, write_atomic
+from cirf.store import Plan
 
 _PROSE = ("sft_cot", "cot")
 

@@ -8,17 +8,20 @@ from typing import TypeVar
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 
+SAID = r"(?=([^\n]{0,2000}))"
+"""In a pattern: what stands behind it on the line, as one group, at most so many characters of it."""
+_MOST = 200  # anchors that are looked at, the last ones: a model that says one thing over and over says no more than that
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"[{}]")
 _ANSWER_IS = re.compile(
     r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*)?\s*"
-    r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*(?=([^\n]*))",
+    r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*" + SAID,
     re.IGNORECASE,
 )
 _ANSWER_IS_NOT = re.compile(
     r"\banswer\s+(?:isn[’']t|wasn[’']t|was\s+not|(?:(?:must|should|would|will|could|can|may)\s*(?:not|n[’']t)|can[’']t)\s+be)\s+"
-    r"(?=([^\n]*))",
+    + SAID,
     re.IGNORECASE,
 )
 _TAGGED = re.compile(
@@ -26,7 +29,7 @@ _TAGGED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
-_ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*(?=([^\n]*))", re.IGNORECASE)
+_ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.IGNORECASE)
 ENCLOSED = frozenset({"boxed", "tagged"})
 """Anchors that tell where what they say ends."""
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)[\"'”’)*]*\s+(?=[^\s])")
@@ -40,7 +43,8 @@ def anchors(text: str, *extra: re.Pattern[str]) -> list[tuple[str, str]]:
 
 def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
     """As ``anchors``, each with the place in ``text`` where what it says begins. Braces inside a box must balance; boxes that
-    nothing but a comma, *and* or *or* stands between are one. "The answer isn't x" says ``not x``."""
+    nothing but a comma, *and* or *or* stands between are one. "The answer isn't x" says ``not x``. Of more
+    than 200 the last ones, and of a line behind a phrase the first 2,000 characters."""
     found = [(match.start(1), "hashes", match[1]) for match in _HASHES.finditer(text)]
     found += _boxes(text)
     for match in _TAGGED.finditer(text):
@@ -49,7 +53,7 @@ def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
     for pattern in (_ANSWER_IS, _ANSWER_TO_IS, *extra):
         found.extend((match.start(1), "phrase", match[1]) for match in pattern.finditer(text))
     found.extend((match.start(1), "phrase", f"not {match[1]}") for match in _ANSWER_IS_NOT.finditer(text))
-    return sorted(found)
+    return sorted(found)[-_MOST:]
 
 
 def _boxes(text: str) -> list[tuple[int, str, str]]:

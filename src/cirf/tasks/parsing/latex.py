@@ -26,6 +26,7 @@ _REMARK = re.compile(
 )
 _DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
 _LONGEST = 200  # characters of an answer that nothing sets apart
+_FAR = 500  # characters behind an anchor in which a number is looked for
 
 
 def parse_latex(text: str) -> str | None:
@@ -70,6 +71,7 @@ def _opening(said: str, alone: bool = False) -> str | None:
     whole = sentence.count("{") == sentence.count("}")
     if sentence and whole and len(sentence) <= _LONGEST and (not words or _words_alone(sentence)):
         return sentence if re.search(r"\w", sentence) else None
+    said = said[:_FAR]
     return None if alone else parse_number(f"#### {said}") or parse_number(f"The answer is {said}")
 
 

@@ -7,19 +7,19 @@ import re
 from collections.abc import Sequence
 
 from cirf.tasks.numerals import plain
-from cirf.tasks.parsing.anchors import SeveralError, anchors, first_sentence, last_sentence, settled
+from cirf.tasks.parsing.anchors import SAID, SeveralError, anchors, first_sentence, last_sentence, settled
 from cirf.tasks.parsing.texts import normalise_text
 
-_BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*(?=([^\n]*))", re.IGNORECASE)
+_BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*" + SAID, re.IGNORECASE)
 _CHOICE_IS = re.compile(
     r"\b(?:(?:best|correct|right|final|only|likely|suitable|appropriate|logical|reasonable|my|our|chosen|selected)\s+)"
     r"(?:choice|option|fit|letter|selection|pick)\b\s*(?:\*\*)?\s*"
-    r"(?:\b(?:is|would be|must be|should be|will be)\b|:|=)\s*:?\s*(?=([^\n]*))",
+    r"(?:\b(?:is|would be|must be|should be|will be)\b|:|=)\s*:?\s*" + SAID,
     re.IGNORECASE,
 )
 _CHOOSE = re.compile(
     r"(?<!not )(?<!n't )(?<!n’t )(?<!never )(?<!cannot )\b(?:choose|chose|pick|select|go with|going with)\s+"
-    r"(?:option\s+|answer\s+|choice\s+)?(?=([^\n]*))",
+    r"(?:option\s+|answer\s+|choice\s+)?" + SAID,
     re.IGNORECASE,
 )
 _IS_RIGHT = re.compile(

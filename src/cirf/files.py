@@ -1,0 +1,94 @@
+"""Files that a kill or a full disk leaves whole: written at once, or row by row; and the hashes of contents."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write a whole file or nothing: a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_json(value: Any) -> str:
+    """SHA-256 of a value's canonical JSON, in hex."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """JSON for people: indented, ending in a newline, Unicode as it is."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+class RowLog:
+    """A JSONL file that grows a row at a time and survives a kill in the middle of a write."""
+
+    def __init__(self, path: Path) -> None:
+        """Open (or start) the log at ``path``; a torn last line, which no one was told is done, is cut off."""
+        self.path = path
+        self._rows: list[dict[str, Any]] = []
+        if path.exists():
+            data = path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            if len(whole) < len(data):
+                os.truncate(path, len(whole))
+            self._rows = [self._row(number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
+
+    def _row(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            row: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise CirfError(f"{self.path}, line {number}: damaged; remove the line, and what it told is found anew") from None
+        return row
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The complete rows, in order."""
+        return list(self._rows)
+
+    def append(self, *rows: Mapping[str, Any]) -> None:
+        """Add rows; they are on disk when this returns."""
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "ab") as file:
+            before = file.tell()
+            try:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:  # a full disk: no half of a row may stay, for others write behind it
+                os.truncate(self.path, before)
+                raise
+        self._rows.extend(dict(row) for row in rows)
+
+
+def write_rows(path: Path, rows: Any) -> None:
+    """Write records or mappings as JSONL, whole or not at all."""
+    lines = [row.to_json() if hasattr(row, "to_json") else json.dumps(row, ensure_ascii=False) for row in rows]
+    write_atomic(path, "".join(line + "\n" for line in lines))
