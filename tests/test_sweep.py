@@ -159,6 +159,20 @@ def test_running_again_makes_nothing_and_tells_the_same(swept: Swept) -> None:
     assert tinyrun.stages(swept.out) == stages and (swept.out / "sweep.json").read_bytes() == before
 
 
+def test_damage_is_mended_in_a_finished_sweep(swept: Swept, tmp_path: Path) -> None:
+    out = shutil.copytree(swept.out, tmp_path / "out")
+    whole = {run: tinyrun.artefacts(out / run) for run in (SMALL, RANDOM, TRAINED)}
+    for file in (out / SMALL / "segments/segments.jsonl", out / TRAINED / "codebook-4/stage.json"):
+        content = file.read_bytes()
+        file.chmod(0o644)
+        file.write_bytes(content[: len(content) // 2])
+    said = tinyrun.cirf("sweep", swept.file, "--out", out)
+    assert "segments.jsonl: gone, or not as it was written" in said.err and "codebook-4/stage.json: gone" in said.err
+    for run, before in whole.items():
+        shutil.rmtree(out / run / ".work", ignore_errors=True)  # where the damaged ones are kept
+        assert tinyrun.artefacts(out / run) == before
+
+
 def test_the_file_as_resolved_asks_for_the_same(swept: Swept, tmp_path: Path) -> None:
     said = tinyrun.cirf("sweep", swept.out / "sweep.yaml", "--out", tmp_path / "out", "--dry-run", "--json")
     assert said.code == 0, said.err

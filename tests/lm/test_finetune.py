@@ -383,6 +383,18 @@ def test_functional_tokens_weigh_in_the_loss_what_they_are_told(tiny: Any, token
         assert history.validation[0]["loss"] == pytest.approx(float(nll.mean()), abs=1e-5)  # which is told unweighted
 
 
+def test_a_loss_of_ones_own_takes_no_weight(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    class Own(Objective):
+        def loss(self, model: Any, batch: Any, count: Any) -> torch.Tensor:
+            raise AssertionError("refused before it is asked for")
+
+    model = tiny.build_model("llama", tied=False)
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+    section, rows = _section(functional_weight=2.0), _rows(tokenizer, 4)
+    with pytest.raises(CirfError, match=r"finetune\.functional_weight: the training of mine has a loss of its own"):
+        finetune(model, tokenizer, rows, [], section, "mine", ids, tmp_path, 0, objective=Own())
+
+
 @pytest.mark.parametrize("group", [True, False])
 def test_a_loss_that_is_no_number_names_its_rows_and_leaves_the_last_good_checkpoint(
     tiny: Any, tokenizer: Any, tmp_path: Path, group: bool

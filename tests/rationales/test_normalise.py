@@ -98,6 +98,13 @@ def test_no_digit_is_lost(text: str) -> None:
         assert re.findall(r"[0-9]", normalise(text)) == re.findall(r"[0-9]", text)
 
 
+@pytest.mark.parametrize("mark", ["\\[ a ", "\\( a ", "**a ", "*a ", "$$ a ", "$a ", "`a ", "__a "])
+def test_marks_that_no_other_closes_hide_nothing(mark: str) -> None:
+    """Read in a time that grows with the text's length; a formula behind them is found all the same."""
+    plain = normalise(mark * 3000 + r"\n\[ 2 + 5 = 7 \]")
+    assert plain.count("a") == 3000 and plain.endswith("2 + 5 = 7")
+
+
 @given(texts)
 @settings(max_examples=300, deadline=None)
 def test_shortcut_agrees_with_the_long_way(text: str) -> None:
