@@ -1,13 +1,17 @@
-"""How libraries say that a disk is full."""
+"""How libraries say that a disk is full, and that another process is gone."""
 
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import tinyrun
 from safetensors import SafetensorError
 
-from cirf.errors import CirfError, tells_of_a_full_disk
+from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
 
 FULL = [
     OSError(errno.ENOSPC, "No space left on device"),
@@ -43,3 +47,35 @@ def test_nothing_else_is_taken_for_one(error: Exception) -> None:
 def test_while_something_is_saved_more_words_tell() -> None:
     error = RuntimeError("error writing file model.safetensors")
     assert tells_of_a_full_disk(error, saving=True) and not tells_of_a_full_disk(error)
+
+
+DESERTED = """
+import os, sys, torch, torch.distributed as dist
+from cirf import cli
+dist.init_process_group("gloo", init_method=sys.argv[1], rank=int(os.environ["RANK"]), world_size=2)
+dist.barrier()
+if os.environ["RANK"] == "1":
+    os._exit(9)
+cli.app = lambda: [dist.all_reduce(torch.ones(1)) for _ in range(1000)]
+cli.main()
+"""
+"""The first of two processes of a run goes on to a place where it waits for the second, which is gone."""
+
+
+def test_a_process_that_is_left_alone_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DESERTED, f"file://{tmp_path / 'meet'}"]
+    both = [
+        subprocess.Popen(command, env=tinyrun.ENVIRONMENT | {"RANK": rank, "WORLD_SIZE": "2"}, stderr=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    said, _ = (process.communicate(timeout=120)[1] for process in both)
+    assert [process.returncode for process in both] == [2, 9]
+    last = said.splitlines()[-1]
+    assert last.startswith("cirf: another process of this run is gone") and "Traceback" not in said
+
+
+def test_a_process_that_is_alone_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RuntimeError("Read error: Connection reset by peer.")
+    assert not tells_of_a_lost_process(error)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert tells_of_a_lost_process(error) and not tells_of_a_lost_process(ConnectionResetError(str(error)))

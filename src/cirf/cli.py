@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cirf import __version__
-from cirf.errors import CirfError, tells_of_a_full_disk
+from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
 
 app = typer.Typer(
     name="cirf",
@@ -522,6 +522,8 @@ def main() -> None:
         where = where if len(where) < 200 else f"{where[:80]}..."
         _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
+        if tells_of_a_lost_process(error):
+            _fail("another process of this run is gone (what it printed last tells why); run the same command to go on")
         if not tells_of_a_full_disk(error):
             raise
         _fail(_full(None))

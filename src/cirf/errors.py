@@ -1,8 +1,9 @@
-"""The one exception a user is meant to see, and how libraries say that a disk is full."""
+"""The one exception a user is meant to see, and how libraries say that a disk is full or that another process is gone."""
 
 from __future__ import annotations
 
 import errno
+import os
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SIGNS = (
@@ -15,6 +16,8 @@ _SIGNS = (
 )
 _WHILE_SAVING = ("disk quota", "writing file", "file too large")
 """Said of other things too, where nothing is being saved."""
+_LOST = ("connection reset by peer", "connection closed by peer", "broken pipe", "remote process exited", "was likely closed")
+"""What gloo, NCCL and torch's own store say of a process that is no more."""
 
 
 class CirfError(Exception):
@@ -33,3 +36,10 @@ def tells_of_a_full_disk(error: BaseException, saving: bool = False) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
     return any(sign in str(error).lower() for sign in (*_SIGNS, *(_WHILE_SAVING if saving else ())))
+
+
+def tells_of_a_lost_process(error: BaseException) -> bool:
+    """Whether an exception says that another process of the same run is gone: each of them meets it where it next waits."""
+    if isinstance(error, OSError) or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return False
+    return any(sign in str(error).lower() for sign in _LOST)
