@@ -12,7 +12,6 @@ anything to perturb; ``partner`` whose thoughts were swapped in, and ``as_partne
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -64,7 +63,8 @@ def probe(
     begins with what ``about`` says.
 
     Batches are fixed, of questions of like prompt length, and of at least two where there are two, so that each has another to
-    swap with. A killed probing goes on at the first batch that is not whole.
+    swap with. A killed probing goes on at the first batch that is not whole; rows are kept in
+    ``work/scratch`` until the caller has no more use of them.
 
     Raises:
         CirfError: no problems.
@@ -79,7 +79,6 @@ def probe(
             rows[name] = table.fill(ask, progress)
     told = {"method": method.name, **about, "probes": summary(rows, probes)}
     write_atomic(work / "probes.json", to_json(told))
-    shutil.rmtree(work / "scratch", ignore_errors=True)
     return told
 
 
