@@ -287,11 +287,11 @@ def damages(chaos: Chaos, count: int, folder: File, wanted: Mapping[str, str]) -
         stages = {path.parent for path in folder.rglob("stage.json") if ".work" not in path.parts}
         stage = chaos.draw.choice(sorted(stages))
         path = chaos.draw.choice(sorted(path for path in stage.rglob("*") if path.is_file() and path.name not in left_out))
-        kind = chaos.draw.choice(("bit", "half", "gone"))
-        how[kind] += 1
         data = bytearray(path.read_bytes())
+        kind = chaos.draw.choice(("bit", "half", "gone") if data else ("gone",))
+        how[kind] += 1
         path.unlink()
-        if kind == "bit" and data:
+        if kind == "bit":
             data[chaos.draw.randrange(len(data))] ^= 1 << chaos.draw.randrange(8)
         if kind != "gone":
             path.write_bytes(data if kind == "bit" else data[: len(data) // 2])
