@@ -99,9 +99,14 @@ def test_the_openai_client_raises_its_own_errors(server: Running) -> None:
 
 
 def test_other_addresses_and_methods_are_errors_too(server: Running) -> None:
-    for method, path, status in (("GET", "/v2", 404), ("GET", "/docs", 404), ("GET", "/openapi.json", 404), ("PUT", "/", 405)):
-        found, _, told = server.send(method, path)
-        assert found == status
+    for method, path, status, allowed in (
+        ("GET", "/v2", 404, None),
+        ("GET", "/docs", 404, None),
+        ("PUT", "/", 405, "GET"),
+        ("GET", "/v1/chat/completions", 405, "POST"),
+    ):
+        found, headers, told = server.send(method, path)
+        assert (found, headers.get("allow")) == (status, allowed)
         check(json.loads(told))
     status, _, told = server.send("POST", "/v1/chat/completions", b"{}", {"Content-Type": "text/plain"})
     assert status == 415

@@ -1,4 +1,5 @@
-"""The server's addresses: ``/v1/chat/completions`` and ``/v1/models`` as OpenAI has them, ``/health``, and the page at ``/``."""
+"""The server's addresses: ``/v1/chat/completions`` and ``/v1/models`` as OpenAI has them, ``/health``, ``/openapi.json``, and the
+page at ``/``."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from cirf.serving import answers
 from cirf.serving.asking import job_of
 from cirf.serving.completions import Completion
+from cirf.serving.describing import Described
 from cirf.serving.engine import Busy, Closing, Engine, Job
 from cirf.serving.guard import Guard
 from cirf.serving.limits import Limits
@@ -45,7 +48,7 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
         await asyncio.to_thread(engine.stop)
         readers.shutdown()
 
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app = Described(list(by_name), limits, key is not None, lifespan)
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> Response:
@@ -58,31 +61,38 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-        return await refused(request, Refusal(error.status_code, str(error.detail), code))
+        response = await refused(request, Refusal(error.status_code, str(error.detail), code))
+        response.headers.update(error.headers or {})  # which methods there are
+        return response
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         return await refused(request, Refusal(500, "the server could not answer; its log says more", "internal_error"))
 
-    @app.get("/")
+    @app.get("/", response_class=HTMLResponse, **app.told(None, keyed=False))
     async def page() -> Response:
+        """A page to try the models on."""
         html = render()
         return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy(html)})
 
-    @app.get("/health")
+    @app.get("/health", **app.told(answers.Health, keyed=False))
     async def health() -> dict[str, Any]:
+        """Whether there is a server, and how busy it is."""
         return {"status": "ok", "models": list(by_name), "waiting": engine.waiting, "running": engine.running}
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", **app.told(answers.Models))
     async def listed() -> dict[str, Any]:
+        """The models that are served."""
         return {"object": "list", "data": [about(served) for served in models]}
 
-    @app.get("/v1/models/{name:path}")
+    @app.get("/v1/models/{name:path}", **app.told(answers.Model, 404))
     async def one(name: str) -> dict[str, Any]:
+        """One of them."""
         return about(find(name))
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", **app.told(answers.Completion, 400, 404, 429, 504))
     async def chat(request: Request, body: ChatRequest) -> Response:
+        """A conversation's next message, whole or as a stream."""
         loop = asyncio.get_running_loop()
         job = await loop.run_in_executor(readers, job_of, body, find(body.model), limits)
         waiting = Waiting(job, limits, engine)

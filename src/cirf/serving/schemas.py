@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, model_validator
 
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# As JSON has them: a number in quotes is none, nor is a truth value, and 5.0 is a whole one.
 _MANY = 2**31
-Count = Annotated[int, Field(ge=0, le=_MANY)]
-Positive = Annotated[int, Field(ge=1, le=_MANY)]
+_WHOLE = BeforeValidator(_whole)
+Flag = Annotated[bool, Strict()]
+Number = Annotated[float, Strict()]
+Count = Annotated[int, Strict(), Field(ge=0, le=_MANY), _WHOLE]
+Positive = Annotated[int, Strict(), Field(ge=1, le=_MANY), _WHOLE]
+# Described by a name: FastAPI would tell of its bounds as floats, which are rounded to more than they are.
+Seed = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63), _WHOLE, WithJsonSchema({"type": "integer", "format": "int64"})]
 
 UNSUPPORTED = ("tools", "functions", "function_call", "tool_choice", "stop", "logprobs", "top_logprobs", "logit_bias", "audio")
 """Fields that would change the answer and are not had here; what says "none of it" is let pass."""
 
 PENALTIES = ("frequency_penalty", "presence_penalty")
 _NOTHING: tuple[Any, ...] = (None, False, "none", "auto", 0, [], {})
+_TEXT = {"type": "text"}
 
 
 class Part(BaseModel):
@@ -52,7 +64,7 @@ class Message(BaseModel):
 class StreamOptions(BaseModel):
     """What a stream tells besides."""
 
-    include_usage: bool = False
+    include_usage: Flag = False
 
 
 class Own(BaseModel):
@@ -61,13 +73,13 @@ class Own(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    grammar: bool = False
+    grammar: Flag = False
     budget: Count | None = None
-    results: bool = True
+    results: Flag = True
     result_tokens: Count | None = None
-    result_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    result_cost: Annotated[Number, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     votes: Positive = 1
-    explain: bool = False
+    explain: Flag = False
 
     @property
     def steered(self) -> dict[str, Any]:
@@ -77,21 +89,27 @@ class Own(BaseModel):
         return {} if asked == plain else {key: value for key, value in asked.items() if key != "grammar"}
 
 
+def _refused(schema: dict[str, Any]) -> None:
+    """Describe what may stand in the fields that are refused otherwise."""
+    schema["properties"] |= {name: {"enum": list(_NOTHING)} for name in (*UNSUPPORTED, *PENALTIES)}
+    schema["properties"]["response_format"] = {"enum": [None, _TEXT]}
+
+
 class ChatRequest(BaseModel):
     """A chat completion that is asked for. ``temperature``, ``top_p`` and ``seed`` are the model's recipe's where they are not
     given, so that a plain request is answered as ``cirf ask`` answers."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_extra=_refused)
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1, max_length=256)]
-    stream: bool = False
+    stream: Flag = False
     stream_options: StreamOptions | None = None
-    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    top_p: Annotated[Number, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    seed: Seed | None = None
     n: Positive = 1
     cirf: Own = Own()
 
@@ -102,7 +120,7 @@ class ChatRequest(BaseModel):
             if extra.get(name) not in _NOTHING:
                 raise ValueError(f"{name} is not supported here; leave it out")
         kind = extra.get("response_format")
-        if kind is not None and kind != {"type": "text"}:
+        if kind is not None and kind != _TEXT:
             raise ValueError("response_format is not supported here, but for text; leave it out")
         if self.messages[-1].role != "user":
             raise ValueError("the last message must be the user's: that is what is answered")

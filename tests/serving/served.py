@@ -1,0 +1,44 @@
+"""Tiny models to serve, written as a run writes them: one that writes traces, and one that writes anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tinyrun
+
+LABELS = {"0": "adds", "1": "multiplies", "2": "not flip", "3": "divides"}
+RECIPE = """
+name: tiny
+seed: 5
+backbone: {model: here, dtype: float32, device: cpu, threads: 1}
+problems: {tasks: [{task: chain_sum}]}
+evaluate: {trace_cap: 16, text_cap: 24}
+"""
+
+
+def write_models(place: Path) -> tuple[Path, Path]:
+    """The folders ``traces``, a model of four functional tokens, and ``prose``, one without any."""
+    import torch
+
+    from cirf import recipe
+    from cirf.lm.prompt import end_token, settle_template
+    from cirf.lm.saving import save_model
+    from cirf.lm.vocabulary import extend
+
+    tiny, made = tinyrun.builders(), []
+    for name, seed in (("traces", 3), ("prose", 8)):
+        folder = place / name
+        tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=seed)
+        settle_template(tokenizer)
+        if name == "traces":
+            extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), len(LABELS), 0)
+        with torch.no_grad():  # so that some answers end before their cap
+            model.get_output_embeddings().weight[end_token(tokenizer)] *= 2.5
+        save_model(model, tokenizer, folder, "float32", "cirf" if name == "traces" else None)
+        (folder / "recipe.yaml").write_text(RECIPE)
+        made.append(folder)
+    codes = {code: {"label": label, "count": 3, "examples": [f"a {label} b", "c"]} for code, label in LABELS.items()}
+    functions = {"size": len(LABELS), "delimiters": "cirf", "codes": codes}
+    (made[0] / "functions.json").write_text(json.dumps(functions))
+    return made[0], made[1]
