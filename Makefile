@@ -1,13 +1,29 @@
-# make quickstart | test | lint | wheel | env: each creates the environment in .venv when it is absent or out of date.
+# make quickstart | test | lint | wheel | licences | env: each creates the environment in .venv when it is absent or out of date.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test lint format recipes wheel clean
+.PHONY: help env quickstart test lint format recipes wheel licences audit oldest clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
+AUDIT := .venv-audit
+OLDEST := .venv-oldest
+PIP := -m pip --disable-pip-version-check --quiet
+
+# $(call new_environment,FOLDER): a virtual environment of the oldest Python that will do, unless one is there.
+define new_environment
+set -e; \
+	if [ ! -x $(1)/bin/python ]; then \
+	    for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+	        if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	            echo "making $(1) with $$python"; "$$python" -m venv $(1); break; \
+	        fi; \
+	    done; \
+	fi; \
+	if [ ! -x $(1)/bin/python ]; then echo "make: no Python 3.11 or later found; install one" >&2; exit 1; fi
+endef
 
 help:
 	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores, 10 to 20 minutes)"
@@ -15,23 +31,18 @@ help:
 	@echo "make lint         ruff and mypy"
 	@echo "make wheel        build the wheel and check that it installs"
 	@echo "make recipes      bring the comments of recipes/*.yaml and sweeps/*.yaml up to date with the schema"
+	@echo "make licences     the licences of all that is installed, held against those that are allowed: docs/licences.md"
+	@echo "make audit        the pinned versions against published advisories; needs https://pypi.org"
+	@echo "make oldest       the default suite with the oldest versions that pyproject.toml allows, in $(OLDEST)"
 	@echo "make env          the environment alone: $(VENV)"
 
 env: $(STAMP)
 
 # torch first and alone: what comes after it then finds its requirement met and does not choose another build.
 $(STAMP): pyproject.toml constraints.txt
-	@set -e; \
-	if [ ! -x $(BIN)/python ]; then \
-	    for python in python3.11 python3.12 python3.13 python3.14 python3; do \
-	        if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	            echo "making $(VENV) with $$python"; "$$python" -m venv $(VENV); break; \
-	        fi; \
-	    done; \
-	fi; \
-	if [ ! -x $(BIN)/python ]; then echo "make: no Python 3.11 or later found; install one" >&2; exit 1; fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@$(call new_environment,$(VENV))
+	$(BIN)/python $(PIP) install $(TORCH) -c constraints.txt
+	$(BIN)/python $(PIP) install -e '.[dev]' -c constraints.txt
 	@touch $@
 
 quickstart: $(STAMP)
@@ -56,8 +67,8 @@ recipes: $(STAMP)
 # The wheel is unpacked beside the environment and imported from there, before the source tree.
 wheel: $(STAMP)
 	rm -rf build dist
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/installed dist/*.whl
+	$(BIN)/python $(PIP) wheel --no-deps --wheel-dir dist .
+	$(BIN)/python $(PIP) install --no-deps --target build/installed dist/*.whl
 	cd build && PYTHONPATH=installed ../$(BIN)/python -c 'import cirf, cirf.recipe_io as io; \
 	    assert "build/installed" in cirf.__file__, cirf.__file__; \
 	    names = [name for name in io.shipped() if io.load(name)]; assert names; \
@@ -65,6 +76,27 @@ wheel: $(STAMP)
 	    from cirf import tasks; from cirf.methods.shots import shots_of; \
 	    assert all(shots_of(tasks.get(name)) for name in ("gsm8k", "bbh")); \
 	    print("cirf", cirf.__version__, "installs, with the recipes", *names)'
+
+licences: $(STAMP)
+	$(BIN)/python -m benchmarks.licences --write docs/licences.md
+
+# Strict: a version that the service does not know is an error, not a line that is passed over.
+audit:
+	@$(call new_environment,$(AUDIT))
+	$(AUDIT)/bin/python $(PIP) install pip-audit==2.10.1
+	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r constraints.txt
+
+# An old package is deprecated by what came after it: deprecations alone do not count here.
+oldest: $(OLDEST)/.installed
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 --dist worksteal \
+	    -W default::DeprecationWarning -W default::PendingDeprecationWarning -W default::FutureWarning
+
+$(OLDEST)/.installed: pyproject.toml benchmarks/oldest.py
+	@$(call new_environment,$(OLDEST))
+	$(OLDEST)/bin/python $(PIP) install $(TORCH)
+	$(OLDEST)/bin/python -m benchmarks.oldest > $(OLDEST)/oldest.txt
+	PIP_CONSTRAINT=$(OLDEST)/oldest.txt PIP_BUILD_CONSTRAINT=$(OLDEST)/oldest.txt $(OLDEST)/bin/python $(PIP) install -e '.[dev]'
+	@touch $@
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

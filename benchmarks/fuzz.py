@@ -151,6 +151,7 @@ def rows(work: File) -> Callable[[Any], None]:
                 line = line[: data.draw(st.integers(0, len(line)))]
             lines.append(line)
         file = work / "rows.jsonl"
+        SEEN[0] = repr("\n".join(lines))[:600]
         file.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass")
         section = Problems(tasks=(TaskEntry(task="jsonl", train_file=str(file)),))
         try:
@@ -277,8 +278,13 @@ def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
         with contextlib.redirect_stdout(io.StringIO()):
             try_all()
     except Exception as error:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        failure = f"{type(error).__name__}: {str(error)[:300]} ({at.filename}:{at.lineno}): {SEEN[0]}"
+        found = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+        places = [traceback.extract_tb(each.__traceback__)[-1] for each in found]
+        told = (
+            f"{type(each).__name__}: {str(each)[:300]} ({at.filename}:{at.lineno})"
+            for each, at in zip(found, places, strict=True)
+        )
+        failure = f"{'; '.join(told)}: {SEEN[0]}"
     faulthandler.cancel_dump_traceback_later()
     seconds = round(time.perf_counter() - began, 1)
     return {"cases": count, "seconds": seconds, "slowest_s": round(slowest, 2), "failure": failure, "late": late[:3]}

@@ -399,6 +399,7 @@ def test_the_weight_of_functional_tokens_counts_where_there_are_any_and_it_is_an
         return keys.training(recipe, recipe.finetune, methods.get(name, recipe))
 
     assert "functional_weight" not in key("cirf_full", functional_weight=1.0)["finetune"]
+    assert "like" not in key("cirf_full")["vocabulary"]
     assert key("cirf_full") != key("cirf_full", functional_weight=2.0) != key("cirf_full", functional_weight=3.0)
     assert key("sft_cot") == key("sft_cot", functional_weight=2.0)
     assert key("cirf_full") != key("cirf_full", overrides={"cirf_full": {"functional_weight": 2.0}})

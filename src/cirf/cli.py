@@ -5,6 +5,7 @@ Nothing heavy is imported until a command runs, so that ``cirf --help`` answers 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -523,7 +524,10 @@ def main() -> None:
         _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
         if tells_of_a_lost_process(error):
-            _fail("another process of this run is gone (what it printed last tells why); run the same command to go on")
+            _tell("another process of this run is gone (what it printed last tells why); run the same command to go on")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(2)  # gloo, which is taken down at a usual end, aborts where the others are gone
         if not tells_of_a_full_disk(error):
             raise
         _fail(_full(None))
@@ -539,5 +543,9 @@ def _full(where: str | None) -> str:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"cirf: {' '.join(message.split())}", err=True)
+    _tell(message)
     sys.exit(2)
+
+
+def _tell(message: str) -> None:
+    typer.echo(f"cirf: {' '.join(message.split())}", err=True)

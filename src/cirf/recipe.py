@@ -204,6 +204,7 @@ class Vocabulary(Section):
     init: Literal["codebook", "random"] = key("codebook", "First rows of the functional tokens: the code vectors or noise, rescaled to `alpha` either way.", paper="eq. 11; C")
     alpha: Rate | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
+    like: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
 
 
 class Lora(Section):

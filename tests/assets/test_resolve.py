@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -16,13 +17,15 @@ from cirf.assets import catalogue, listing, published_hash, resolve
 from cirf.assets import fetch as fetch_module
 from cirf.errors import CirfError
 
+resolve_module = importlib.import_module("cirf.assets.resolve")  # the package's name for it is the function's
+
 
 def test_a_bundled_model_is_made_once_and_leaves_nothing_behind(shop: Shop, tmp_path: Path) -> None:
     assert "not fetched yet" in listing()["bundled:fake"]
     folder = resolve("bundled:fake")
     assert isinstance(folder, Path)
     assert folder == tmp_path / "cache" / "models" / "fake"
-    assert sorted(path.name for path in folder.iterdir()) == ["cirf-asset.json", "config.json", "weights"]
+    assert sorted(path.name for path in folder.iterdir()) == ["cirf-asset.json", "cirf-files.json", "config.json", "weights"]
     assert not list((tmp_path / "cache" / "downloads").iterdir())
     assert [path.name for path in folder.parent.iterdir()] == ["fake"]
     shutil.rmtree(shop.links)
@@ -39,12 +42,51 @@ def test_a_model_made_from_another_file_or_by_an_older_conversion_is_made_again(
     assert not (folder / "stray").exists()
 
 
+@pytest.fixture
+def at_hand(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """The made-up model, its file given without pip, which takes seconds."""
+
+    def give(asset: catalogue.Asset, folder: Path, _: object) -> Path:
+        folder.mkdir(parents=True)
+        (folder / asset.file).write_bytes(shop.content)
+        return folder / asset.file
+
+    monkeypatch.setattr(fetch_module, "fetch", give)
+    return shop
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone", "list"])
+def test_a_model_with_a_damaged_file_is_made_again(at_hand: Shop, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = resolve("bundled:fake")
+    assert isinstance(folder, Path)
+    weights = folder / "weights"
+    whole = weights.read_bytes()
+    if damage == "gone":
+        weights.unlink()
+    elif damage == "list":
+        (folder / "cirf-files.json").write_text("[")
+    else:
+        weights.write_bytes(whole[:-1] + (bytes([whole[-1] ^ 1]) if damage == "changed" else b""))
+    monkeypatch.setattr(resolve_module, "_whole", set())  # as another process
+    assert resolve("bundled:fake") == folder
+    assert weights.read_bytes() == whole
+
+
+def test_a_model_of_a_version_that_wrote_no_hashes_is_taken_as_it_is(at_hand: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = resolve("bundled:fake")
+    assert isinstance(folder, Path)
+    (folder / "cirf-files.json").unlink()
+    monkeypatch.setattr(resolve_module, "_whole", set())
+    monkeypatch.setattr(fetch_module, "fetch", lambda *_: pytest.fail("fetched"))
+    assert resolve("bundled:fake") == folder
+
+
 def test_a_half_made_folder_is_no_model(shop: Shop, tmp_path: Path) -> None:
     left = tmp_path / "cache" / "models" / ".fake.making"
     left.mkdir(parents=True)
     (left / "stray").write_text("of a killed conversion")
     folder = resolve("bundled:fake")
-    assert sorted(os.listdir(folder)) == ["cirf-asset.json", "config.json", "weights"]
+    assert sorted(os.listdir(folder)) == ["cirf-asset.json", "cirf-files.json", "config.json", "weights"]
     assert not left.exists()
 
 
@@ -64,7 +106,7 @@ def test_two_processes_make_it_once(shop: Shop) -> None:
     said = sorted(process.communicate(timeout=120)[0].strip() for process in both)
     assert [process.returncode for process in both] == [0, 0]
     assert said == ["0", "1"]
-    assert sorted(os.listdir(resolve("bundled:fake"))) == ["cirf-asset.json", "config.json", "weights"]
+    assert sorted(os.listdir(resolve("bundled:fake"))) == ["cirf-asset.json", "cirf-files.json", "config.json", "weights"]
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

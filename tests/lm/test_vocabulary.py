@@ -89,6 +89,19 @@ def test_random_directions_follow_the_seed(tiny: Any) -> None:
     assert torch.allclose(rows[0][2:].norm(dim=1), torch.tensor(0.01))
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_may_begin_at_that_of_a_token(tiny: Any, tied: bool) -> None:
+    model, tokenizer = tiny.build_model("llama", tied), tiny.build_tokenizer()
+    known = tokenizer("7", add_special_tokens=False).input_ids
+    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha=0.05, like="7"), 8, 0)
+    for weight in matrices(model):
+        assert torch.equal(weight[ids[:2]], weight[known].expand(2, -1))
+        moved = weight[ids[2:]] - weight[known]
+        assert torch.allclose(moved.norm(dim=1), torch.tensor(0.05), atol=1e-5) and len(moved.unique(dim=0)) == 8
+    with pytest.raises(CirfError, match="is 3 tokens here"):
+        extend(tiny.build_model(), tiny.build_tokenizer(), None, recipe.Vocabulary(like="7é"), 8, 0)
+
+
 def test_new_tokens_stay_in_decoded_text_and_match_alone(tiny: Any) -> None:
     tokenizer = tiny.build_tokenizer()
     ids = extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 8, 0)

@@ -15,11 +15,12 @@ from typing import Any
 from cirf.assets.catalogue import ASSETS, FORMAT, PREFIX, Asset, find
 from cirf.assets.hub import quiet
 from cirf.errors import CirfError
-from cirf.files import to_json
+from cirf.files import hash_file, to_json
 from cirf.progress import SILENT, Progress
 
-_MARKER = "cirf-asset.json"
+_MARKER, _FILES = "cirf-asset.json", "cirf-files.json"
 _SPARE = 200 * 10**6  # bytes left free beyond what the model takes
+_whole: set[Path] = set()  # folders that this process found whole: hashing a gigabyte takes a second or more
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -40,9 +41,10 @@ def listing() -> dict[str, str]:
 def resolve(model: str, progress: Progress = SILENT) -> Path | str:
     """What to load for ``model``.
 
-    ``bundled:NAME`` answers a folder with a plain checkpoint, fetched and converted if it is not there yet. A folder is
-    checked to hold a model and answered as it was given; so is a hub id, unchecked. Raises ``CirfError`` for an unknown
-    name, a folder without a model, text that is neither, a full disk, and a model that no source gives.
+    ``bundled:NAME`` answers a folder with a plain checkpoint, fetched and converted if it is not there yet, and anew where a
+    file is no longer what the conversion wrote (looked at once a process). A folder is checked to hold a model and answered
+    as it was given; so is a hub id, unchecked. Raises ``CirfError`` for an unknown name, a folder without a model, text that
+    is neither, a full disk, and a model that no source gives.
     """
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)
@@ -83,14 +85,37 @@ def _marker(asset: Asset) -> dict[str, Any]:
     return {"file": asset.file, "sha256": asset.sha256, "format": FORMAT}
 
 
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of a model that was just made, by its path within the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a model's files still have the hashes that the conversion wrote them with."""
+    if folder in _whole:
+        return True
+    try:
+        written = json.loads((folder / _FILES).read_text())
+        if any(hash_file(folder / name) != sha256 for name, sha256 in written.items()):
+            return False
+    except FileNotFoundError:
+        if (folder / _FILES).exists():  # then it is a file of the model that is gone
+            return False
+    except (OSError, ValueError, AttributeError):
+        return False
+    _whole.add(folder)
+    return True
+
+
 def _bundled(asset: Asset, progress: Progress) -> Path:
     folder = _folder(asset)
-    if _is_ready(asset, folder):
+    if _is_ready(asset, folder) and _is_whole(folder):
         return folder
     downloads = cache_folder() / "downloads" / asset.name
     try:
         with _alone(cache_folder() / "locks" / f"{asset.name}.lock", f"another process fetches {asset.name}", progress):
-            if not _is_ready(asset, folder):  # it was being made by the one we waited for
+            if not (_is_ready(asset, folder) and _is_whole(folder)):  # it was being made by the one we waited for
                 _check_space(asset, downloads)
                 _make(asset, folder, downloads, progress)
     except OSError as error:
@@ -113,6 +138,7 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
         convert.convert_gguf(file, made, progress)
     else:
         convert.unpack_zip(file, made)
+    (made / _FILES).write_text(to_json(_hashes(made)))
     (made / _MARKER).write_text(to_json(_marker(asset)))
     if folder.exists():
         shutil.rmtree(folder)

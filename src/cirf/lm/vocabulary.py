@@ -84,7 +84,8 @@ def extend(
     [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
     matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
     random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
-    that the model already knows stay as they are.
+    that the model already knows stay as they are. With ``section.like`` both start at that token's row, to which those of the
+    functional tokens are added.
 
     Args:
         codes: [K x d] code vectors, or ``None``.
@@ -96,7 +97,7 @@ def extend(
         The ids of start, end and the codes in order.
 
     Raises:
-        CirfError: codes of another number or width.
+        CirfError: codes of another number or width, or ``like`` is no single token.
     """
     from transformers import AddedToken
 
@@ -106,6 +107,7 @@ def extend(
     if codes is not None and tuple(codes.shape) != (size, width):
         found, wanted = (f"{shape[0]} codes of width {shape[1]}" for shape in (codes.shape, (size, width)))
         raise CirfError(f"codebook: {found}, but the model needs {wanted}; rebuild the codebook for this backbone")
+    likeness = None if section.like is None else _single(tokenizer, section.like)
     taken = set(tokenizer.get_vocab())
     fresh = [name for name in names.all if name not in taken]
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in fresh])
@@ -120,12 +122,21 @@ def extend(
         for weight in matrices(model):
             old = weight[: min(known, weight.shape[0])].float()
             alpha = float(old.norm(dim=1).mean()) if section.alpha == "mean" else section.alpha
-            middle = old.mean(dim=0)
+            middle = old.mean(dim=0) if likeness is None else weight[likeness].float()
+            rows = alpha * directions if likeness is None else (middle.cpu() + alpha * directions)
             for name, token in zip((names.start, names.end), ids[:2], strict=True):
                 if name in fresh:
                     weight[token] = middle.to(weight.dtype)
-            weight[torch.tensor(ids[2:], device=weight.device)] = (alpha * directions).to(weight)
+            weight[torch.tensor(ids[2:], device=weight.device)] = rows.to(weight)
     return ids
+
+
+def _single(tokenizer: Any, text: str) -> int:
+    """The id of a text that is a single token; ``CirfError`` where it is not."""
+    ids = encode(tokenizer, text)
+    if len(ids) != 1:
+        raise CirfError(f"{text!r} is {len(ids)} tokens here, so no new token can begin as it; name a single one")
+    return ids[0]
 
 
 def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | None = None) -> list[int]:
@@ -134,9 +145,7 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
     ``CirfError`` where ``like`` is no single token."""
     from transformers import AddedToken
 
-    likeness = None if like is None else encode(tokenizer, like)
-    if likeness is not None and len(likeness) != 1:
-        raise CirfError(f"{like!r} is {len(likeness)} tokens here, so no new token can begin as it; name a single one")
+    likeness = None if like is None else _single(tokenizer, like)
     known, taken = len(tokenizer), set(tokenizer.get_vocab())
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in names if name not in taken])
     ids: list[int] = tokenizer.convert_tokens_to_ids(list(names))
@@ -145,7 +154,7 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
     with torch.no_grad():
         for weight in matrices(model):
             middle = weight[: min(known, weight.shape[0])].float().mean(dim=0).to(weight.dtype)
-            first = middle if likeness is None else weight[likeness[0]].clone()
+            first = middle if likeness is None else weight[likeness].clone()
             for name, token in zip(names, ids, strict=True):
                 if name not in taken:
                     weight[token] = first

@@ -66,7 +66,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
     }
     if method.functional:
-        keys["vocabulary"] = recipe.vocabulary.model_dump()
+        keys["vocabulary"] = recipe.vocabulary.model_dump(exclude=set() if recipe.vocabulary.like is not None else {"like"})
     return keys | ({"method": method.taught_by} if method.taught_by else {})
 
 

@@ -70,7 +70,7 @@ def read_problems(path: Path, kind: AnswerKind, refused: Refused | None = None) 
             problem = _problem(row, place.format(number), kind, f"{path}, line {line}")
             first = seen.setdefault(problem.id, line)
             if first != line:
-                message = f"id {problem.id!r} stands already in line {first}; every id must be its own"
+                message = f"id {problem.id[:80]!r} stands already in line {first}; every id must be its own"
                 raise RowError(f"{path}, line {line}", message, "its id stands in an earlier row already")
             problems.append(problem)
     return problems

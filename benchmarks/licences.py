@@ -1,0 +1,171 @@
+"""The licence of all that is installed with cirf, held against those that are allowed, each with a reason.
+
+    python -m benchmarks.licences [--write docs/licences.md]
+
+Lists what cirf requires and what its extras ``server``, ``lm-eval`` and ``dev`` add, as far as it is installed here. A licence is
+what the metadata say: ``License-Expression``, else ``License``, else the classifiers. Ends with 1 where a licence is not in
+`ALLOWED` and its distribution not in `KNOWN`: add it there with a reason, or do without the distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from email.message import Message
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.closure import closure
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+EXTRAS = ("server", "lm-eval", "dev")
+_PERMISSIVE = "permissive: its notice must stay"
+_FREE = ["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0"]
+_FREE += ["CNRI-Python", "ISC", "MIT", "MIT-CMU", "PSF-2.0", "Zlib"]
+ALLOWED = dict.fromkeys(_FREE, _PERMISSIVE) | {
+    "MPL-2.0": "copyleft of its own files alone; they are imported as they are, and cirf holds no copy",
+    "LicenseRef-NVIDIA-Proprietary": "CUDA's libraries, which torch's build for NVIDIA GPUs brings under terms of their own;"
+    " cirf holds no copy",
+}
+"""Why a licence is allowed."""
+KNOWN = {
+    "chardet": ("LGPL-2.1-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
+    "cuda-toolkit": ("unknown", "holds no code: it names NVIDIA's libraries by version"),
+    "dominate": ("LGPL-3.0-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
+    "zss": ("unknown", "its metadata name none; the LICENSE file that it brings is BSD-3-Clause"),
+}
+"""Distributions whose licence is not allowed for all, or not told: which one it is, and why it may be installed."""
+_SPELT = {
+    "apache": "Apache-2.0",
+    "apache 2.0": "Apache-2.0",
+    "apache license 2.0": "Apache-2.0",
+    "apache license, version 2.0": "Apache-2.0",
+    "apache 2.0 license": "Apache-2.0",
+    "apache software license": "Apache-2.0",
+    "bsd": "BSD",
+    "bsd license": "BSD",
+    "bsd 3-clause license": "BSD-3-Clause",
+    "gnu lesser general public license v2 or later (lgplv2+)": "LGPL-2.1-or-later",
+    "gnu lesser general public license v3 (lgplv3)": "LGPL-3.0-only",
+    "isc license": "ISC",
+    "isc license (iscl)": "ISC",
+    "lgpl-3.0-or-newer": "LGPL-3.0-or-later",
+    "mit license": "MIT",
+    "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
+    "nvidia proprietary software": "LicenseRef-NVIDIA-Proprietary",
+    "psfl": "PSF-2.0",
+    "python software foundation license": "PSF-2.0",
+    "the mit license (mit)": "MIT",
+}  # how metadata write licences, in small letters, and their SPDX names
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A distribution: its name, version and licence, what asks for it, and why it is allowed (``None``: it is not)."""
+
+    name: str
+    version: str
+    licence: str
+    needed_by: str
+    reason: str | None
+
+
+def licence_of(told: Message | Any) -> str:
+    """The licence that metadata tell, as an SPDX expression where it can be read as one, or ``unknown``."""
+    expression = told.get("License-Expression")
+    text = (told.get("License") or "").strip().splitlines()
+    classifiers = [line.split(" :: ")[-1] for line in told.get_all("Classifier") or () if line.startswith("License ::")]
+    for said in ([expression] if expression else [], text[:1], classifiers):
+        names = [name for name in map(_spdx, said) if name]
+        if names:
+            return " OR ".join(names)
+    return expression or "unknown"
+
+
+def _spdx(said: str) -> str | None:
+    if said.lower() in _SPELT:
+        return _SPELT[said.lower()]
+    try:
+        return str(canonicalize_license_expression(said))
+    except InvalidLicenseExpression:
+        return None
+
+
+def why_allowed(name: str, licence: str) -> str | None:
+    """The reason for which a distribution with this licence may be installed, or ``None``."""
+    if name in KNOWN:
+        known, reason = KNOWN[name]
+        return reason if licence == known else None
+    if "(" in licence:  # which of its parts may be chosen is not worked out: all must be allowed
+        ways = [re.split(r" AND | OR ", re.sub("[()]", "", licence))]
+    else:
+        ways = [way.split(" AND ") for way in licence.split(" OR ")]
+    for way in ways:
+        if all(part in ALLOWED for part in way):
+            return "; ".join(sorted({ALLOWED[part] for part in way} - {_PERMISSIVE})) or _PERMISSIVE
+    return None
+
+
+def entries() -> list[Entry]:
+    """All that is installed with cirf and its extras, by name."""
+    found: dict[str, Entry] = {}
+    for extras, label in ((), "cirf"), *(((extra,), extra) for extra in EXTRAS):
+        for name in closure("cirf", extras):
+            if name not in found and name != "cirf":
+                told = metadata.metadata(name)
+                licence = licence_of(told)
+                version = told["Version"].split("+")[0]  # a build's mark
+                found[name] = Entry(name, version, licence, label, why_allowed(name, licence))
+    return [found[name] for name in sorted(found)]
+
+
+def page(listed: list[Entry]) -> str:
+    """The list as Markdown."""
+    rows = [
+        f"| {each.name} | {each.version} | {each.licence} | {each.needed_by} |"
+        f" {'' if each.reason == _PERMISSIVE else each.reason or '**not allowed**'} |"
+        for each in listed
+    ]
+    counts = {label: sum(each.needed_by == label for each in listed) for label in ("cirf", *EXTRAS)}
+    added = ", ".join(f"{counts[extra]} (`{extra}`)" for extra in EXTRAS)
+    return "\n".join(
+        [
+            "# Licences of what is installed",
+            "",
+            "Written by `make licences`, which ends with an error where a licence is not among those that"
+            " `benchmarks/licences.py` allows.",
+            f"cirf is under the Apache-2.0 licence and holds no copy of these distributions; {counts['cirf']} are installed",
+            f"with it, and the extras add {added}. What stands here is told by their",
+            "metadata. Where the last column is empty the licence is permissive: its notice must stay.",
+            "",
+            "| distribution | version | licence | needed by | why it is allowed |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Write or print the list; exit code 1 if one is not allowed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="the page to write (default: print it)")
+    asked = parser.parse_args()
+    listed = entries()
+    text = page(listed)
+    if asked.write:
+        asked.write.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+    bad = [each for each in listed if each.reason is None]
+    for each in bad:
+        print(f"{each.name} {each.version}: {each.licence} is not allowed; see benchmarks/licences.py", file=sys.stderr)
+    print(f"{len(listed)} distributions, {len(bad)} not allowed", file=sys.stderr)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
