@@ -179,6 +179,14 @@ def test_generated_tasks_need_no_data() -> None:
     assert all(p.rationale for p in loaded.train)
 
 
+def test_rows_of_a_question_that_is_cut_off_are_told_of(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n % 4} and 1?", "answer": str(n % 4 + 1)} for n in range(12)]
+    path = write(tmp_path / "own.jsonl", rows)
+    found = load(None, {"task": "jsonl", "name": "own", "train_file": str(path)}, validation=0.0)
+    assert (len(found.train), len(found.test["own"])) == (3, 1)
+    assert sorted(row.reason for row in found.dropped) == ["question is also in the test"] * 2 + ["question stands twice"] * 6
+
+
 def test_a_users_file_is_cut_by_the_seed(tmp_path: Path) -> None:
     rows = [{"question": f"q{n // 2}", "answer": str(n // 2), "id": f"r{n}"} for n in range(100)]  # every question twice
     path = write(tmp_path / "own.jsonl", rows)
@@ -189,7 +197,7 @@ def test_a_users_file_is_cut_by_the_seed(tmp_path: Path) -> None:
     loaded = cut(1, test=7)
     assert len(loaded.test["own"]) == 7 and len(loaded.train) == 43
     assert loaded.report["leaks"] == []
-    assert loaded.report["dropped"] == {"question stands twice": 43}
+    assert loaded.report["dropped"] == {"question is also in the test": 7, "question stands twice": 43}
     assert not {p.question for p in loaded.train} & {p.question for p in loaded.test["own"]}
     assert cut(1, test=7) == loaded
     assert cut(2, test=7).test != loaded.test

@@ -222,6 +222,9 @@ def _both(
         for problem in train:
             first.setdefault(question_key(problem.question), problem)
         test = [problem for key, problem in first.items() if key in cut]
+        keyed = [(question_key(problem.question), problem) for problem in train]
+        again = [problem for key, problem in keyed if key in cut and first[key] is not problem]
+        reading.left_out.extend(Dropped(problem.id, None, "problems", _LEAK) for problem in named(again, table, "train"))
         train = [problem for problem in train if question_key(problem.question) not in cut]
     return named(train, table, "train"), named(test, table, "test")
 
