@@ -51,7 +51,9 @@ def ask(
         print(lines.more(text, over=False), end="", flush=True)
 
     told = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
-    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=told, prefixes=served.thinking, steer=steer)
+    output = decode.generate_one(
+        model, tokenizer, prompt, *how, on_text=told, prefixes=served.thinking, steer=steer, guesses=served.drafts
+    )
     explained = _explained(served, prompt, output.ids) if explain else []
     if as_json:
         read = served.read(output.text)

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
+from cirf.lm.quick import Guesses, write
 from cirf.lm.rounds import generate_in_rounds
 from cirf.lm.watching import OnStep, Watch
 
@@ -123,11 +125,13 @@ def generate_one(
     on_text: Callable[[str], None] | None = None,
     prefixes: Beginnings | None = None,
     steer: Steer = tuple,
+    guesses: Guesses | None = None,
 ) -> TimedOutput:
     """One answer at batch 1 with its times, tokenising and decoding included.
 
     ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
-    ``prefixes`` have not kept yet (see `Beginnings.prepare`).
+    ``prefixes`` have not kept yet (see `Beginnings.prepare`). With ``guesses`` a greedy answer is written several tokens a pass
+    (`cirf.lm.quick`).
     """
     watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
     _synchronise(model)
@@ -135,7 +139,9 @@ def generate_one(
     ids = encode(tokenizer, prompt)
     begun = None if prefixes is None else prefixes.begin([ids])
     with _seeded(model, seed, [prompt]):
-        written = _generate(model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun, processors=steer())[0]
+        written = _generate(
+            model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun, processors=steer(), guesses=guesses
+        )[0]
     output = output_of(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
@@ -185,11 +191,13 @@ def follow(
     draws: Sequence[str] = (),
     prefixes: Beginnings | None = None,
     steer: Steer = tuple,
+    guesses: Guesses | None = None,
 ) -> None:
     """Answer encoded prompts in one batch, each row as if alone, and tell ``on_step`` every token as it is made.
 
     Greedily, or at a ``temperature`` each row from random numbers of its own, seeded by its text in ``draws`` (see `draw`): it
     is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is for those that it does not.
+    With ``guesses`` an answer that is alone is written several tokens a pass (`cirf.lm.quick`).
 
     Raises:
         CirfError: no memory for the batch.
@@ -199,7 +207,8 @@ def follow(
     try:
         begun = None if prefixes is None else prefixes.begin(prompts)
         watch = Watch(len(prompts), on_step)
-        _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing], rows=watch)
+        steered = [*steer(), *drawing]
+        _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=steered, rows=watch, guesses=guesses)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
 
@@ -277,10 +286,14 @@ class _Watch:
         if not self.prompt_seen:
             self.prompt_seen = True
             return
+        self.tell(*value.flatten().tolist())
+
+    def tell(self, *tokens: int) -> None:
+        """These were written next."""
         if self.first is None:
             self.first = time.perf_counter()
         if self.on_text is not None:
-            self.ids += value.flatten().tolist()
+            self.ids += tokens
             self.on_text(output_of(self.tokenizer, self.ids, self.stops).text)
 
     def end(self) -> None:
@@ -298,9 +311,14 @@ def _generate(
     begun: Begun | None = None,
     processors: Sequence[Any] = (),
     rows: Watch | None = None,
+    guesses: Guesses | None = None,
 ) -> list[list[int]]:
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
+    if guesses is not None and len(prompts) == 1 and temperature == 0:
+        alone = write(model, prompts[0], cap, stops, guesses, processors, partial(_tell, watch, rows), begun)
+        if alone is not None:
+            return [alone]
     prompts, heads = (prompts, [0] * len(prompts)) if begun is None else (begun.prompts, begun.heads)
     filled = _padded(prompts, heads)
     padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in filled], device=model.device)
@@ -330,6 +348,13 @@ def _generate(
         model.generation_config = saved
     written: list[list[int]] = made[:, padded.shape[1] :].tolist()
     return written
+
+
+def _tell(watch: _Watch | None, rows: Watch | None, token: int) -> bool:
+    """Tell of a token of the only row; whether that ends the row."""
+    if watch is not None:
+        watch.tell(token)
+    return rows is not None and bool(rows(torch.tensor([[token]]), None))
 
 
 def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int | None]]:

@@ -111,7 +111,7 @@ class Prefixes:
                 cache = self._model(
                     input_ids=torch.tensor([ids], device=self._model.device), use_cache=True, logits_to_keep=1
                 ).past_key_values
-            self._plain = _is_plain(cache)
+            self._plain = is_plain(cache)
             if not self._plain:
                 return []
             self._kept[key] = [(layer.keys, layer.values) for layer in cache.layers]
@@ -133,7 +133,7 @@ def _shared(ids: Sequence[int], opening: Sequence[int]) -> int:
     return next((place for place, (one, other) in pairs if one != other), min(len(ids), len(opening)))
 
 
-def _is_plain(cache: Any) -> bool:
+def is_plain(cache: Any) -> bool:
     """Whether a cache is one pair of key and value for each token and layer, and no more."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 

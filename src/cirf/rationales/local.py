@@ -18,6 +18,7 @@ def answer_here(
     earlier run was killed.
     """
     from cirf.lm import backbone, decode
+    from cirf.lm.packed import pack
     from cirf.lm.prompt import render, sanitise
 
     alike: dict[tuple[float, float, int], list[Request]] = {}
@@ -31,6 +32,7 @@ def answer_here(
     section = recipe.Backbone(model=endpoint.model)
     tokenizer = backbone.load_tokenizer(endpoint.model, section)
     model = backbone.load_model(endpoint.model, section)
+    pack(model)
     for batch in batches:
         first = batch[0]
         prompts = [

@@ -39,6 +39,12 @@ def working(number: str, step: str) -> str:
     return ""
 
 
+def worth(calculation: str) -> Fraction | None:
+    """The value of what stands last in a text, if that is a calculation: ``48/2`` is 24."""
+    terms = next(reversed(list(_calculations(plain(calculation)))), None)
+    return None if terms is None else _evaluate(terms)
+
+
 def _calculations(text: str) -> Iterator[list[str]]:
     """Every run of numbers, signs and brackets in which there is a sign. Words behind a number are left out."""
     run: list[str] = []

@@ -241,10 +241,14 @@ class Engine:
             [draw(job.seed, job.prompt, place) for job, place in owners],
             served.thinking,
             served.steer(how.steering),
+            served.drafts,
         )
         for job in jobs:
             if not job.over:
                 _end(job)
+            for made, end in zip(job.made, job.ends, strict=True):
+                if end == "stop":
+                    served.drafts.learn(job.ids, made)
 
 
 def _end(job: Job) -> None:

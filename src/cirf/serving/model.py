@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +16,15 @@ from cirf.recipe_io import load
 
 if TYPE_CHECKING:
     from cirf.lm.decode import Steer
+    from cirf.lm.drafts import Drafts
     from cirf.lm.prefix import Beginnings
     from cirf.lm.steering import Steering
     from cirf.lm.vocabulary import TokenNames
 
 LONGEST_ANSWER = 64
 """Tokens of an answer, on top of the cap of a trace."""
+
+_ROWS = 2000  # that guesses learn from: a second's work
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,8 @@ class Served:
     """A model with all that asking it needs.
 
     ``functions``: what its functional tokens stand for, and ``names`` what they are called; empty and ``None`` for a model
-    without. ``cap``: most tokens of an output; ``context``: most tokens of prompt and output together; ``limits`` and ``seed``
-    as its recipe has them.
+    without. ``drafts`` guess at what it writes. ``cap``: most tokens of an output; ``context``: most tokens of prompt and output
+    together; ``limits`` and ``seed`` as its recipe has them.
     """
 
     name: str
@@ -46,6 +52,7 @@ class Served:
     functions: Mapping[str, Any]
     names: TokenNames | None
     thinking: Beginnings | None
+    drafts: Drafts
     cap: int
     context: int
     limits: Evaluate
@@ -79,6 +86,7 @@ def load_served(model: str | Path) -> Served:
     It goes by its folder's name. ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.lm import backbone
+    from cirf.lm.packed import pack
     from cirf.lm.thinking import saved_beginnings
     from cirf.lm.vocabulary import token_names
 
@@ -91,6 +99,7 @@ def load_served(model: str | Path) -> Served:
     source = str(folder)
     tokenizer = backbone.load_tokenizer(source, section)
     loaded = backbone.load_model(source, section, training=None)
+    pack(loaded)
     config = loaded.config.get_text_config(decoder=True)
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
@@ -101,11 +110,28 @@ def load_served(model: str | Path) -> Served:
         functions=functions,
         names=token_names(functions["size"], functions["delimiters"]) if functions else None,
         thinking=saved_beginnings(folder, loaded, tokenizer),
+        drafts=_drafts(folder, loaded, tokenizer),
         cap=limits.trace_cap + LONGEST_ANSWER if functions else limits.text_cap,
         context=context,
         limits=limits,
         seed=seed,
     )
+
+
+def _drafts(folder: Path, model: Any, tokenizer: Any) -> Drafts:
+    """Guesses that have learnt from the rows that a model was trained with, where they lie beside it."""
+    from cirf.lm.drafts import Drafts
+    from cirf.lm.prompt import encode, stop_ids
+    from cirf.publishing.parcel import TRACES
+
+    drafts, end = Drafts(tokenizer), stop_ids(model, tokenizer)[0]
+    path = folder / TRACES
+    with path.open(encoding="utf-8", errors="replace") if path.is_file() else nullcontext(()) as lines:
+        for line in islice(lines, _ROWS):
+            with suppress(ValueError, KeyError, TypeError):  # whatever else lies there is not learnt from
+                row = json.loads(line)
+                drafts.learn(encode(tokenizer, str(row["prompt"])), [*encode(tokenizer, str(row["completion"])), end])
+    return drafts
 
 
 def _may_be_hub(model: str) -> bool:

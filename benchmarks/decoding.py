@@ -1,0 +1,180 @@
+"""One answer at a time: as `cirf ask` and `cirf serve` write it against plain `generate` of transformers, the same answers.
+
+    python -m benchmarks.decoding --model RUN/models/cirf_full [--run RUN] [--questions 20] [--rounds 5] [--threads 2]
+
+The questions are the first of the run's test problems, equally many of each task (``--run``; by default the model's own run).
+Four ways take turns at each question: plain ``generate`` on the model as transformers loads it; the same with packed weights;
+plain weights with guesses; and both, which is what is shipped. Times are from the prompt's text to the last token. The floor is
+the time in which the weights that a token needs can be read once, at the bandwidth that a sum over as many bytes has here. The
+last line is JSON; a ratio above 1 means ours is faster. In 16 bits four rows round otherwise than one, so an answer may differ
+where two tokens are as good: such answers are counted, and how far apart the two tokens were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path as File
+from typing import Any
+
+WAYS = ("generate", "packed", "guesses", "both")
+
+
+def _plain(folder: File, dtype: str) -> Any:
+    """The model as a stock script loads it."""
+    from importlib import import_module
+
+    import torch
+
+    loaded = import_module("transformers").AutoModelForCausalLM.from_pretrained(str(folder), dtype=getattr(torch, dtype))
+    return loaded.eval()
+
+
+def _stock(model: Any, tokenizer: Any, cap: int) -> Callable[[str], tuple[int, ...]]:
+    """What a stock script does with a prompt: the ids written."""
+    import torch
+
+    from cirf.lm.prompt import stop_ids
+
+    stops = stop_ids(model, tokenizer)
+    how = {"do_sample": False, "max_new_tokens": cap, "eos_token_id": stops, "pad_token_id": stops[0]}
+    for name in ("temperature", "top_p", "top_k", "repetition_penalty"):
+        if hasattr(model.generation_config, name):
+            setattr(model.generation_config, name, None)
+
+    def answer(prompt: str) -> tuple[int, ...]:
+        given = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")
+        with torch.inference_mode():
+            made = model.generate(**given, **how)
+        return tuple(made[0, given["input_ids"].shape[1] :].tolist())
+
+    return answer
+
+
+def _ours(served: Any, model: Any, guesses: Any, cap: int) -> Callable[[str], tuple[int, ...]]:
+    from cirf.lm.decode import generate_one
+
+    return lambda prompt: generate_one(model, served.tokenizer, prompt, cap, guesses=guesses).ids
+
+
+def bandwidth(size: int, times: int = 5) -> float:
+    """Bytes a second that memory gives a reader: the sum of a large array, best of ``times``."""
+    import torch
+
+    values = torch.ones(size // 4)
+    best = float("inf")
+    for _ in range(times):
+        started = time.perf_counter()
+        values.sum()
+        best = min(best, time.perf_counter() - started)
+    return size / best
+
+
+def weights_read(model: Any) -> int:
+    """Bytes of the weights that one token needs: all but the rows of the input embeddings that are not looked up."""
+    inputs, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    every = sum(value.nbytes for value in model.parameters())
+    return int(every if inputs.data_ptr() == head.data_ptr() else every - inputs.nbytes)
+
+
+def _gap(model: Any, tokenizer: Any, prompt: str, one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """Nats between the two tokens at which two answers part, in float32."""
+    import torch
+
+    place = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)) - 1)
+    ids = tokenizer(prompt, add_special_tokens=False).input_ids + list(one[:place])
+    with torch.inference_mode():
+        scores = model(input_ids=torch.tensor([ids])).logits[0, -1].float()
+    return float((scores[one[place]] - scores[other[place]]).abs())
+
+
+def main() -> None:
+    """Time all ways in turns, compare what they write, print the table and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=File, required=True)
+    parser.add_argument("--run", type=File, help="whose test problems are asked (default: two folders above the model)")
+    parser.add_argument("--questions", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--cap", type=int, help="most tokens of an answer (default: the model's own)")
+    options = parser.parse_args()
+
+    import torch
+
+    from cirf.lm.prompt import prompt_text
+    from cirf.rows import read_rows
+    from cirf.serving.model import load_served
+
+    torch.set_num_threads(options.threads)
+    served = load_served(options.model)
+    cap = options.cap or served.cap
+    plain = _plain(options.model, options.dtype)
+    answers = {
+        "generate": _stock(plain, served.tokenizer, cap),
+        "packed": _stock(served.model, served.tokenizer, cap),
+        "guesses": _ours(served, plain, served.drafts, cap),
+        "both": _ours(served, served.model, served.drafts, cap),
+    }
+    tests = [
+        read_rows(path) for path in sorted(((options.run or options.model.parents[1]) / "problems" / "test").glob("*.jsonl"))
+    ]
+    share = -(-options.questions // len(tests))
+    problems = [problem for rows in tests for problem in rows[:share]][: options.questions]
+    prompts = [prompt_text(served.tokenizer, problem["question"]) for problem in problems]
+    written = {way: [answers[way](prompt) for prompt in prompts] for way in WAYS}  # and to warm up
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for turn in range(options.rounds):
+        spent = dict.fromkeys(WAYS, 0.0)
+        for place, prompt in enumerate(prompts):
+            for way in WAYS[(turn + place) % 4 :] + WAYS[: (turn + place) % 4]:
+                started = time.perf_counter()
+                answers[way](prompt)
+                spent[way] += time.perf_counter() - started
+        for way in WAYS:
+            seconds[way].append(spent[way])
+    tokens = {way: sum(map(len, written[way])) for way in WAYS}
+    read = weights_read(plain)
+    rate = bandwidth(min(read, 2**30))
+    floor = read / rate
+    print(f"{len(prompts)} questions, {options.rounds} rounds, {options.threads} threads, {options.dtype}")
+    print(f"{'':10}{'ms a token':>11}{'ratio':>8}{'lowest':>8}{'highest':>9}{'same answers':>14}")
+    ratios = {way: [one / other for one, other in zip(seconds["generate"], seconds[way], strict=True)] for way in WAYS}
+    parted = {way: [n for n in range(len(prompts)) if written[way][n] != written["generate"][n]] for way in WAYS}
+    for way in WAYS:
+        spread = ratios[way]
+        print(
+            f"{way:10}{1e3 * statistics.median(seconds[way]) / tokens[way]:11.1f}{statistics.median(spread):8.2f}"
+            f"{min(spread):8.2f}{max(spread):9.2f}{len(prompts) - len(parted[way]):10} / {len(prompts)}",
+            flush=True,
+        )
+    gaps = [_gap(plain, served.tokenizer, prompts[n], written["generate"][n], written["both"][n]) for n in parted["both"]]
+    if gaps:
+        print(f"answers that part do so between tokens {max(gaps):.3f} nats apart at most")
+    print(f"floor: {read / 1e9:.2f} GB of weights at {rate / 1e9:.1f} GB/s: {1e3 * floor:.1f} ms for a pass")
+    print(
+        json.dumps(
+            {
+                "benchmark": "decoding",
+                "ours": round(1e3 * statistics.median(seconds["both"]) / tokens["both"], 2),
+                "peer": round(1e3 * statistics.median(seconds["generate"]) / tokens["generate"], 2),
+                "ratio": round(statistics.median(ratios["both"]), 2),
+                "spread": [round(min(ratios["both"]), 2), round(max(ratios["both"]), 2)],
+                "unit": "ms a token, prompts included",
+                "n": len(prompts),
+                "rounds": options.rounds,
+                "floor": round(1e3 * floor, 2),
+                "same": len(prompts) - len(parted["both"]),
+                "packed": round(statistics.median(ratios["packed"]), 2),
+                "guesses": round(statistics.median(ratios["guesses"]), 2),
+                "peer_is": "transformers generate",
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
