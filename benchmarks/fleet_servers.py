@@ -1,0 +1,155 @@
+"""Simulated servers of a fleet of teachers, for `benchmarks.fleet`: they answer, turn away, break, hang up and die.
+
+A server here serves each of its places at the same pace, however many of them are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import math
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong: shares of requests that are told to come back later (429 with ``Retry-After``), that break the server
+    (500) and whose connection is cut, at some point of their work; and one server that is dead for a while."""
+
+    busy: float = 0.0
+    broken: float = 0.0
+    dropped: float = 0.0
+    retry_after: float = 5.0
+    dead_from: float = math.inf
+    dead_for: float = 0.0
+
+    @property
+    def answered(self) -> float:
+        """Share of requests that are answered, deaths apart."""
+        return 1.0 - self.busy - self.broken - self.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long an answer takes: tokens drawn from a log-normal distribution, so many a second, after the first second or so."""
+
+    tokens: float = 194.8
+    spread: float = 0.5
+    cap: int = 4096
+    a_second: float = 30.0
+    first: float = 0.5
+
+    def draw(self, chance: random.Random) -> int:
+        """Tokens of an answer."""
+        middle = math.log(self.tokens) - self.spread**2 / 2
+        return max(1, min(self.cap, round(chance.lognormvariate(middle, self.spread))))
+
+    def seconds(self, tokens: int) -> float:
+        """Seconds at a place."""
+        return self.first + tokens / self.a_second
+
+
+@dataclass
+class Tally:
+    """What the servers of a fleet did."""
+
+    asked: int = 0
+    answered: int = 0
+    busy: int = 0
+    broken: int = 0
+    dropped: int = 0
+    refused: int = 0
+    """Calls to the dead server."""
+    cut: int = 0
+    """What the dying server was at."""
+    tokens: int = 0
+    seconds: float = 0.0
+    """Of places that were at work, for nothing included."""
+    keys: dict[int, int] = field(default_factory=dict)
+    """How often each question was answered, by its seed."""
+
+    @property
+    def wasted(self) -> int:
+        """Requests without an answer."""
+        return self.asked - self.answered
+
+
+class Server:
+    """One server: what a client of an OpenAI-compatible endpoint sees of it."""
+
+    def __init__(self, name: str, pace: Pace, faults: Faults, mortal: bool, clock: Callable[[], float], tally: Tally) -> None:
+        """``mortal``: whether it is the one that dies."""
+        self.pace, self.faults, self.clock, self.tally = pace, faults, clock, tally
+        self.death = (faults.dead_from, faults.dead_from + faults.dead_for) if mortal else (math.inf, math.inf)
+        self.chance = random.Random(f"server {name}")
+        self._http = _transport()
+
+    async def chat_completion(self, messages: Any, *, model: str, seed: int, **_: Any) -> Any:
+        """An answer, or one of the faults, after the time that it takes."""
+        tally, faults = self.tally, self.faults
+        tally.asked += 1
+        if self.death[0] <= self.clock() < self.death[1]:
+            tally.refused += 1
+            raise self._http.ConnectError("connection refused")
+        fate = self.chance.random()
+        if fate < faults.busy:
+            tally.busy += 1
+            raise self._said(429, {"retry-after": f"{faults.retry_after:g}"})
+        tokens = self.pace.draw(random.Random(seed))  # the same answer wherever it is written
+        seconds = self.pace.seconds(tokens)
+        fate -= faults.busy
+        if fate < faults.broken:
+            tally.broken += 1
+            await self._work(seconds * self.chance.random())
+            raise self._said(500, {})
+        if fate < faults.broken + faults.dropped:
+            tally.dropped += 1
+            await self._work(seconds * self.chance.random())
+            raise self._http.ReadError("connection reset")
+        await self._work(seconds)
+        tally.answered += 1
+        tally.tokens += tokens
+        tally.keys[seed] = tally.keys.get(seed, 0) + 1
+        message = SimpleNamespace(content=f"{seed}: {'Step 1: 1 + 1 = 2. ' * tokens}"[: 4 * tokens])  # four signs a token
+        choice = SimpleNamespace(message=message, finish_reason="stop")
+        return SimpleNamespace(choices=[choice], usage=SimpleNamespace(completion_tokens=tokens))
+
+    async def _work(self, seconds: float) -> None:
+        """Let a request take its time, or all that is left to the server."""
+        left = self.death[0] - self.clock()
+        dies = 0 <= left < seconds
+        self.tally.seconds += min(seconds, left) if dies else seconds
+        await asyncio.sleep(left if dies else seconds)
+        if dies:
+            self.tally.cut += 1
+            raise self._http.ReadError("connection reset")
+
+    def _said(self, status: int, headers: Mapping[str, str]) -> Exception:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        asked = self._http.Request("POST", "http://server/v1/chat/completions")
+        return HfHubHTTPError(f"HTTP {status}", response=self._http.Response(status, headers=dict(headers), request=asked))
+
+
+def _transport() -> Any:
+    """The client's HTTP library, by whatever name it goes."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    names = (base.__module__.partition(".")[0] for base in HfHubHTTPError.__mro__)
+    return importlib.import_module(next(name for name in names if name.startswith("httpx")))
+
+
+def connecting(servers: Mapping[str, Server]) -> Callable[..., Any]:
+    """What stands in for `cirf.rationales.calls.connect`: connections to simulated servers, by their URL."""
+    from cirf.rationales.calls import Connection
+
+    @contextlib.asynccontextmanager
+    async def connect(endpoint: Any, timeout: float) -> AsyncIterator[Any]:
+        yield Connection(endpoint.url, servers[endpoint.url])
+
+    return connect
