@@ -31,6 +31,7 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
     """Find in which order the results of every trace may go, with the model of ``cirf_full`` as judge."""
     from cirf.compression.scorer import TraceScorer
     from cirf.lm import backbone
+    from cirf.lm.packed import pack
 
     section = context.recipe.compression
     release(context)
@@ -48,6 +49,7 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
             if model is None:
                 precise = context.recipe.backbone.model_copy(update={"dtype": section.dtype})
                 model = backbone.load_model(folder, precise, training=None)
+                pack(model)
             window = order[start : start + WINDOW]
             scorer = TraceScorer(model, [pieces[i] for i in window], selector == "joint", section.batch_tokens)
             items = [Item(traces[i].problem, traces[i].sample, pieces[i].tokens()) for i in window]
