@@ -378,6 +378,9 @@ class Recipe(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"problems.tasks: {twice[0]} stands twice; give each its own name")
+        ends = sorted(name for name in names for end in ("_low", "_high") if name.removesuffix(end) in {*names} - {name})
+        if ends:
+            raise ValueError(f"problems.tasks: {ends[0]} is what tables call an end of an interval; give it another name")
         again = sorted({name for name in self.methods if self.methods.count(name) > 1})
         if again:
             raise ValueError(f"methods: {again[0]} stands twice; name each once")

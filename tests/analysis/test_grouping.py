@@ -48,7 +48,7 @@ def test_groups_of_other_long_values_are_not_mixed(tmp_path):
     ]
     found = make("codebook_size", *runs)
     labels = {row["settings"] for row in rows(found, "codebook_size")}
-    assert labels == {"tasks of its own 1", "tasks of its own 2"}
+    assert labels == {"tasks sums 1", "tasks sums 2"}
     assert len(found.pictures) == 4
 
 

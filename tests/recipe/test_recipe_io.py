@@ -108,6 +108,13 @@ def test_a_task_that_stands_twice_needs_a_name() -> None:
     )
 
 
+def test_a_task_may_not_be_called_like_the_end_of_anothers_interval() -> None:
+    assert mistake("name: a\nproblems: {tasks: [{task: b_low}, {task: b}]}") == (
+        "my.yaml: problems.tasks: b_low is what tables call an end of an interval; give it another name"
+    )
+    parse("name: a\nproblems: {tasks: [{task: b_low}, {task: c}]}", "my.yaml")
+
+
 @pytest.mark.parametrize(
     "url", ["https://ann:sesame@teachers/v1", "http://sesame@teachers:8000/v1", "https://ann:sesame@teachers?x"]
 )

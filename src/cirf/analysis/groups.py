@@ -35,7 +35,7 @@ _PRUNING = "compression"
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
 """Those methods."""
 
-_LONG = 32
+_LONG = 48
 _LONGEST_NAME = 60
 """Bytes of a file's name that are made of labels and paths; what is longer is cut, with a hash of the whole."""
 
@@ -185,11 +185,13 @@ def below(key: str, places: Sequence[str]) -> bool:
 
 
 def short(key: str, value: str) -> str:
-    """A setting in a word or two: its key's last part and its value; the key alone where the value is long."""
+    """A setting in a few words: its key's last part and its value, of tasks their names; the key alone where that is long."""
     plain = json.loads(value)
     if key == "backbone.model":
         return PurePath(str(plain).removeprefix("bundled:")).name
     name = "K" if key == "codebook.size" else _last(key)
+    if key == "problems.tasks":
+        plain = " + ".join(str(task.get("name") or task["task"]) for task in plain)
     return f"{name} {plain}" if len(str(plain)) <= _LONG else f"{name} of its own"
 
 
