@@ -1,11 +1,17 @@
-"""Balanced assignment of 100,000 segments to 256 codes at d = 896: ours against POT's log-domain Sinkhorn.
+"""Balanced assignment to K codes: ours against POT's log-domain Sinkhorn, over and over in turn.
 
-    python -m benchmarks.sinkhorn [--rows 100000] [--codes 256] [--width 896] [--repeats 2]
+    python -m benchmarks.sinkhorn [--rows 100000] [--codes 256] [--width 896] [--pairs 5] [--begin vectors]
+    python -m benchmarks.sinkhorn --begin distances --memory 6 [--most 1000000]
 
-Both get the same float32 vectors and do the same work: squared distances divided by their mean, three rounds of columns
-and rows, argmax of each row. Each runs in a process of its own, so that its peak memory is its own, on one thread and
-in processor seconds, so that other work on the machine does not count. The last line is JSON; a ratio above 1 means ours
-is faster.
+``--begin vectors``: both get the same float32 vectors and do the same work: squared distances divided by their mean, three
+rounds of columns and rows, argmax of each row. ``--begin distances``: the solvers alone, from the same matrix of distances to
+the plan and its argmax. ``--memory``: not so many rows, but the most that POT can do in so many GB, found from its peaks at
+two small sizes.
+
+Each turn is a process of its own, so that its peak memory is its own, on one thread and in processor seconds, so that other
+work on the machine does not count. ``floor`` is what the work costs at least on this machine: its operations, exponentials and
+bytes at the speeds measured here (``machine.py``). The sums of the plans' rows and columns are compared. The last line is
+JSON; a ratio above 1 means ours is faster: the median over pairs, with the smallest and largest.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,96 +31,194 @@ from typing import Any
 
 import numpy as np
 
+TEMPERATURE, ROUNDS = 0.05, 3
+_PROBES = (20_000, 60_000)
+_CHUNK = 20_000
 
-def _ours(x: np.ndarray, anchors: np.ndarray) -> Callable[[], np.ndarray]:
+
+def _distances(x: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Squared distances [M x K] over their mean, made a chunk at a time so that making them sets no peak."""
+    found = np.empty((len(x), len(anchors)), np.float32)
+    norms = (anchors * anchors).sum(axis=1)
+    for start in range(0, len(x), _CHUNK):
+        block = x[start : start + _CHUNK]
+        found[start : start + _CHUNK] = norms + (block * block).sum(axis=1)[:, None] - 2 * block @ anchors.T
+    np.maximum(found, 0, out=found)
+    found /= found.mean(dtype=np.float64)
+    return found
+
+
+def _ours(begin: str, x: np.ndarray, anchors: np.ndarray) -> Callable[[], Any]:
     import torch
 
     from cirf import recipe
-    from cirf.codebook.sinkhorn import assign
+    from cirf.codebook.sinkhorn import assign, sinkhorn
 
-    return lambda: assign(torch.from_numpy(x), torch.from_numpy(anchors), recipe.Sinkhorn()).codes.numpy()
+    if begin == "vectors":
+        return lambda: (assign(torch.from_numpy(x), torch.from_numpy(anchors), recipe.Sinkhorn()).codes.numpy(), None)
+    distances = torch.from_numpy(_distances(x, anchors))
 
-
-def _peer(x: np.ndarray, anchors: np.ndarray) -> Callable[[], np.ndarray]:
-    import ot
-
-    def work() -> np.ndarray:
-        distances = ot.dist(x, anchors)
-        distances /= distances.mean()
-        row, column = np.full(len(x), 1 / len(x), x.dtype), np.full(len(anchors), 1 / len(anchors), x.dtype)
-        plan = ot.sinkhorn(row, column, distances, 0.05, method="sinkhorn_log", numItermax=3, stopThr=0, warn=False)
-        return np.asarray(plan.argmax(axis=1))
+    def work() -> Any:
+        log_q = sinkhorn(distances, TEMPERATURE, ROUNDS, "none").numpy()
+        return log_q.argmax(axis=1), log_q
 
     return work
 
 
-def _run(who: str, rows: int, codes: int, width: int, repeats: int, codes_file: Path) -> dict[str, Any]:
+def _peer(begin: str, x: np.ndarray, anchors: np.ndarray) -> Callable[[], Any]:
+    from importlib import import_module
+
+    ot = import_module("ot")  # it has no type hints
+    given = _distances(x, anchors) if begin == "distances" else None
+
+    def work() -> Any:
+        distances = given
+        if distances is None:
+            distances = ot.dist(x, anchors)
+            distances /= distances.mean()
+        row, column = np.full(len(x), 1 / len(x), np.float32), np.full(len(anchors), 1 / len(anchors), np.float32)
+        settings = {"method": "sinkhorn_log", "numItermax": ROUNDS, "stopThr": 0, "warn": False}
+        plan = ot.sinkhorn(row, column, distances, TEMPERATURE, **settings)
+        return plan.argmax(axis=1), plan
+
+    return work
+
+
+def _run(who: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One turn: seconds, peak, codes and, from distances, the sums of the plan's rows and columns, scaled to 1 and M/K."""
     random = np.random.default_rng(1)
-    x = random.standard_normal((rows, width), dtype=np.float32)
-    anchors = x[random.choice(rows, codes, replace=False)].copy()
-    work = (_ours if who == "ours" else _peer)(x, anchors)
-    seconds = []
-    for _ in range(repeats):
-        started = time.process_time()
-        found = work()
-        seconds.append(time.process_time() - started)
+    width = options.width if options.begin == "vectors" else 16
+    x = random.standard_normal((options.rows, width), dtype=np.float32)
+    anchors = x[random.choice(options.rows, options.codes, replace=False)].copy()
+    work = (_ours if who == "ours" else _peer)(options.begin, x, anchors)
+    started, begun = time.process_time(), time.perf_counter()
+    codes, plan = work()
+    seconds, wall = time.process_time() - started, time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    usage = np.bincount(found, minlength=codes)
-    np.save(codes_file, found)
+    columns, rows = np.zeros(options.codes), 0.0
+    for start in range(0, options.rows if plan is not None else 0, _CHUNK):
+        part = plan[start : start + _CHUNK].astype(np.float64)
+        part = np.exp(part) if who == "ours" else part * options.rows
+        columns += part.sum(axis=0)
+        rows = max(rows, float(np.abs(part.sum(axis=1) - 1).max()))
+    np.savez(options.to, codes=codes, columns=columns * options.codes / options.rows)
+    usage = np.bincount(codes, minlength=options.codes)
     return {
-        "seconds": min(seconds),
+        "seconds": seconds,
+        "wall": wall,
         "peak_gb": peak / 1e9,
         "largest_code": int(usage.max()),
         "smallest_code": int(usage.min()),
+        "rows_off": rows,
     }
+
+
+def _floor(options: argparse.Namespace) -> dict[str, Any]:
+    """The least seconds: the product for the distances, an exponential for each entry and scaling, each matrix once a round."""
+    from benchmarks.machine import exponentials, matmul_peak, memory_bandwidth
+
+    entries = options.rows * options.codes
+    speeds = {"matmul": matmul_peak(), "bytes": memory_bandwidth(), "exponentials": exponentials()}
+    product = 2 * entries * options.width if options.begin == "vectors" else 0
+    read = 4 * entries * (ROUNDS + 1) + (4 * options.rows * options.width if options.begin == "vectors" else 0)
+    parts = {
+        "matmul": product / speeds["matmul"],
+        "exponentials": 2 * ROUNDS * entries / speeds["exponentials"],
+        "bytes": read / speeds["bytes"],
+    }
+    return {"seconds": parts["matmul"] + max(parts["exponentials"], parts["bytes"]), "parts": parts, "speeds": speeds}
+
+
+def _child(who: str, options: argparse.Namespace, rows: int, to: Path) -> dict[str, Any]:
+    given = {"rows": rows, "codes": options.codes, "width": options.width, "begin": options.begin, "only": who, "to": to}
+    command = [sys.executable, "-m", "benchmarks.sinkhorn", *(f"--{name}={value}" for name, value in given.items())]
+    single = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | single).stdout
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def largest(options: argparse.Namespace, folder: Path) -> int:
+    """How many rows POT can do in ``options.memory`` GB, at most ``options.most``: its peak grows by the row."""
+    small, more = (_child("peer", options, rows, folder / "probe.npz")["peak_gb"] for rows in _PROBES)
+    each = (more - small) / (_PROBES[1] - _PROBES[0])
+    fits = int((options.memory - small) / each) + _PROBES[0]
+    print(f"POT takes {each * 1e9:,.0f} bytes a row: {fits:,} rows in {options.memory:.1f} GB", flush=True)
+    return max(min(fits // 1000 * 1000, int(options.most)), _PROBES[0])
+
+
+def compare(options: argparse.Namespace) -> dict[str, Any]:
+    """Run both in turn, print the table, and give the line of JSON."""
+    turns: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {who: Path(folder) / f"{who}.npz" for who in turns}
+        if options.memory:
+            options.rows = largest(options, Path(folder))
+        print(f"{options.rows:,} rows, {options.codes} codes, from {options.begin}")
+        print(f"{'':8}{'processor s':>12}{'wall s':>10}{'peak GB':>10}{'smallest code':>16}{'largest code':>14}")
+        floor = _child("floor", options, options.rows, Path(folder) / "none")
+        print(f"{'floor':8}{floor['seconds']:12.2f}", flush=True)
+        for _ in range(options.pairs):
+            for who, file in files.items():
+                one = _child(who, options, options.rows, file)
+                turns[who].append(one)
+                numbers = f"{one['seconds']:12.2f}{one['wall']:10.2f}{one['peak_gb']:10.2f}"
+                print(f"{who:8}{numbers}{one['smallest_code']:16}{one['largest_code']:14}", flush=True)
+        ours, peer = (dict(np.load(file)) for file in files.values())
+    ratios = sorted(b["seconds"] / a["seconds"] for a, b in zip(turns["ours"], turns["peer"], strict=True))
+    seconds = {who: statistics.median(one["seconds"] for one in found) for who, found in turns.items()}
+    apart = float(np.abs(ours["columns"] - peer["columns"]).max()) if options.begin == "distances" else None
+    if apart is not None:
+        off = {who: max(one["rows_off"] for one in found) for who, found in turns.items()}
+        print(
+            f"sums of rows are off 1 by at most {off['ours']:.1e} (POT's {off['peer']:.1e}), "
+            f"those of columns differ by {apart:.1e} of M/K"
+        )
+        if max(off["ours"], apart) > 1e-3:
+            raise SystemExit("the plans have not the same marginals")
+    print(f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} pairs)")
+    return {
+        "benchmark": "sinkhorn",
+        "begin": options.begin,
+        "ours": round(seconds["ours"], 3),
+        "peer": round(seconds["peer"], 3),
+        "ratio": round(statistics.median(ratios), 2),
+        "ratio_low": round(ratios[0], 2),
+        "ratio_high": round(ratios[-1], 2),
+        "pairs": len(ratios),
+        "unit": "processor s",
+        "n": options.rows,
+        "codes": options.codes,
+        "width": options.width if options.begin == "vectors" else None,
+        "peer_is": f"POT {'ot.dist + ' if options.begin == 'vectors' else ''}ot.sinkhorn(method=sinkhorn_log)",
+        "floor": round(floor["seconds"], 3),
+        "ours_of_floor": round(seconds["ours"] / floor["seconds"], 2),
+        "ours_peak_gb": round(max(one["peak_gb"] for one in turns["ours"]), 3),
+        "peer_peak_gb": round(max(one["peak_gb"] for one in turns["peer"]), 3),
+        "same_codes": round(float((ours["codes"] == peer["codes"]).mean()), 6),
+        "columns_apart": apart,
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; ``codebook.py`` takes its own from here."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("rows", 100_000), ("codes", 256), ("width", 896), ("pairs", 5), ("most", 1_000_000)):
+        found.add_argument(f"--{name}", type=int, default=default)
+    found.add_argument("--begin", choices=("vectors", "distances"), default="vectors")
+    found.add_argument("--memory", type=float, help="GB for POT; its largest size in that is compared")
+    found.add_argument("--only", choices=("ours", "peer", "floor"), help=argparse.SUPPRESS)
+    found.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    return found
 
 
 def main() -> None:
     """Run both, print the table and the line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("rows", 100_000), ("codes", 256), ("width", 896), ("repeats", 2)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--codes-file", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--only", choices=("ours", "peer"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    sizes = [options.rows, options.codes, options.width, options.repeats]
+    options = parser().parse_args()
     if options.only:
-        print(json.dumps(_run(options.only, *sizes, options.codes_file)))
+        print(json.dumps(_floor(options) if options.only == "floor" else _run(options.only, options)))
         return
-    arguments = [f"--{name}={size}" for name, size in zip(("rows", "codes", "width", "repeats"), sizes, strict=True)]
-    environment = os.environ | {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    found = {}
-    print(f"{'':8}{'processor s':>12}{'peak GB':>10}{'smallest code':>16}{'largest code':>14}")
-    with tempfile.TemporaryDirectory() as folder:
-        files = {who: Path(folder) / f"{who}.npy" for who in ("ours", "peer")}
-        for who, file in files.items():
-            command = [sys.executable, "-m", "benchmarks.sinkhorn", f"--only={who}", f"--codes-file={file}", *arguments]
-            output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
-            found[who] = one = json.loads(output.splitlines()[-1])
-            print(
-                f"{who:8}{one['seconds']:12.2f}{one['peak_gb']:10.2f}{one['smallest_code']:16}{one['largest_code']:14}",
-                flush=True,
-            )
-        same = float((np.load(files["ours"]) == np.load(files["peer"])).mean())
-    ours, peer = found["ours"], found["peer"]
-    print(
-        json.dumps(
-            {
-                "benchmark": "sinkhorn",
-                "ours": round(ours["seconds"], 3),
-                "peer": round(peer["seconds"], 3),
-                "ratio": round(peer["seconds"] / ours["seconds"], 2),
-                "unit": "processor s",
-                "n": options.rows,
-                "codes": options.codes,
-                "width": options.width,
-                "peer_is": "POT ot.dist + ot.sinkhorn(method=sinkhorn_log)",
-                "ours_peak_gb": round(ours["peak_gb"], 3),
-                "peer_peak_gb": round(peer["peak_gb"], 3),
-                "same_codes": round(same, 6),
-            }
-        )
-    )
+    print(json.dumps(compare(options)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Progresses that watch a stage at work: one counts what was done, one pulls the plug."""
+"""Progresses that watch a stage at work: one counts what was done, one pulls the plug, one breaks off."""
 
 from __future__ import annotations
 
@@ -20,6 +20,26 @@ class KillAfter:
             self.left -= count
             if self.left <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+        yield advance
+
+
+class StopError(Exception):
+    """What ``StopAfter`` raises."""
+
+
+class StopAfter:
+    """A progress that breaks off by an exception after so many units."""
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Callable[[int], None]]:
+        def advance(count: int) -> None:
+            self.left -= count
+            if self.left < 0:
+                raise StopError
 
         yield advance
 

@@ -6,20 +6,27 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cirf.errors import CirfError
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a whole file or nothing: a reader sees the old content or the new, never a part."""
+    with whole_file(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write piece by piece; it takes its place once the block ends, and leaves nothing if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -13,11 +13,18 @@ from watching import Counting
 
 from cirf import recipe
 from cirf.codebook import embedding
-from cirf.codebook.embedding import Embedder, embed, embed_once
+from cirf.codebook.embedding import Embedder, embed_once
 from cirf.errors import CirfError
-from cirf.progress import SILENT
+from cirf.progress import SILENT, Progress
 
 SECTION = recipe.Embeddings(model="tiny", batch_size=4)
+
+
+def embed(
+    texts: list[str], section: recipe.Embeddings, source: Path | str, device: str, work: Path, progress: Progress
+) -> np.ndarray:
+    """The vectors all at once."""
+    return embedding.embed(texts, section, source, device, work, progress)[:]
 
 
 def _texts(count: int) -> list[str]:

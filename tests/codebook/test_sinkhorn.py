@@ -101,6 +101,41 @@ def test_assignment_does_not_depend_on_the_chunks(rows: int, codes: int, width: 
     assert math.isclose(whole.column_imbalance, parts.column_imbalance, rel_tol=1e-9, abs_tol=1e-9)
 
 
+def _round_by_round(x: torch.Tensor, anchors: torch.Tensor, section: recipe.Sinkhorn, chunk: int) -> tuple[object, ...]:
+    """``assign`` without a thought of speed: each step of each round by itself, over the whole matrix, with torch's logsumexp."""
+    distances = squared_distances(x, anchors, chunk)
+    total = math.fsum(float(block.sum(dtype=torch.float64)) for block in distances.split(chunk))
+    logits = distances / (total / distances.numel() if section.scale == "mean" else 1.0) / -section.temperature
+    rows, columns = torch.zeros(len(x), dtype=x.dtype), torch.zeros(len(anchors), dtype=x.dtype)
+    for _ in range(section.iterations):
+        mass = torch.full_like(columns, -math.inf)
+        for block, row in zip(logits.split(chunk), rows.split(chunk), strict=True):
+            mass = torch.logaddexp(mass, torch.logsumexp(block + row[:, None], dim=0))
+        columns = math.log(len(x) / len(anchors)) - mass
+        rows = -torch.logsumexp(logits + columns, dim=1)
+    codes, mass = [], torch.zeros(len(anchors), dtype=torch.float64)
+    for block in logits.split(chunk):
+        log_q = torch.log_softmax(block + columns, dim=1)
+        codes.append(log_q.argmax(dim=1))
+        mass += log_q.exp().sum(dim=0, dtype=torch.float64)
+    imbalance = float((mass * (len(anchors) / len(x)) - 1).abs().max())
+    return torch.cat(codes).tolist(), distances.argmin(dim=1).tolist(), imbalance
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 4])
+@pytest.mark.parametrize(("rows", "codes", "chunk"), [(3, 2, 2048), (700, 9, 256), (5000, 33, 2048)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_saved_changes_no_bit(rows: int, codes: int, chunk: int, iterations: int, dtype: torch.dtype) -> None:
+    x, anchors = _points(rows, codes, dtype=dtype)
+    x[1] = x[0]
+    anchors[-1] = anchors[0]  # of two that are equally near, the first
+    for scale in ("mean", "none"):
+        section = recipe.Sinkhorn(iterations=iterations, scale=scale)
+        found = assign(x, anchors, section, chunk)
+        plain = _round_by_round(x, anchors, section, chunk)
+        assert (found.codes.tolist(), found.nearest.tolist(), found.column_imbalance) == plain
+
+
 def test_assignment_is_the_argmax_of_q_and_reports_its_columns() -> None:
     x, anchors = _points(50, 6)
     found = assign(x, anchors, recipe.Sinkhorn())

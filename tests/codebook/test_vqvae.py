@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from cirf.codebook.vqvae import VQVAE, FeedForward, Gradient, project
+from cirf.codebook import vqvae
+from cirf.codebook.vqvae import VQVAE, Encoded, FeedForward, Gradient
 
 
 @pytest.fixture
@@ -100,15 +102,20 @@ def test_first_weights_come_from_the_generator_alone() -> None:
     assert not torch.equal(one.first.weight, FeedForward(4, 6, 3, torch.Generator().manual_seed(8)).first.weight)
 
 
-def test_projecting_in_chunks_changes_nothing(model: VQVAE) -> None:
+def test_encoding_in_pieces_changes_nothing(model: VQVAE, monkeypatch: pytest.MonkeyPatch) -> None:
     z = torch.randn(23, 8, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(project(model.encoder, z, chunk=5), model.encoder(z))
+    monkeypatch.setattr(vqvae, "PIECE", 5)
+    encoded = Encoded(model.encoder, z.numpy())
+    torch.testing.assert_close(torch.cat(list(encoded.pieces())), model.encoder(z))
+    rows = np.array([4, 0, 5, 4])
+    assert torch.equal(encoded.take(rows), torch.cat(list(encoded.pieces()))[torch.from_numpy(rows)])
 
 
 def test_centred_steps_stay_centred_in_the_codes_space() -> None:
     """An encoder that adds an offset to every step would make all codes, and so all functional tokens, point one way."""
     steps = torch.randn(400, 16, generator=torch.Generator().manual_seed(0)) * 0.2
     steps -= steps.mean(dim=0)
-    encoded = project(VQVAE(16, 64, 12, 4, torch.Generator().manual_seed(1)).encoder, steps)
+    encoder = VQVAE(16, 64, 12, 4, torch.Generator().manual_seed(1)).encoder
+    encoded = torch.cat(list(Encoded(encoder, steps.numpy()).pieces()))
     bias_share = encoded.mean(dim=0).norm() / encoded.norm(dim=1).mean()
     assert bias_share < 0.1

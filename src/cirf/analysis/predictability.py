@@ -25,6 +25,8 @@ from cirf.analysis.table import Column, Table
 if TYPE_CHECKING:
     import numpy as np
 
+    from cirf.codebook.rows import Rows
+
 _FOLDS = 5
 _MOST = 6000
 """Steps that are looked at, of whole rationales drawn by a seed: classifiers of hundreds of codes take their time."""
@@ -87,7 +89,8 @@ def gather(run: Run, size: int) -> Steps:
     """The training steps of a run and what may be known of them."""
     import numpy as np
 
-    from cirf.codebook.centering import represent
+    from cirf.codebook.centering import mean_of, represent
+    from cirf.codebook.rows import Picked
 
     vectors = _vectors(run)
     begins = np.cumsum([0, *(len(codes) for codes in run.codes.values())])
@@ -110,7 +113,8 @@ def gather(run: Run, size: int) -> Steps:
         kind, single = run.key("codebook.representation"), run.key("codebook.single_step")
         if kind in ("mean_centered", "raw"):
             rows = np.concatenate([np.arange(begins[place], begins[place + 1]) for place, _ in chosen])
-            seen = represent(vectors, groups, kind, single, 0).vectors[rows]
+            picked, mean = Picked(vectors, rows), mean_of(vectors)
+            seen = represent(picked, groups[rows], kind, single, 0, corpus_mean=mean).vectors[:]
     each = np.repeat(np.arange(len(chosen)), lengths)
     return Steps(
         codes=np.concatenate(codes),
@@ -215,12 +219,12 @@ def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
     return 3 * found  # a row has length 1: as much weight as three of the other features
 
 
-def _vectors(run: Run) -> np.ndarray | None:
-    """The segments' embeddings; ``None`` where they are gone, as in an archive."""
-    from safetensors.numpy import load_file
+def _vectors(run: Run) -> Rows | None:
+    """The segments' embeddings, read as they are asked for; ``None`` where they are gone, as in an archive."""
+    from cirf.codebook.tensor_file import open_rows
 
     path = run.file("embeddings", "embeddings.safetensors")
-    return None if path is None else load_file(path).get("segments")
+    return None if path is None else open_rows(path)[0].get("segments")
 
 
 ANALYSIS = Analysis(

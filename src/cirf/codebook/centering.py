@@ -1,44 +1,49 @@
-"""What is quantised: segment embeddings without the situation of their question (paper eq. 5 and appendix C)."""
+"""What is quantised: segment embeddings without the situation of their question (paper eq. 5 and appendix C).
+
+Embeddings may lie on disk. They are read some whole rationales at a time, so memory holds a few megabytes of them, or the
+longest rationale.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from cirf.codebook.rows import FileRows, Picked, Rows, chunk_rows, chunks, room_for
 from cirf.errors import CirfError
 
 Kind = Literal["mean_centered", "raw", "question_centered", "random"]
 SingleStep = Literal["corpus_mean", "zero"]
-
-_COLUMNS = 64
-"""Columns treated at once in double precision, so that a large M x d_s is never held twice."""
 
 
 @dataclass(frozen=True, eq=False)
 class Representation:
     """Functional representations z' of M segments.
 
-    ``vectors`` float32 [M x d_s]; ``corpus_mean`` float32 [d_s], the mean of the bare embeddings, which a later
-    rationale of one step needs; ``single_steps``: how many rationales have one step only, or steps of one embedding.
+    ``vectors`` float32 [M x d_s], an array or on disk; ``corpus_mean`` float32 [d_s], the mean of the bare embeddings, which a
+    later rationale of one step needs; ``single_steps``: how many rationales have one step only, or steps of one embedding.
     """
 
-    vectors: np.ndarray
+    vectors: np.ndarray | FileRows
     corpus_mean: np.ndarray
     single_steps: int
 
 
 def represent(
-    vectors: np.ndarray,
+    vectors: Rows,
     groups: np.ndarray,
     kind: Kind,
     single_step: SingleStep,
     seed: int,
-    questions: np.ndarray | None = None,
+    questions: Rows | None = None,
     *,
     fit: np.ndarray | None = None,
     corpus_mean: np.ndarray | None = None,
+    scratch: Path | None = None,
 ) -> Representation:
     """Turn embeddings [M x d_s] into what is quantised [M x d_s].
 
@@ -51,64 +56,91 @@ def represent(
     * ``question_centered``: z - the embedding of its question, row ``groups[i]`` of ``questions`` [G x d_s].
     * ``random``: seeded Gaussian noise of each segment's own norm.
 
-    The corpus mean is that of the rows ``fit`` (indices; null: all), or ``corpus_mean`` as an earlier codebook saved it.
+    The corpus mean is that of the rows ``fit`` (indices; null: all), or ``corpus_mean`` as an earlier codebook saved it. What is
+    found is an array, or lies in the new file ``scratch`` where that is given and it is more than ``rows.HELD`` bytes.
     ``CirfError`` if shapes do not agree or questions are missing.
     """
-    if vectors.ndim != 2 or groups.shape != (len(vectors),):
+    count, width = vectors.shape if len(vectors.shape) == 2 else (0, 0)
+    if len(vectors.shape) != 2 or groups.shape != (count,):
         raise CirfError(
             f"codebook: {vectors.shape} embeddings do not fit {groups.shape} rationale numbers; make the embeddings again"
         )
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    single = _all_alike(vectors, inverse, order, starts)
+    asked = _checked(questions, names, width) if kind == "question_centered" else None
     if corpus_mean is None:
-        chosen = vectors if fit is None else vectors[fit]
-        corpus_mean = (
-            chosen.mean(axis=0, dtype=np.float64).astype(np.float32) if len(chosen) else np.zeros(vectors.shape[1], np.float32)
-        )
-    if kind == "mean_centered":
-        found = _off_group_mean(vectors, inverse, sizes, order, starts)
-        alone = single[inverse]
-        found[alone] = vectors[alone] - corpus_mean if single_step == "corpus_mean" else 0.0
-    elif kind == "raw":
-        found = vectors.astype(np.float32)
-    elif kind == "question_centered":
-        found = (vectors - _questions_of(questions, groups, names, vectors.shape[1])).astype(np.float32)
-    else:
-        found = np.random.default_rng(seed).standard_normal(vectors.shape, dtype=np.float32)
-        found *= (np.linalg.norm(vectors, axis=1) / np.linalg.norm(found, axis=1))[:, None]
-    return Representation(found, corpus_mean, int(single.sum()))
+        corpus_mean = mean_of(vectors if fit is None else Picked(vectors, fit))
+    found = room_for((count, width), scratch)
+    single = 0
+    for first, last, begins in _whole_groups(sizes, chunk_rows(width)):
+        rows, lengths = order[begins[0] : begins[-1]], sizes[first:last]
+        block = vectors[rows].astype(np.float32, copy=False)
+        alone = _all_alike(block, begins[:-1] - begins[0], lengths)
+        single += int(alone.sum())
+        if kind == "mean_centered":
+            found[rows] = _off_mean(block, begins[:-1] - begins[0], lengths, alone, corpus_mean, single_step)
+        elif kind == "raw":
+            found[rows] = block
+        elif asked is not None:
+            found[rows] = block - np.repeat(asked[names[first:last]].astype(np.float32, copy=False), lengths, axis=0)
+    if kind == "random":
+        random = np.random.default_rng(seed)
+        for piece in chunks(count, width):
+            noise = random.standard_normal((piece.stop - piece.start, width), dtype=np.float32)
+            noise *= (np.linalg.norm(vectors[piece], axis=1) / np.linalg.norm(noise, axis=1))[:, None]
+            found[piece] = noise
+    return Representation(found, corpus_mean, single)
 
 
-def _all_alike(vectors: np.ndarray, inverse: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Which groups hold one vector, be it several times: bool [G]."""
-    if not len(vectors):
-        return np.zeros(0, dtype=bool)
-    first = order[starts][inverse]
-    same = np.ones(len(vectors), dtype=bool)
-    for left in range(0, vectors.shape[1], _COLUMNS):
-        block = vectors[:, left : left + _COLUMNS]
-        same &= (block == block[first]).all(axis=1)
-    alike: np.ndarray = np.logical_and.reduceat(same[order], starts)
+def mean_of(vectors: Rows) -> np.ndarray:
+    """Mean [d_s] of embeddings [M x d_s], float32: added up in double precision one after the other, whatever the pieces."""
+    count, width = vectors.shape
+    total = np.zeros((1, width))
+    for piece in chunks(count, width):
+        block = vectors[piece].astype(np.float64)
+        total = np.add.reduce(np.concatenate([total, block]) if piece.start else block, axis=0, keepdims=True)
+    mean: np.ndarray = (total[0] / max(count, 1)).astype(np.float32)
+    return mean
+
+
+def _whole_groups(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Pieces of whole groups with at most so many rows, or of one group: the groups' first and last number and where each begins,
+    and the last ends, once all rows stand by their groups."""
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    first = 0
+    while first < len(sizes):
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + most, side="right")) - 1)
+        yield first, last, bounds[first : last + 1]
+        first = last
+
+
+def _all_alike(block: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Which groups, given by where they begin, hold one vector, be it several times: bool [G]."""
+    alike: np.ndarray = np.logical_and.reduceat((block == np.repeat(block[begins], lengths, axis=0)).all(axis=1), begins)
     return alike
 
 
-def _off_group_mean(
-    vectors: np.ndarray, inverse: np.ndarray, sizes: np.ndarray, order: np.ndarray, starts: np.ndarray
+def _off_mean(
+    block: np.ndarray,
+    begins: np.ndarray,
+    lengths: np.ndarray,
+    alone: np.ndarray,
+    corpus_mean: np.ndarray,
+    single_step: SingleStep,
 ) -> np.ndarray:
-    found = np.empty(vectors.shape, np.float32)
-    for left in range(0, vectors.shape[1], _COLUMNS):
-        block = vectors[:, left : left + _COLUMNS].astype(np.float64)
-        means = np.add.reduceat(block[order], starts, axis=0) / sizes[:, None] if len(sizes) else block
-        found[:, left : left + _COLUMNS] = block - means[inverse]
-    return found
+    """Eq. 5 in double precision, and what becomes of the groups that stand ``alone``."""
+    exact = block.astype(np.float64)
+    exact -= np.repeat(np.add.reduceat(exact, begins, axis=0) / lengths[:, None], lengths, axis=0)
+    made = exact.astype(np.float32)
+    rows = np.repeat(alone, lengths)
+    made[rows] = block[rows] - corpus_mean if single_step == "corpus_mean" else 0.0
+    return made
 
 
-def _questions_of(questions: np.ndarray | None, groups: np.ndarray, names: np.ndarray, width: int) -> np.ndarray:
+def _checked(questions: Rows | None, names: np.ndarray, width: int) -> Rows:
     if questions is None:
         raise CirfError("codebook.representation is question_centered, but no question was embedded; make the embeddings again")
-    if questions.ndim != 2 or questions.shape[1] != width or (len(names) and (names[0] < 0 or names[-1] >= len(questions))):
-        raise CirfError(f"codebook: {questions.shape} question embeddings do not fit {len(names)} rationales of width {width}")
-    rows: np.ndarray = questions[groups]
-    return rows
+    shape = questions.shape
+    if len(shape) != 2 or shape[1] != width or (len(names) and (names[0] < 0 or names[-1] >= shape[0])):
+        raise CirfError(f"codebook: {shape} question embeddings do not fit {len(names)} rationales of width {width}")
+    return questions

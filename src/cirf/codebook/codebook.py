@@ -28,7 +28,8 @@ from cirf import recipe
 from cirf.codebook import sinkhorn
 from cirf.codebook.centering import Kind, SingleStep, represent
 from cirf.codebook.fit import fit
-from cirf.codebook.vqvae import FeedForward, project
+from cirf.codebook.rows import Rows
+from cirf.codebook.vqvae import Encoded, FeedForward
 from cirf.errors import CirfError
 from cirf.files import to_json, write_atomic
 from cirf.progress import Progress
@@ -100,18 +101,18 @@ class Codebook:
                 f"codebook.reuse: it quantises {self.representation}, codebook.representation is {representation}; set them alike"
             )
 
-    def project(self, vectors: np.ndarray) -> Tensor:
-        """x = F_enc(z') float32 [n x d_e] of representations z' [n x d_s]; ``CirfError`` if they have another width."""
+    def encoded(self, vectors: Rows) -> Encoded:
+        """x = F_enc(z') [n x d_e] of representations z' [n x d_s], in pieces; ``CirfError`` if they have another width."""
         inputs = self.encoder.first.in_features
-        if vectors.ndim != 2 or vectors.shape[1] != inputs:
+        if len(vectors.shape) != 2 or vectors.shape[1] != inputs:
             raise CirfError(
                 f"codebook: it reads vectors of width {inputs}, got {vectors.shape}; use the embedding model it was trained with"
             )
-        return project(self.encoder, torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)))
+        return Encoded(self.encoder, vectors)
 
-    def encode(self, vectors: np.ndarray) -> np.ndarray:
+    def encode(self, vectors: Rows) -> np.ndarray:
         """Nearest code of each representation z' [n x d_s]: int64 [n]."""
-        return sinkhorn.nearest(self.project(vectors), self.codes).numpy()
+        return sinkhorn.nearest(self.encoded(vectors), self.codes).numpy()
 
     def quantise(self, vectors: np.ndarray, question: np.ndarray | None = None) -> np.ndarray:
         """Codes int64 [m] of the m steps of ONE new rationale, from their bare embeddings z [m x d_s].
@@ -173,7 +174,7 @@ class Codebook:
 
 
 def train(
-    vectors: np.ndarray, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
+    vectors: Rows, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
 ) -> tuple[Codebook, np.ndarray, dict[str, Any]]:
     """Learn K codes of ``width`` from representations z' [M x d_s]: the codebook, the codes [M] of these, a report.
 
@@ -192,7 +193,7 @@ def train(
     book = Codebook(
         model.codes.detach().clone(), model.encoder, model.decoder, section, np.zeros(vectors.shape[1], np.float32), {}, {}
     )
-    assignment = sinkhorn.assign(book.project(vectors), book.codes, section.sinkhorn)
+    assignment = sinkhorn.assign(book.encoded(vectors), book.codes, section.sinkhorn)
     codes = (assignment.codes if section.assign == "sinkhorn" else assignment.nearest).numpy()
     report = {
         "losses": state.losses,

@@ -4,7 +4,7 @@
 
 With ``numbers: mask`` the model reads ``N/N = N clips`` and ``N+N = N clips``. What reads alike is embedded once. The
 distinct texts, in order of first appearance, are cut into chunks of fixed size, and a finished chunk is a file; which
-texts share a forward pass therefore never depends on where an earlier run stopped.
+texts share a forward pass therefore never depends on where an earlier run stopped. No more than a chunk is in memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from cirf import recipe
+from cirf.codebook.rows import Joined, Picked, Rows
+from cirf.codebook.tensor_file import open_rows
 from cirf.errors import CirfError
 from cirf.files import hash_json, write_atomic
 from cirf.progress import SILENT, Progress
@@ -60,8 +62,8 @@ class Embedder:
 
 def embed(
     texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str, work: Path, progress: Progress
-) -> np.ndarray:
-    """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``.
+) -> Rows:
+    """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``; read from ``work`` as it is asked for.
 
     ``source`` is where the model that ``section.model`` names is: a folder or a hub id. ``work`` is a scratch folder of
     this call alone: finished chunks lie in it, and the same call after a kill goes on from them with the same bytes as an
@@ -70,26 +72,23 @@ def embed(
     """
     if not texts:
         raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
-    texts = [wording(text, section) for text in texts]
-    place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    place: dict[str, int] = {}
+    rows = np.array([place.setdefault(wording(text, section), len(place)) for text in texts])
     distinct = list(place)
     chunks = [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
     how = {"model": section.model, "revision": section.revision, "max_length": section.max_length, "batch": section.batch_size}
     keys = [hash_json({"how": how, "texts": chunk}) for chunk in chunks]
     paths = [work / f"chunk-{number:06d}.safetensors" for number in range(len(chunks))]
-    vectors = [_read(path, key) for path, key in zip(paths, keys, strict=True)]
-    done = sum(len(chunk) for chunk, found in zip(chunks, vectors, strict=True) if found is not None)
-    if done < len(distinct):
+    missing = [number for number in range(len(chunks)) if not _finished(paths[number], keys[number])]
+    if missing:
         embedder = Embedder(section, source, device, progress)
+        done = len(distinct) - sum(len(chunks[number]) for number in missing)
         with progress.task("embedding", total=len(distinct), unit="segments", done=done) as advance:
-            for number, chunk in enumerate(chunks):
-                if vectors[number] is None:
-                    vectors[number] = made = embedder(chunk)
-                    write_atomic(paths[number], save({"vectors": made}, metadata={"key": keys[number]}))
-                    advance(len(chunk))
-    rows = np.array([place[text] for text in texts])
-    found: np.ndarray = np.concatenate([chunk for chunk in vectors if chunk is not None])[rows]
-    return found
+            for number in missing:
+                made = embedder(chunks[number])
+                write_atomic(paths[number], save({"vectors": made}, metadata={"key": keys[number]}))
+                advance(len(chunks[number]))
+    return Picked(Joined([open_rows(path)[0]["vectors"] for path in paths]), rows)
 
 
 def wording(text: str, section: recipe.Embeddings) -> str:
@@ -102,16 +101,13 @@ def embed_once(texts: Sequence[str], section: recipe.Embeddings, source: Path | 
     return Embedder(section, source, device)([wording(text, section) for text in texts])
 
 
-def _read(path: Path, key: str) -> np.ndarray | None:
-    """A finished chunk, or ``None`` if there is none, or one of other texts or another model."""
+def _finished(path: Path, key: str) -> bool:
+    """Whether a chunk is there and whole, and not one of other texts or another model."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            if (file.metadata() or {}).get("key") != key:
-                return None
-            vectors: np.ndarray = file.get_tensor("vectors")
-            return vectors
-    except (FileNotFoundError, SafetensorError):
-        return None
+        rows, facts = open_rows(path)
+    except (FileNotFoundError, CirfError):
+        return False
+    return facts.get("key") == key and "vectors" in rows
 
 
 def _located(section: recipe.Embeddings, source: Path | str, progress: Progress) -> Path:

@@ -30,8 +30,10 @@ from torch import Tensor
 
 from cirf import recipe
 from cirf.codebook.initialise import check_size, first_codes
-from cirf.codebook.sinkhorn import assign, blocks
-from cirf.codebook.vqvae import VQVAE, project
+from cirf.codebook.order import batches
+from cirf.codebook.rows import Rows, chunks, held_rows
+from cirf.codebook.sinkhorn import assign
+from cirf.codebook.vqvae import VQVAE, Encoded
 from cirf.errors import CirfError
 from cirf.files import write_atomic
 from cirf.progress import Advance, Progress
@@ -54,47 +56,50 @@ class Fit:
 
 
 def fit(
-    vectors: np.ndarray, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
+    vectors: Rows, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
 ) -> Fit:
     """Train a VQ-VAE on z' [M x d_s] with codes ``width`` wide, as ``section`` says; progress is kept in ``work/scratch``.
+
+    Memory holds M x K numbers while segments are assigned, at most ``rows.HELD`` bytes of z' while they are trained on, and the
+    model; z' itself may lie on disk, and x = F_enc(z') is never there as a whole.
 
     Called again after a kill it goes on from the last saved epoch and ends with the same bytes as an unbroken fit.
     ``CirfError`` if there are fewer distinct segments than codes, or a loss is no longer finite.
     """
-    data = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
-    check_size(data, section)
-    saved = _State(work / "scratch" / "vqvae.safetensors", _fingerprint(data, width, section, seed, device))
-    model = VQVAE(data.shape[1], section.hidden, width, section.size, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(device)
+    check_size(vectors, section)
+    saved = _State(work / "scratch" / "vqvae.safetensors", _fingerprint(vectors, width, section, seed, device))
+    model = VQVAE(vectors.shape[1], section.hidden, width, section.size, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(
+        device
+    )
     state = saved.load(model, section) or Fit(model, _adam(model, "autoencoder", section))
     epochs = {"autoencoder": section.autoencoder_epochs, "vq": section.vq_epochs}
     for number, phase in enumerate(_PHASES):
         if phase == "vq" and state.phase == "autoencoder":
             with torch.no_grad():
-                model.codes.copy_(first_codes(project(model.encoder, data), data, section, _mix(seed, 1, 0)))
+                model.codes.copy_(first_codes(Encoded(model.encoder, vectors), vectors, section, _mix(seed, 1, 0)))
             state.phase, state.optimiser = phase, _adam(model, phase, section)
             saved.save(state)
         done = len(state.losses[phase])
         if state.phase != phase or done >= epochs[phase]:
             continue
-        rows = len(data)
+        rows = len(vectors)
         with progress.task(f"{phase} ({section.size} codes)", epochs[phase] * rows, "segments", done * rows) as advance:
             for epoch in range(done, epochs[phase]):
-                order = np.random.default_rng(_mix(seed, 2 + number, epoch)).permutation(rows)
-                state.losses[phase].append(_epoch(state, data, torch.from_numpy(order), section, epoch, advance))
+                state.losses[phase].append(_epoch(state, vectors, _mix(seed, 2 + number, epoch), section, epoch, advance))
                 saved.save(state, at_most_every=SAVE_EVERY)
     return state
 
 
-def _epoch(state: Fit, data: Tensor, order: Tensor, section: recipe.Codebook, epoch: int, advance: Advance) -> dict[str, float]:
-    """One pass over z' [M x d_s] in the order [M]; the mean of each loss over the segments."""
+def _epoch(state: Fit, vectors: Rows, seed: int, section: recipe.Codebook, epoch: int, advance: Advance) -> dict[str, float]:
+    """One pass over z' [M x d_s] in an order drawn by the seed; the mean of each loss over the segments."""
     model, device = state.model, state.model.codes.device
     trained = _trained(model, state.phase)
     assignment = None
     if state.phase == "vq":
-        assignment = assign(project(model.encoder, data), model.codes.detach(), section.sinkhorn)
+        assignment = assign(Encoded(model.encoder, vectors), model.codes.detach(), section.sinkhorn)
     sums: dict[str, Tensor] = {}
-    for rows in blocks(order, section.batch_size):
-        batch = data[rows].to(device)
+    for rows, batch in batches(vectors, section.batch_size, seed):
+        batch = batch.to(device)
         if assignment is None:
             found = {"total": model.reconstruction(batch)}
         else:
@@ -107,7 +112,7 @@ def _epoch(state: Fit, data: Tensor, order: Tensor, section: recipe.Codebook, ep
         for name, loss in found.items():
             sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64, device=device)) + loss.detach().double() * len(rows)
         advance(len(rows))
-    means = {name: float(value) / len(order) for name, value in sums.items()}
+    means = {name: float(value) / len(vectors) for name, value in sums.items()}
     if not math.isfinite(means["total"]):
         raise CirfError(f"codebook: the {state.phase} loss is not finite in epoch {epoch + 1}; lower codebook.learning_rate")
     if assignment is not None:
@@ -129,13 +134,16 @@ def _mix(seed: int, purpose: int, epoch: int) -> int:
     return int(np.random.SeedSequence([seed, purpose, epoch]).generate_state(1)[0])
 
 
-def _fingerprint(data: Tensor, width: int, section: recipe.Codebook, seed: int, device: str) -> str:
+def _fingerprint(vectors: Rows, width: int, section: recipe.Codebook, seed: int, device: str) -> str:
     """What the course of a fit depends on; a state of another fit is not gone on from."""
     keys = section.model_dump(mode="json", exclude={"reuse", "sizes", "dimension", "representation", "single_step", "assign"})
     facts: dict[str, Any] = {"version": _VERSION, "width": width, "seed": seed, "device": device, "section": keys}
-    facts["shape"] = list(data.shape)
+    facts["shape"] = list(vectors.shape)
+    if len(vectors) > held_rows(vectors.shape[1]):
+        facts["buffer"] = held_rows(vectors.shape[1])  # the order of an epoch depends on it
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    digest.update(data.numpy().data)
+    for piece in chunks(*vectors.shape):
+        digest.update(np.ascontiguousarray(vectors[piece], np.float32).data)
     return digest.hexdigest()
 
 

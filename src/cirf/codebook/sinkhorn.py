@@ -2,15 +2,16 @@
 
     distances [M x K]  ->  A = exp(-d²/λ)  ->  columns to M/K, rows to 1, columns ...  ->  Q  ->  argmax of each row
 
-exp(-d²/0.05) underflows for ordinary distances, so A is never formed: only its logarithm and one scaling per column.
+exp(-d²/0.05) underflows for ordinary distances, so A is never formed: only its logarithm and one scaling per column. What a
+round does to rows and then to columns it does to a chunk while that is in the cache, so the matrix is read once a round.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,19 @@ _CHUNK = 2048
 """Rows worked on at once: few enough that a chunk of M x K stays in a core's cache."""
 _FLOOR = -1e30
 """Lowest log affinity; keeps sums of a few of them finite in float32. No distance that matters comes near it."""
+
+
+class Points(Protocol):
+    """Vectors [M x d] that come a piece at a time, in order; ``vqvae.Encoded`` is one."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """M and d."""
+        ...
+
+    def pieces(self) -> Iterator[Tensor]:
+        """The rows in pieces; each but the last has a multiple of 2048."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,50 +73,56 @@ def sinkhorn(
     that are not finite.
     """
     _check(squared_distances.shape)
-    logits = _log_affinity(squared_distances.clone(), temperature, scale, chunk)
-    return torch.log_softmax(logits + _columns(logits, iterations, tolerance, chunk), dim=1)
+    logits = squared_distances.clone()
+    mean = _mean((float(block.sum(dtype=torch.float64)) for block in blocks(logits, chunk)), logits.numel())
+    fresh = _log_affinity(logits, mean, temperature, scale, chunk)
+    columns = _columns(logits, fresh, iterations, tolerance, chunk)
+    for block in blocks(logits, chunk):
+        block.copy_(torch.log_softmax(block + columns, dim=1))
+    return logits
 
 
-def assign(x: Tensor, anchors: Tensor, section: recipe.Sinkhorn, chunk: int = _CHUNK) -> Assignment:
+def assign(x: Tensor | Points, anchors: Tensor, section: recipe.Sinkhorn, chunk: int = _CHUNK) -> Assignment:
     """Assign ``x`` [M x d] to ``anchors`` [K x d] evenly (eq. 6-9) as ``section`` says.
 
-    Holds one M x K matrix besides its input; everything else is done ``chunk`` rows at a time.
+    Holds one M x K matrix of the anchors' number format; everything else, ``x`` too where it comes in pieces, is worked on
+    ``chunk`` rows at a time. ``CirfError`` for distances that are not finite, no vector or no anchor.
     """
-    logits = squared_distances(x, anchors, chunk)
-    nearest = torch.cat([block.argmin(dim=1) for block in blocks(logits, chunk)])
-    logits = _log_affinity(logits, section.temperature, section.scale, chunk)
-    columns = _columns(logits, section.iterations, None, chunk)
-    codes, mass = [], torch.zeros(len(anchors), dtype=torch.float64, device=x.device)
-    for block in blocks(logits, chunk):
+    _check((x.shape[0], len(anchors)))
+    logits = torch.empty(x.shape[0], len(anchors), dtype=anchors.dtype, device=anchors.device)
+    nearest = torch.empty(len(logits), dtype=torch.int64, device=anchors.device)
+    sums = []
+    for start, block in _distances(x, anchors, chunk):
+        rows = slice(start, start + len(block))
+        logits[rows], nearest[rows] = block, _least(block)
+        sums.append(float(block.sum(dtype=torch.float64)))
+    fresh = _log_affinity(logits, _mean(sums, logits.numel()), section.temperature, section.scale, chunk)
+    columns = _columns(logits, fresh, section.iterations, None, chunk)
+    codes, mass = torch.empty_like(nearest), torch.zeros(len(anchors), dtype=torch.float64, device=anchors.device)
+    for block, found in zip(blocks(logits, chunk), blocks(codes, chunk), strict=True):
         log_q = torch.log_softmax(block + columns, dim=1)
-        codes.append(log_q.argmax(dim=1))
+        found[:] = _most(log_q)
         mass += log_q.exp_().sum(dim=0, dtype=torch.float64)
-    imbalance = float((mass * (len(anchors) / len(x)) - 1).abs().max())
-    return Assignment(torch.cat(codes), nearest, imbalance)
+    imbalance = float((mass * (len(anchors) / len(logits)) - 1).abs().max())
+    return Assignment(codes, nearest, imbalance)
 
 
-def nearest(x: Tensor, anchors: Tensor, chunk: int = _CHUNK) -> Tensor:
+def nearest(x: Tensor | Points, anchors: Tensor, chunk: int = _CHUNK) -> Tensor:
     """Index of the nearest anchor [K x d] of each row of ``x`` [M x d]: int64 [M]."""
-    if not len(x):
-        return torch.empty(0, dtype=torch.int64, device=x.device)
-    return torch.cat([squared_distances(block, anchors, chunk).argmin(dim=1) for block in blocks(x, chunk)])
+    found = torch.empty(x.shape[0], dtype=torch.int64, device=anchors.device)
+    for start, block in _distances(x, anchors, chunk):
+        found[start : start + len(block)] = _least(block)
+    return found
 
 
-def squared_distances(x: Tensor, anchors: Tensor, chunk: int = _CHUNK) -> Tensor:
+def squared_distances(x: Tensor | Points, anchors: Tensor, chunk: int = _CHUNK) -> Tensor:
     """|x_n - e_k|² [M x K] of ``x`` [M x d] and ``anchors`` [K x d], never forming M x K x d.
 
     Both are shifted by the anchors' mean first: the expanded square cancels badly far from the origin.
     """
-    if x.shape[1] != anchors.shape[1]:
-        raise CirfError(f"codebook: vectors are {x.shape[1]} wide, codes {anchors.shape[1]}; they must be of one width")
-    origin = anchors.mean(dim=0)
-    centred = anchors - origin
-    norms = centred.square().sum(dim=1)
-    found = torch.empty(len(x), len(anchors), dtype=x.dtype, device=x.device)
-    for start in range(0, len(x), chunk):
-        block = x[start : start + chunk] - origin
-        rows = torch.addmm(norms, block, centred.T, alpha=-2)
-        found[start : start + chunk] = rows.add_(block.square().sum(dim=1, keepdim=True)).clamp_(min=0)
+    found = torch.empty(x.shape[0], len(anchors), dtype=anchors.dtype, device=anchors.device)
+    for start, block in _distances(x, anchors, chunk):
+        found[start : start + len(block)] = block
     return found
 
 
@@ -112,37 +132,77 @@ def blocks(rows: Tensor, chunk: int = _CHUNK) -> Iterator[Tensor]:
         yield rows[start : start + chunk]
 
 
-def _check(shape: torch.Size) -> None:
+def _distances(x: Tensor | Points, anchors: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]]:
+    """Squared distances a chunk of rows at a time, each with the number of its first row."""
+    if x.shape[1] != anchors.shape[1]:
+        raise CirfError(f"codebook: vectors are {x.shape[1]} wide, codes {anchors.shape[1]}; they must be of one width")
+    origin = anchors.mean(dim=0)
+    centred = anchors - origin
+    norms = centred.square().sum(dim=1)
+    start = 0
+    for piece in (x,) if isinstance(x, Tensor) else x.pieces():
+        for rows in blocks(piece, chunk):
+            block = rows - origin
+            found = torch.addmm(norms, block, centred.T, alpha=-2)
+            yield start, found.add_(block.square().sum(dim=1, keepdim=True)).clamp_(min=0)
+            start += len(block)
+
+
+def _least(block: Tensor) -> Tensor:
+    """The first of the smallest of each row. NumPy's search uses the processor's vector instructions, torch's does not."""
+    return torch.from_numpy(block.numpy().argmin(axis=1)) if block.device.type == "cpu" else block.argmin(dim=1)
+
+
+def _most(block: Tensor) -> Tensor:
+    """The first of the largest of each row."""
+    return torch.from_numpy(block.numpy().argmax(axis=1)) if block.device.type == "cpu" else block.argmax(dim=1)
+
+
+def _check(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or not shape[0] or not shape[1]:
         raise CirfError(f"codebook: a balanced assignment needs at least one segment and one code, got {tuple(shape)}")
 
 
-def _log_affinity(distances: Tensor, temperature: float, scale: str, chunk: int) -> Tensor:
-    """-d²/λ (after the scaling), written over ``distances``."""
-    _check(distances.shape)
-    total = math.fsum(float(block.sum(dtype=torch.float64)) for block in blocks(distances, chunk))
+def _mean(sums: Iterable[float], count: int) -> float:
+    total = math.fsum(sums)
     if not math.isfinite(total):
         raise CirfError(
             "codebook: a distance of segment and code is not finite; lower codebook.learning_rate or check the embeddings"
         )
-    mean = total / distances.numel()
+    return total / count
+
+
+def _log_affinity(distances: Tensor, mean: float, temperature: float, scale: str, chunk: int) -> Iterator[Tensor]:
+    """-d²/λ (after the scaling), written over ``distances`` a chunk at a time, each of which is given once it is."""
     # The division comes first: mean * λ can underflow where d² / mean cannot.
     unit = mean if scale == "mean" and mean > 0 else 1.0
-    return distances.div_(unit).div_(-temperature).clamp_(min=_FLOOR)
+    for block in blocks(distances, chunk):
+        yield block.div_(unit).div_(-temperature).clamp_(min=_FLOOR)
 
 
-def _columns(logits: Tensor, iterations: int, tolerance: float | None, chunk: int) -> Tensor:
-    """The logarithm of the columns' scaling [K] after so many rounds; the rows' follows from it."""
+def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, tolerance: float | None, chunk: int) -> Tensor:
+    """The logarithm of the columns' scaling [K] after so many rounds; the rows' follows from it. ``fresh`` readies ``logits``."""
     count, codes = logits.shape
     share = math.log(count / codes)
-    rows = torch.zeros(count, dtype=logits.dtype, device=logits.device)
-    columns = torch.zeros(codes, dtype=logits.dtype, device=logits.device)
-    for done in range(iterations):
+    room = torch.empty(min(chunk, count), codes, dtype=logits.dtype, device=logits.device)
+    mass = torch.full((codes,), -math.inf, dtype=logits.dtype, device=logits.device)
+    for block in fresh:
+        mass = torch.logaddexp(mass, _log_sum(block, 0, None, room))
+    columns = share - mass
+    for _ in range(iterations - 1):
         mass = torch.full_like(columns, -math.inf)
-        for block, row in zip(blocks(logits, chunk), blocks(rows, chunk), strict=True):
-            mass = torch.logaddexp(mass, torch.logsumexp(block + row[:, None], dim=0))
-        if tolerance is not None and done and float(torch.expm1(columns + mass - share).abs().max()) < tolerance:
+        for block in blocks(logits, chunk):
+            rows = _log_sum(block, 1, columns, room).neg_()
+            mass = torch.logaddexp(mass, _log_sum(block, 0, rows[:, None], room))
+        if tolerance is not None and float(torch.expm1(columns + mass - share).abs().max()) < tolerance:
             break
         columns = share - mass
-        rows = -torch.cat([torch.logsumexp(block + columns, dim=1) for block in blocks(logits, chunk)])
     return columns
+
+
+def _log_sum(block: Tensor, dim: int, offset: Tensor | None, room: Tensor) -> Tensor:
+    """``torch.logsumexp(block + offset, dim)`` of finite numbers, to the last bit, in memory that is there already."""
+    room = room[: len(block)]
+    shifted = block if offset is None else torch.add(block, offset, out=room)
+    largest = shifted.amax(dim, keepdim=True)
+    return torch.sub(shifted, largest, out=room).exp_().sum(dim).log_().add_(largest.squeeze(dim))

@@ -7,13 +7,20 @@ Shapes: M segments, K codes, d_s width of a sentence embedding, d_e width of a c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cirf.codebook.rows import Rows
+
 Gradient = Literal["straight_through", "decoder_only"]
+
+PIECE = 8192
+"""Segments encoded at once."""
 
 
 class FeedForward(nn.Module):
@@ -82,14 +89,39 @@ class VQVAE(nn.Module):
         return Losses(_squared_error(self.decoder(seen), batch), _squared_error(q, x.detach()), _squared_error(x, q.detach()))
 
 
-@torch.no_grad()
-def project(encoder: FeedForward, vectors: Tensor, chunk: int = 8192) -> Tensor:
-    """x = F_enc(z') [M x d_e] of all z' [M x d_s], a chunk at a time, on the encoder's device."""
-    weight = encoder.second.weight
-    found = torch.empty(len(vectors), weight.shape[0], dtype=weight.dtype, device=weight.device)
-    for start in range(0, len(vectors), chunk):
-        found[start : start + chunk] = encoder(vectors[start : start + chunk].to(weight.device, weight.dtype))
-    return found
+class Encoded:
+    """x = F_enc(z') [M x d_e] of all z' [M x d_s], on the encoder's device; never there as a whole, but computed anew, a piece
+    at a time, whenever it is asked for."""
+
+    def __init__(self, encoder: FeedForward, vectors: Rows) -> None:
+        """Nothing is computed yet; what is given later is what the encoder makes of them then."""
+        self._encoder = encoder
+        self._vectors = vectors
+        self._weight = encoder.second.weight
+        self.shape = (len(vectors), self._weight.shape[0])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @torch.no_grad()
+    def piece(self, start: int) -> Tensor:
+        """The rows from a multiple of ``PIECE`` on, up to the next."""
+        vectors = np.ascontiguousarray(self._vectors[start : start + PIECE], np.float32)
+        found: Tensor = self._encoder(torch.from_numpy(vectors).to(self._weight.device, self._weight.dtype))
+        return found
+
+    def pieces(self) -> Iterator[Tensor]:
+        """All rows in order."""
+        for start in range(0, len(self), PIECE):
+            yield self.piece(start)
+
+    def take(self, indices: np.ndarray) -> Tensor:
+        """The rows [n x d_e] of indices [n]: those of their pieces, for fewer rows at once would be rounded otherwise."""
+        found = torch.empty(len(indices), self.shape[1], dtype=self._weight.dtype, device=self._weight.device)
+        for start in (np.unique(indices // PIECE) * PIECE).tolist():
+            inside = np.flatnonzero(indices // PIECE * PIECE == start)
+            found[torch.from_numpy(inside)] = self.piece(start)[torch.from_numpy(indices[inside] - start)]
+        return found
 
 
 def _squared_error(found: Tensor, wanted: Tensor) -> Tensor:

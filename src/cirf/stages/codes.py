@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.errors import CirfError
 from cirf.files import write_rows
 from cirf.stages.context import Context
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 def embeddings(context: Context, work: Path) -> dict[str, Any]:
     """One vector a segment (eq. 4), and one a question where the representation needs it."""
-    from safetensors.numpy import save_file
-
     from cirf.assets import resolve
     from cirf.codebook.embedding import embed
+    from cirf.codebook.tensor_file import save_rows
     from cirf.lm.backbone import pick_device
 
     section = context.recipe.embeddings
@@ -30,11 +26,8 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
         questions = {problem.id: problem.question for problem in [*context.train(), *context.validation()]}
         asked = [questions[steps.problem] for steps in context.steps()]
         tensors["questions"] = embed(asked, section, folder, device, work / "scratch" / "questions", context.progress)
-    partial = work / "scratch" / "embeddings.safetensors"
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: vectors.astype(section.dtype) for name, vectors in tensors.items()}, partial)
-    partial.replace(work / "embeddings.safetensors")
-    return {"rows": len(texts), "width": int(tensors["segments"].shape[1])}
+    save_rows(work / "embeddings.safetensors", tensors, section.dtype)
+    return {"rows": len(texts), "width": tensors["segments"].shape[1]}
 
 
 def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
@@ -43,34 +36,37 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
 
     from cirf.codebook.centering import represent
     from cirf.codebook.codebook import Codebook, train
+    from cirf.codebook.rows import Picked
+    from cirf.codebook.tensor_file import open_rows
     from cirf.lm.backbone import pick_device
 
     section = context.recipe.codebook.model_copy(update={"size": size})
     width = context.width
     device = pick_device(context.recipe.backbone.device)
-    steps = context.steps()
     training_ids = {problem.id for problem in context.train()}
-    lengths = np.array([len(row.segments) for row in steps])
+    steps = [(row.problem, row.sample, len(row.segments)) for row in context.steps()]  # without the texts, for there may be many
+    lengths = np.array([length for _, _, length in steps])
     groups = np.repeat(np.arange(len(steps)), lengths)
-    in_training = np.repeat(np.array([row.problem in training_ids for row in steps]), lengths)
-    vectors, questions = _read_embeddings(context.folder.folder("embeddings") / "embeddings.safetensors")
+    in_training = np.repeat(np.array([problem in training_ids for problem, _, _ in steps]), lengths)
+    tensors, _ = open_rows(context.folder.folder("embeddings") / "embeddings.safetensors")
+    vectors, questions, scratch = tensors["segments"], tensors.get("questions"), work / "scratch" / "represented"
     embedder = context.recipe.embeddings.model_dump(include={"model", "revision", "numbers"})
     if section.reuse:
         book = Codebook.load(Path(section.reuse))
         book.check(width=width, embedder=embedder, size=size, representation=section.representation)
+        kind, single_step, known = book.representation, book.single_step, book.corpus_mean
         represented = represent(
-            vectors, groups, book.representation, book.single_step, context.recipe.seed, questions, corpus_mean=book.corpus_mean
+            vectors, groups, kind, single_step, context.recipe.seed, questions, corpus_mean=known, scratch=scratch
         )
         codes = book.encode(represented.vectors)
         report: dict[str, Any] = {"reused": section.reuse, "single_steps": represented.single_steps}
     else:
         chosen = np.flatnonzero(in_training)
-        represented = represent(
-            vectors, groups, section.representation, section.single_step, context.recipe.seed, questions, fit=chosen
-        )
+        kind, single_step = section.representation, section.single_step
+        represented = represent(vectors, groups, kind, single_step, context.recipe.seed, questions, fit=chosen, scratch=scratch)
         try:
             book, assigned, report = train(
-                represented.vectors[chosen], width, section, context.recipe.seed, work, context.progress, device
+                Picked(represented.vectors, chosen), width, section, context.recipe.seed, work, context.progress, device
             )
         except CirfError as error:
             raise CirfError(f"codebook-{size}: {error}") from None
@@ -81,17 +77,8 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     book.save(work, report | {"usage": np.bincount(codes[in_training], minlength=size).tolist()})
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     rows = [
-        {"problem": row.problem, "sample": row.sample, "codes": codes[bounds[i] : bounds[i + 1]].tolist()}
-        for i, row in enumerate(steps)
+        {"problem": problem, "sample": sample, "codes": codes[bounds[i] : bounds[i + 1]].tolist()}
+        for i, (problem, sample, _) in enumerate(steps)
     ]
     write_rows(work / "codes.jsonl", rows)
     return {"rows": len(codes), "codes": size}
-
-
-def _read_embeddings(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    import numpy as np
-    from safetensors.numpy import load_file
-
-    tensors = load_file(path)
-    questions = tensors.get("questions")
-    return tensors["segments"].astype(np.float32), None if questions is None else questions.astype(np.float32)

@@ -1,0 +1,198 @@
+"""Vectors [M x d] that memory need not hold: on disk or in an array, read a slice at a time.
+
+    rows[1000:2000]           float32 [1000 x d]
+    rows[np.array([7, 8])]    float32 [2 x d]; neighbours are read at once
+
+A float32 array is ``Rows`` as it stands. Files are read with plain reads and never mapped: mapped pages would count as the
+process's own memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from cirf.errors import CirfError
+
+HELD = 2**28
+"""Most bytes of vectors held in memory at once; a larger set is worked on in parts, and lies on disk."""
+CHUNK = 2**23
+"""Bytes of vectors worked on at once where any number would do."""
+
+Where = slice | np.ndarray
+"""A slice without a step, or indices [n]."""
+
+
+class Rows(Protocol):
+    """Vectors [M x d], given as float32."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """M and d."""
+        ...
+
+    def __len__(self) -> int:
+        """M."""
+        ...
+
+    def __getitem__(self, where: Where, /) -> np.ndarray:
+        """The vectors of a slice, or of indices [n] in their order."""
+        ...
+
+
+class FileRows:
+    """Vectors [M x d] that lie one after another in a file, from byte ``offset`` on, in its number format ``dtype``.
+
+    They can be written too, in any order, once the file is there (see ``made``).
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int], dtype: str = "<f4", offset: int = 0) -> None:
+        """Nothing is read yet."""
+        self.shape: tuple[int, ...] = shape
+        self._path = path
+        self._dtype = np.dtype(dtype)
+        self._offset = offset
+
+    @classmethod
+    def made(cls, path: Path, shape: tuple[int, int]) -> FileRows:
+        """A new file of zeros, float32, in place of any that is there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = cls(path, shape)
+        with _named(path), open(path, "wb") as file:
+            file.truncate(len(rows) * rows._stride)
+        return rows
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Where, /) -> np.ndarray:
+        """See ``Rows``. ``CirfError`` if the file ends too soon."""
+        runs, count = _runs(where, len(self))
+        found = np.empty((count, self.shape[1]), self._dtype)
+        with _named(self._path), open(self._path, "rb", buffering=0) as file:
+            for start, first, stop in runs:
+                file.seek(self._offset + start * self._stride)
+                self._fill(file, found[first:stop])
+        return found.astype(np.float32, copy=False)
+
+    def __setitem__(self, where: Where, vectors: np.ndarray, /) -> None:
+        """Write the vectors [n x d] of a slice or of indices [n]."""
+        runs, count = _runs(where, len(self))
+        if vectors.shape != (count, self.shape[1]):
+            raise ValueError(f"{vectors.shape} vectors for {(count, self.shape[1])} places")
+        data = np.ascontiguousarray(vectors, self._dtype)
+        with _named(self._path), open(self._path, "r+b") as file:
+            for start, first, stop in runs:
+                file.seek(self._offset + start * self._stride)
+                file.write(data[first:stop].data)
+
+    @property
+    def _stride(self) -> int:
+        return self.shape[1] * self._dtype.itemsize
+
+    def _fill(self, file: BinaryIO, target: np.ndarray) -> None:
+        room = target.data.cast("B") if target.size else memoryview(b"")
+        while len(room):  # a read may give less than was asked for
+            count = file.readinto(room)  # type: ignore[attr-defined]
+            if not count:
+                raise CirfError(f"{self._path}: damaged, it ends before its last vector; run the same command to make it again")
+            room = room[count:]
+
+
+class Picked:
+    """Some of the rows, by their indices [n], in that order."""
+
+    def __init__(self, rows: Rows, indices: np.ndarray) -> None:
+        """Nothing is read yet."""
+        self.shape: tuple[int, ...] = (len(indices), rows.shape[1])
+        self._rows = rows
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Where, /) -> np.ndarray:
+        """See ``Rows``."""
+        return self._rows[self._indices[where]]
+
+
+class Joined:
+    """Several sets of rows, at least one and all of one width, one behind the other."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        """Nothing is read yet."""
+        self._parts = parts
+        self._bounds = np.cumsum([0, *(len(part) for part in parts)])
+        self.shape: tuple[int, ...] = (int(self._bounds[-1]), parts[0].shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Where, /) -> np.ndarray:
+        """See ``Rows``; each part is asked once, and for no row twice."""
+        indices = np.arange(len(self))[where] if isinstance(where, slice) else where
+        wanted, inverse = np.unique(indices, return_inverse=True)
+        cuts = np.searchsorted(wanted, self._bounds)
+        found = np.empty((len(wanted), self.shape[1]), np.float32)
+        for number in np.flatnonzero(np.diff(cuts)).tolist():
+            inside = slice(cuts[number], cuts[number + 1])
+            found[inside] = self._parts[number][wanted[inside] - self._bounds[number]]
+        return found[inverse]
+
+
+def room_for(shape: tuple[int, int], path: Path | None) -> np.ndarray | FileRows:
+    """Room for float32 vectors: an array, or a new file at ``path`` where that is given and they are more than ``HELD``."""
+    if path is None or shape[0] * shape[1] * 4 <= HELD:
+        return np.empty(shape, np.float32)
+    return FileRows.made(path, shape)
+
+
+def chunks(count: int, width: int) -> Iterator[slice]:
+    """``count`` rows of ``width`` float32 numbers in slices of at most ``CHUNK`` bytes, or of one row."""
+    size = chunk_rows(width)
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def chunk_rows(width: int) -> int:
+    """How many rows of ``width`` float32 numbers are worked on at once."""
+    return _rows_in(CHUNK, width)
+
+
+def held_rows(width: int) -> int:
+    """How many rows of ``width`` float32 numbers are held in memory at once."""
+    return _rows_in(HELD, width)
+
+
+def _rows_in(most: int, width: int) -> int:
+    return max(1, most // (4 * max(width, 1)))
+
+
+def _runs(where: Where, count: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Runs of neighbouring rows, each as its first row and the places it begins and ends at; and the number of all rows."""
+    if isinstance(where, slice):
+        start, stop, step = where.indices(count)
+        if step != 1:
+            raise ValueError("rows are read without a step")
+        return [(start, 0, max(stop - start, 0))], max(stop - start, 0)
+    if not len(where):
+        return [], 0
+    if where.min() < 0 or where.max() >= count:
+        raise IndexError(f"rows {where.min()} to {where.max()} of {count}")
+    firsts = np.flatnonzero(np.diff(where, prepend=-2) != 1)
+    stops = np.append(firsts[1:], len(where))
+    return list(zip(where[firsts].tolist(), firsts.tolist(), stops.tolist(), strict=True)), len(where)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error of the disk that tells which file it met."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
