@@ -3,8 +3,8 @@
     ["48/2 = 24 clips", "48+24 = 72 clips"]  ->  float32 [2 x 384]
 
 With ``numbers: mask`` the model reads ``N/N = N clips`` and ``N+N = N clips``. What reads alike is embedded once. The
-distinct texts, in order of first appearance, are cut into chunks of fixed size, and a finished chunk is a file; which
-texts share a forward pass therefore never depends on where an earlier run stopped.
+distinct texts, the longest first, are cut into chunks of fixed size, and a finished chunk is a file; which texts share a
+forward pass therefore never depends on where an earlier run stopped, nor on how many processes share the chunks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from cirf import recipe
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.files import hash_json, write_atomic
 from cirf.progress import SILENT, Progress
@@ -59,34 +60,48 @@ class Embedder:
 
 
 def embed(
-    texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str, work: Path, progress: Progress
+    texts: Sequence[str],
+    section: recipe.Embeddings,
+    source: Path | str,
+    device: str,
+    work: Path,
+    progress: Progress,
+    share: Share = ALONE,
 ) -> np.ndarray:
     """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``.
 
     ``source`` is where the model that ``section.model`` names is: a folder or a hub id. ``work`` is a scratch folder of
     this call alone: finished chunks lie in it, and the same call after a kill goes on from them with the same bytes as an
-    unbroken run. The model is not loaded when all is there. ``CirfError`` for a source without a model, no texts, or
-    vectors not finite.
+    unbroken run. The model is not loaded when all is there. Where several processes ``share`` the chunks, all must call this, and
+    all get every row. ``CirfError`` for a source without a model, no texts, or vectors not finite.
     """
     if not texts:
         raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
     texts = [wording(text, section) for text in texts]
-    place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    distinct = list(place)
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) > CHUNK:  # of like length in a chunk, too: least is padding (a single chunk is sorted by the model)
+        distinct.sort(key=len, reverse=True)
+    place = {text: number for number, text in enumerate(distinct)}
     chunks = [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
     how = {"model": section.model, "revision": section.revision, "max_length": section.max_length, "batch": section.batch_size}
     keys = [hash_json({"how": how, "texts": chunk}) for chunk in chunks]
     paths = [work / f"chunk-{number:06d}.safetensors" for number in range(len(chunks))]
-    vectors = [_read(path, key) for path, key in zip(paths, keys, strict=True)]
-    done = sum(len(chunk) for chunk, found in zip(chunks, vectors, strict=True) if found is not None)
-    if done < len(distinct):
+
+    def read() -> list[np.ndarray | None]:
+        return [_read(path, key) for path, key in zip(paths, keys, strict=True)]
+
+    vectors = share.settled(read)
+    missing = share.mine([number for number, found in enumerate(vectors) if found is None])
+    if missing:
+        left = sum(len(chunks[number]) for number in missing)
         embedder = Embedder(section, source, device, progress)
-        with progress.task("embedding", total=len(distinct), unit="segments", done=done) as advance:
-            for number, chunk in enumerate(chunks):
-                if vectors[number] is None:
-                    vectors[number] = made = embedder(chunk)
-                    write_atomic(paths[number], save({"vectors": made}, metadata={"key": keys[number]}))
-                    advance(len(chunk))
+        with progress.task("embedding", total=len(distinct), unit="segments", done=len(distinct) - left) as advance:
+            for number in missing:
+                vectors[number] = made = embedder(chunks[number])
+                write_atomic(paths[number], save({"vectors": made}, metadata={"key": keys[number]}))
+                advance(len(chunks[number]))
+    if share.of > 1:
+        vectors = share.settled(read)
     rows = np.array([place[text] for text in texts])
     found: np.ndarray = np.concatenate([chunk for chunk in vectors if chunk is not None])[rows]
     return found

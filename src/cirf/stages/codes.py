@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cirf.distributed import Share
 from cirf.errors import CirfError
 from cirf.files import write_rows
+from cirf.progress import SILENT
 from cirf.stages.context import Context
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def embeddings(context: Context, work: Path) -> dict[str, Any]:
-    """One vector a segment (eq. 4), and one a question where the representation needs it."""
+    """One vector a segment (eq. 4), and one a question where the representation needs it. Processes share the chunks."""
     from safetensors.numpy import save_file
 
     from cirf.assets import resolve
@@ -24,16 +26,19 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
     section = context.recipe.embeddings
     folder = resolve(section.model, context.progress)
     device = pick_device(context.recipe.backbone.device)
+    share, scratch = Share.of_launch(), work / "scratch"
+    progress = context.progress if share.main else SILENT
     texts = [text for steps in context.steps() for text in steps.segments]
-    tensors = {"segments": embed(texts, section, folder, device, work / "scratch" / "segments", context.progress)}
+    tensors = {"segments": embed(texts, section, folder, device, scratch / "segments", progress, share)}
     if context.recipe.codebook.representation == "question_centered":
         questions = {problem.id: problem.question for problem in [*context.train(), *context.validation()]}
         asked = [questions[steps.problem] for steps in context.steps()]
-        tensors["questions"] = embed(asked, section, folder, device, work / "scratch" / "questions", context.progress)
-    partial = work / "scratch" / "embeddings.safetensors"
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: vectors.astype(section.dtype) for name, vectors in tensors.items()}, partial)
-    partial.replace(work / "embeddings.safetensors")
+        tensors["questions"] = embed(asked, section, folder, device, scratch / "questions", progress, share)
+    if share.main:
+        partial = scratch / "embeddings.safetensors"
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: vectors.astype(section.dtype) for name, vectors in tensors.items()}, partial)
+        partial.replace(work / "embeddings.safetensors")
     return {"rows": len(texts), "width": int(tensors["segments"].shape[1])}
 
 
