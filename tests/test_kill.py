@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,3 +259,22 @@ def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, 
     assert ledger.twice() == {}
     code, said = launch(recipe, folder)  # and a third time: nothing to do
     assert code == 0 and said.count("finished before") == len(tinyrun.stages(folder)), said
+
+
+@pytest.mark.slow
+def test_two_processes_embed_prune_and_evaluate_to_the_files_of_one(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(200))
+    asked = tinyrun.write_jsonl(tmp_path / "test.jsonl", tinyrun.sums(24, seed=9, steps=2))
+    keys = {"methods": ["cirf_full", "cirf_fast"], "evaluate__batch_size": 4, "evaluate__latency_items": 0}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, test=asked, **keys)
+    said_alone = tinyrun.cirf("run", recipe, "--out", tmp_path / "alone")
+    assert said_alone.code == 0, said_alone.err
+    whole, folder = tinyrun.artefacts(tmp_path / "alone"), tmp_path / "run"
+    shutil.copytree(tmp_path / "alone", folder)
+    for stage in ("embeddings", "compression", "evaluation"):  # models stay: two processes train other ones
+        shutil.rmtree(folder / stage)
+    code, said = launch(recipe, folder, doom=lambda: bool(there(folder, ".work/*/scratch/process-1/*")))
+    assert code == -signal.SIGKILL, said
+    code, said = launch(recipe, folder)
+    assert code == 0 and "Traceback" not in said, said
+    assert tinyrun.artefacts(folder) == whole

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -43,6 +45,50 @@ def settled(look: Callable[[], T]) -> T:
     found = look()
     barrier()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several processes does of a work in numbered pieces: every ``of``-th of them, from number ``rank`` on.
+
+    A piece must be the same whoever does it. Then any number of processes end with the same, also where another number of them
+    began. Each writes only files of its own; reading those of the others is for moments when nobody writes (``settled``).
+    """
+
+    rank: int = 0
+    of: int = 1
+
+    @classmethod
+    def of_launch(cls) -> Share:
+        """This process's share among those of the launch; without a launcher all of it."""
+        return cls(int(os.environ.get("RANK", "0")), world_size())
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that puts the pieces together."""
+        return self.rank == 0
+
+    def mine(self, pieces: Sequence[T]) -> list[T]:
+        """The pieces that this process does, of those that are to be done."""
+        return list(pieces[self.rank :: self.of])
+
+    def settled(self, look: Callable[[], T]) -> T:
+        """What a look at the disk finds once every process has done its part, and while none writes."""
+        return settled(look) if self.of > 1 else look()
+
+    def path(self, path: Path) -> Path:
+        """Where this process keeps what goes on in ``path``: the main one there, every other one in a folder beside it."""
+        return path if self.main else path.parent / f"process-{self.rank}" / path.name
+
+    @staticmethod
+    def paths(path: Path) -> list[Path]:
+        """All that any processes, also of an earlier launch, kept of ``path``."""
+        folders = sorted(path.parent.glob("process-*"))  # a name may hold what a pattern would read otherwise
+        return [found for found in (path, *(folder / path.name for folder in folders)) if found.exists()]
+
+
+ALONE = Share()
+"""All of it."""
 
 
 @contextmanager

@@ -75,9 +75,15 @@ def plans(context: Context) -> list[Plan]:
     size = recipe.codebook.size
 
     def plan(
-        name: str, section: Mapping[str, Any], inputs: Mapping[str, Plan | Part | str], make: Stage, *more: Any, version: int = 1
+        name: str,
+        section: Mapping[str, Any],
+        inputs: Mapping[str, Plan | Part | str],
+        make: Stage,
+        *more: Any,
+        version: int = 1,
+        divided: bool = False,
     ) -> Plan:
-        return Plan(name, section, inputs, partial(make, context, *more), version)
+        return Plan(name, section, inputs, partial(make, context, *more), version, divided=divided)
 
     evaluations: dict[str, Plan] = {}
     stages: list[Plan] = []
@@ -110,7 +116,7 @@ def plans(context: Context) -> list[Plan]:
         results = plan("results", written, steps | result_files(recipe), data.results, version=2)
         stages.append(results)
     if coded:
-        embeddings = plan("embeddings", keys.embedding(recipe), steps, codes.embeddings)
+        embeddings = plan("embeddings", keys.embedding(recipe), steps, codes.embeddings, divided=True)
         vectors = steps | {"embeddings": embeddings}
         sizes = tuple(dict.fromkeys((size, *recipe.codebook.sizes)))
         books = {k: plan(f"codebook-{k}", keys.codebook(recipe, k), vectors, codes.codebook, k, version=3) for k in sizes}
@@ -156,11 +162,12 @@ def plans(context: Context) -> list[Plan]:
         asked = {"problems": tested, "model": answering}
         judged = (rules if method.trained else rules | wordings) | openings.key([method], context.tasks)
         how = keys.evaluation(recipe, method, recipe.evaluate) | judged
-        evaluations[method.name] = plan(f"evaluation/{method.name}", how, asked, scores.evaluate, method.name, recipe.evaluate)
+        make = (scores.evaluate, method.name, recipe.evaluate)
+        evaluations[method.name] = plan(f"evaluation/{method.name}", how, asked, *make, divided=True)
         stages.append(evaluations[method.name])
         if drawing := keys.sampled(recipe.evaluate):
             how = keys.evaluation(recipe, method, drawing) | judged
-            stages.append(plan(f"sampled/{method.name}", how, asked, scores.evaluate, method.name, drawing))
+            stages.append(plan(f"sampled/{method.name}", how, asked, scores.evaluate, method.name, drawing, divided=True))
         if names := probes.names_for(method, recipe):
             how = keys.probing(recipe, method, names) | judged
             stages.append(plan(f"probes/{method.name}", how, asked, probes.probing, method.name))
@@ -250,7 +257,7 @@ def _compression(context: Context, method: Method, judge: Plan, traces: Plan | P
 
     def searching(selector: Selector) -> Plan:
         how = scored | {"limit": str(compress.limit(section, selector))}
-        return Plan(f"compression/{selector}", how, inputs, partial(compress.searching, context, selector))
+        return Plan(f"compression/{selector}", how, inputs, partial(compress.searching, context, selector), divided=True)
 
     searches = [searching(selector) for selector in compress.rests_on(section, method)]
     chosen = Plan(
@@ -301,8 +308,8 @@ def execute(
     """Bring every stage up to date, or ``until`` with what it needs (see `asked_for`); returns the run's folder.
 
     ``say`` is given a line when a stage begins and one when it is done. With ``sharing`` a stage that another run has is taken
-    over from there. Under ``accelerate launch`` the main process makes every stage but the fine-tuning, which all processes
-    share.
+    over from there. Under ``accelerate launch`` all processes share fine-tuning, embedding, pruning and evaluation; the main one
+    makes every other stage.
     """
     stages = asked_for(context, until)
     try:
@@ -337,7 +344,7 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
         if world_size() == 1 and set_damaged_aside(context.folder, read_by(stage), say, None):
             return _bring_up_to_date(context, stages, say, sharing)  # what is behind them may come out otherwise, too
         say(f"{stage.name} ...")
-        if stage.together and world_size() > 1:
+        if (stage.together or stage.divided) and world_size() > 1:
             context.folder.run_together(stage)
         else:
             with first_on_main():

@@ -72,6 +72,8 @@ class Plan:
     version: int = 1
     together: bool = False
     """Whether all processes of ``accelerate launch`` make it; else the main one does."""
+    divided: bool = False
+    """Whether they share its pieces, which are the same for any number of processes."""
 
     @property
     def given(self) -> dict[str, str]:
@@ -260,11 +262,12 @@ class RunFolder:
     def run_together(self, plan: Plan) -> Path:
         """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it.
 
-        What another number of processes has begun is begun anew, for it goes through the rows otherwise.
+        What another number of processes has begun is begun anew, for it goes through the rows otherwise; that of a stage which
+        is ``divided`` goes on.
         """
         from cirf.distributed import barrier, is_main, settled, world_size
 
-        key, work = self._ask(plan, f"x{world_size()}")
+        key, work = self._ask(plan, "" if plan.divided else f"x{world_size()}")
         whole = settled(lambda: (work / _MANIFEST).exists())
         if is_main():
             self._tidy(plan, work)

@@ -122,3 +122,12 @@ def test_rows_that_are_only_read_are_in_the_input_matrix_alone_and_what_is_train
     for number, (weight, old) in enumerate(zip(matrices(model), before, strict=True)):
         changed = (weight != old).any(dim=1).nonzero().flatten().tolist()
         assert changed == (ids if number == 0 else []), number
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_what_stands_behind_a_gap_in_the_positions_sees_what_stands_before_it(tiny: Any, kind: str) -> None:
+    model = tiny.build_model(kind)
+    losses = [
+        target_loss(model, **collate([Feature((first, 6, 7, 8, 9), 3, skipped=(2, 4))], 0), count=1).detach() for first in (5, 50)
+    ]
+    assert abs(losses[0] - losses[1]) > 1e-3

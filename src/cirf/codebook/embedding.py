@@ -3,8 +3,9 @@
     ["48/2 = 24 clips", "48+24 = 72 clips"]  ->  float32 [2 x 384]
 
 With ``numbers: mask`` the model reads ``N/N = N clips`` and ``N+N = N clips``. What reads alike is embedded once. The
-distinct texts, in order of first appearance, are cut into chunks of fixed size, and a finished chunk is a file; which
-texts share a forward pass therefore never depends on where an earlier run stopped. No more than a chunk is in memory.
+distinct texts, the longest first, are cut into chunks of fixed size, and a finished chunk is a file; which texts share a
+forward pass therefore never depends on where an earlier run stopped, nor on how many processes share the chunks. No more than
+a chunk is in memory.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from safetensors.numpy import save
 from cirf import recipe
 from cirf.codebook.rows import Joined, Picked, Rows
 from cirf.codebook.tensor_file import open_rows
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.files import hash_json, write_atomic
 from cirf.progress import SILENT, Progress
@@ -61,33 +63,48 @@ class Embedder:
 
 
 def embed(
-    texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str, work: Path, progress: Progress
+    texts: Sequence[str],
+    section: recipe.Embeddings,
+    source: Path | str,
+    device: str,
+    work: Path,
+    progress: Progress,
+    share: Share = ALONE,
 ) -> Rows:
     """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``; read from ``work`` as it is asked for.
 
     ``source`` is where the model that ``section.model`` names is: a folder or a hub id. ``work`` is a scratch folder of
     this call alone: finished chunks lie in it, and the same call after a kill goes on from them with the same bytes as an
-    unbroken run. The model is not loaded when all is there. ``CirfError`` for a source without a model, no texts, or
-    vectors not finite.
+    unbroken run. The model is not loaded when all is there. Where several processes ``share`` the chunks, all must call this, and
+    all get every row. ``CirfError`` for a source without a model, no texts, or vectors not finite.
     """
     if not texts:
         raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
     place: dict[str, int] = {}
     rows = np.array([place.setdefault(wording(text, section), len(place)) for text in texts])
     distinct = list(place)
+    if len(distinct) > CHUNK:  # of like length in a chunk, too: least is padding (a single chunk is sorted by the model)
+        order = sorted(range(len(distinct)), key=lambda number: -len(distinct[number]))
+        distinct, rows = [distinct[number] for number in order], np.argsort(order)[rows]
     chunks = [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
     how = {"model": section.model, "revision": section.revision, "max_length": section.max_length, "batch": section.batch_size}
     keys = [hash_json({"how": how, "texts": chunk}) for chunk in chunks]
     paths = [work / f"chunk-{number:06d}.safetensors" for number in range(len(chunks))]
-    missing = [number for number in range(len(chunks)) if not _finished(paths[number], keys[number])]
-    if missing:
+
+    def unfinished() -> list[int]:
+        return [number for number in range(len(chunks)) if not _finished(paths[number], keys[number])]
+
+    left = share.settled(unfinished)
+    mine = share.mine(left)
+    if mine:
         embedder = Embedder(section, source, device, progress)
-        done = len(distinct) - sum(len(chunks[number]) for number in missing)
+        done = len(distinct) - sum(len(chunks[number]) for number in mine)
         with progress.task("embedding", total=len(distinct), unit="segments", done=done) as advance:
-            for number in missing:
+            for number in mine:
                 made = embedder(chunks[number])
                 write_atomic(paths[number], save({"vectors": made}, metadata={"key": keys[number]}))
                 advance(len(chunks[number]))
+    share.settled(lambda: None)  # every process reads what all have made
     return Picked(Joined([open_rows(path)[0]["vectors"] for path in paths]), rows)
 
 

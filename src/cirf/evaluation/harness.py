@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.evaluation.statistics import Comparison, Interval, compare, mean, wilson
 from cirf.files import RowLog, to_json, write_atomic, write_rows
@@ -117,6 +118,7 @@ def evaluate(
     section: Evaluate,
     work: Path,
     progress: Progress,
+    share: Share = ALONE,
 ) -> Scores:
     """Ask every test problem and score the answers; write ``work/<task>.jsonl`` and ``work/scores.json``.
 
@@ -129,6 +131,7 @@ def evaluate(
         section: batch size, runs (a greedy evaluation has one, for all would be alike) and caps.
         work: folder of the results; rows of an unfinished task are kept in its ``scratch``.
         progress: bars.
+        share: of the batches, where several processes ask; all must call this, and all get the scores.
 
     Problems are decoded in fixed batches of like prompt length, whose make-up does not depend on what is already done;
     a killed evaluation goes on at the first batch that is not whole and ends with the same bytes.
@@ -143,11 +146,12 @@ def evaluate(
     rows = {}
     for name, problems in wanted.items():
         one = _Table(name, tasks[name], problems, method, render_prompt, section, runs, work)
-        rows[name] = one.fill(generate, progress)
+        rows[name] = one.fill(generate, progress, share)
     scores = scores_from_rows(rows)
     head = {"method": method.name, "trained": method.trained}
-    write_atomic(work / "scores.json", to_json({**head, **scores.to_dict()}))
-    shutil.rmtree(work / "scratch", ignore_errors=True)
+    if share.main:
+        write_atomic(work / "scores.json", to_json({**head, **scores.to_dict()}))
+        shutil.rmtree(work / "scratch", ignore_errors=True)
     return scores
 
 
@@ -184,16 +188,27 @@ class _Table:
             for start in range(0, len(order), self.batch_size):
                 yield run, order[start : start + self.batch_size]
 
-    def fill(self, generate: Generate, progress: Progress) -> list[Row]:
+    def fill(self, generate: Generate, progress: Progress, share: Share) -> list[Row]:
         """All rows, by run and then in the order of the problems; generates only those that are missing."""
-        final = self.work / f"{self.name}.jsonl"
-        if final.exists():
-            rows = self.known(read_rows(final), final)
-            if all(key in rows for key in self.keys):
-                return [rows[key] for key in self.keys]
-        log = RowLog(self.work / "scratch" / f"{self.name}.jsonl")
-        rows = self.known(log.rows(), log.path)
-        batches = [(run, batch) for run, batch in self.batches() if not all((run, self.problems[i].id) in rows for i in batch)]
+        final, path = self.work / f"{self.name}.jsonl", self.work / "scratch" / f"{self.name}.jsonl"
+
+        def logged() -> dict[tuple[int, str], Row]:
+            found: dict[tuple[int, str], Row] = {}
+            for one in share.paths(path):
+                found |= self.known(RowLog(one).rows(), one)
+            return found
+
+        def look() -> tuple[bool, dict[tuple[int, str], Row]]:
+            found = self.known(read_rows(final), final) if final.exists() else {}
+            whole = all(key in found for key in self.keys)
+            return whole, found if whole else logged()
+
+        whole, rows = share.settled(look)
+        if whole:
+            return [rows[key] for key in self.keys]
+        log = RowLog(share.path(path))
+        asked = [(run, batch) for run, batch in self.batches() if not all((run, self.problems[i].id) in rows for i in batch)]
+        batches = share.mine(asked)
         missing = sum(len(batch) for _, batch in batches)
         label = f"{self.method.name} on {self.name}"
         with progress.task(label, len(self.keys), "problems", len(self.keys) - missing) as advance:
@@ -203,8 +218,10 @@ class _Table:
                 log.append(*fresh)
                 rows.update({(run, row["id"]): row for row in fresh})
                 advance(len(batch))
+        rows = share.settled(logged) if share.of > 1 else rows
         ordered = [rows[key] for key in self.keys]
-        write_rows(final, ordered)
+        if share.main:
+            write_rows(final, ordered)
         return ordered
 
     def known(self, rows: Sequence[Row], path: Path) -> dict[tuple[int, str], Row]:

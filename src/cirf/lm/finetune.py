@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from cirf.lm.history import History, code_rows, survival
 from cirf.lm.lora_linear import in_place
 from cirf.lm.memory import keep_freed_memory
 from cirf.lm.objective import Objective
+from cirf.lm.prefix_tree import as_trees
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.rows import TrainableRows, hasten
 from cirf.lm.saving import check_tokenizer
@@ -123,18 +124,17 @@ def finetune(
     device = device or str(model.device)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
+    objective = Objective() if objective is None else objective
     if section.functional_weight != 1 and new_ids[2:]:
-        objective = objective or Objective()
         if type(objective).loss is not Objective.loss:
             raise CirfError(f"finetune.functional_weight: the training of {method} has a loss of its own; remove the key")
         objective.weigh(new_ids[2:], section.functional_weight)
     before = code_rows(model, new_ids)
     base = model
     model, rows = _adapt(model, section, list(new_ids), list(input_ids), seed, frozen)
-    if objective is not None:
-        objective.join(model, section, seed)
-        if objective.module is not None:
-            model.add_module(_BESIDE, objective.module.to(device).train())
+    objective.join(model, section, seed)
+    if objective.module is not None:
+        model.add_module(_BESIDE, objective.module.to(device).train())
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
@@ -156,8 +156,8 @@ def finetune(
                 "adaptation: lora or gradient_checkpointing: true where memory is short"
             )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
-        kernel = for_rows(base, longest, device) if attention == "auto" else contextlib.nullcontext()
-        with kernel, in_place(model):
+        kernel = _kernel(base, objective, longest, device) if attention == "auto" else contextlib.nullcontext()
+        with in_place(model), kernel:
             left_out = set(dropped)
             names = [row.problem for index, row in enumerate(train) if index not in left_out]
             timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features, names)
@@ -240,6 +240,18 @@ def _adapt(
     return adapted, TrainableRows(model, new_ids, input_ids) if new_ids or input_ids else None
 
 
+@contextlib.contextmanager
+def _kernel(model: Any, objective: Objective, longest: int, device: str) -> Iterator[None]:
+    """The attention that trains fastest, and batches as it wants them: prefix trees where that can be."""
+    with as_trees(model, longest, device) if objective.plain else contextlib.nullcontext(False) as fits:
+        objective.trees = fits
+        try:
+            with contextlib.nullcontext() if fits else for_rows(model, longest, device):
+                yield
+        finally:
+            objective.trees = False
+
+
 def _trainer(
     model: Any,
     features: list[Feature],
@@ -251,7 +263,7 @@ def _trainer(
     padding: int,
     method: str,
     curriculum: Curriculum | None,
-    objective: Objective | None,
+    objective: Objective,
     codes: Sequence[int],
     prepare: Callable[[torch.optim.Optimizer], None] | None,
 ) -> tuple[TargetTrainer, Plan]:

@@ -49,14 +49,17 @@ def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Ten
             hook.remove()
 
 
-def read_targets(model: Any, labels: torch.Tensor, **given: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+def read_targets(
+    model: Any, labels: torch.Tensor, places: torch.Tensor | None = None, **given: Any
+) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """One pass: logits [n x V] (float32) that predict the n targets, the targets [n], row by row, and all that the model made.
 
-    ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column.
+    ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column. ``places`` [b x s]: where
+    each of them stands in what is given, flattened, if that is no batch of rows (see `cirf.lm.prefix_tree`).
     """
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
-    with only_at(model, rows * labels.shape[1] + columns) as kept:
+    with only_at(model, rows * labels.shape[1] + columns if places is None else places[rows, columns]) as kept:
         made = model(**given)
         logits = kept(made.logits)
     return logits.float(), targets[rows, columns], made
@@ -81,9 +84,10 @@ def target_logits(
 
     ``input_ids`` and ``labels`` are [b x s], padded on the right. There is no attention mask: attention is causal, so
     padding behind a row reaches none of its positions, and a mask would only slow attention down. ``position_ids`` [b x s]
-    where they are not 0, 1, 2, ...
+    where they are not 0, 1, 2, ...; with them comes a mask of ones, for without any transformers takes a gap in them for the
+    beginning of another text, which sees nothing of what stands before it.
     """
-    places = {} if position_ids is None else {"position_ids": position_ids}
+    places = {} if position_ids is None else {"position_ids": position_ids, "attention_mask": torch.ones_like(input_ids)}
     logits, targets, _ = read_targets(model, labels, input_ids=input_ids, use_cache=False, **places)
     return logits, targets
 

@@ -13,7 +13,8 @@ import torch
 
 from cirf import recipe
 from cirf.lm.batches import Feature, collate
-from cirf.lm.loss import summed, target_logits
+from cirf.lm.loss import read_targets, summed, target_logits
+from cirf.lm.prefix_tree import tree_of
 
 Batch = Mapping[str, torch.Tensor]
 """Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, and of its entries as many as there are
@@ -29,22 +30,38 @@ class Objective:
     """
 
     module: torch.nn.Module | None = None
+    trees: bool = False
+    """Whether batches are prefix trees: only ever of a `plain` objective, with a model that is within `as_trees`."""
     _heavy: tuple[torch.Tensor, float] | None = None
 
     def weigh(self, ids: Sequence[int], weight: float) -> None:
         """Have targets of these ids weigh so much in the loss, and every other 1."""
         self._heavy = torch.tensor(list(ids)), weight
 
+    @property
+    def plain(self) -> bool:
+        """Whether batches, logits and loss are the ones here."""
+        own = type(self)
+        return own.collate is Objective.collate and own.logits is Objective.logits and own.loss is Objective.loss
+
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
         """Called once ``model`` is as it is trained, its adapters on it: what learns inside it beside it is put there now."""
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as a `Batch`, filled up with the id ``padding``."""
-        return collate(features, padding)
+        batch = collate(features, padding)
+        if not self.trees:
+            return batch
+        ids, positions, tree = tree_of(features)
+        return {"input_ids": ids, "position_ids": positions, "labels": batch["labels"], **tree}
 
     def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row. Of these the loss in validation
         is made."""
+        if "places" in batch:
+            tree = {name: batch[name] for name in ("places", "first", "again")}
+            given = {name: batch[name] for name in ("input_ids", "position_ids")}
+            return read_targets(model, batch["labels"], tree["places"], cirf_tree=tree, use_cache=False, **given)[:2]
         return target_logits(model, batch["input_ids"], batch["labels"], batch.get("position_ids"))
 
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cirf.distributed import Share
 from cirf.errors import CirfError
 from cirf.files import write_rows
+from cirf.progress import SILENT
 from cirf.stages.context import Context
 
 
 def embeddings(context: Context, work: Path) -> dict[str, Any]:
-    """One vector a segment (eq. 4), and one a question where the representation needs it."""
+    """One vector a segment (eq. 4), and one a question where the representation needs it. Processes share the chunks."""
     from cirf.assets import resolve
     from cirf.codebook.embedding import embed
     from cirf.codebook.tensor_file import save_rows
@@ -20,13 +22,16 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
     section = context.recipe.embeddings
     folder = resolve(section.model, context.progress)
     device = pick_device(context.recipe.backbone.device)
+    share, scratch = Share.of_launch(), work / "scratch"
+    progress = context.progress if share.main else SILENT
     texts = [text for steps in context.steps() for text in steps.segments]
-    tensors = {"segments": embed(texts, section, folder, device, work / "scratch" / "segments", context.progress)}
+    tensors = {"segments": embed(texts, section, folder, device, scratch / "segments", progress, share)}
     if context.recipe.codebook.representation == "question_centered":
         questions = {problem.id: problem.question for problem in [*context.train(), *context.validation()]}
         asked = [questions[steps.problem] for steps in context.steps()]
-        tensors["questions"] = embed(asked, section, folder, device, work / "scratch" / "questions", context.progress)
-    save_rows(work / "embeddings.safetensors", tensors, section.dtype)
+        tensors["questions"] = embed(asked, section, folder, device, scratch / "questions", progress, share)
+    if share.main:
+        save_rows(work / "embeddings.safetensors", tensors, section.dtype)
     return {"rows": len(texts), "width": tensors["segments"].shape[1]}
 
 

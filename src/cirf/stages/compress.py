@@ -10,9 +10,11 @@ from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
 from cirf.compression.search import Item, Path, Selector, compress, price_for, search
+from cirf.distributed import Share
 from cirf.errors import CirfError
 from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.methods import get
+from cirf.progress import SILENT
 from cirf.records import Trace
 from cirf.stages.context import Context
 from cirf.stages.models import release
@@ -28,7 +30,8 @@ WINDOW = 64
 
 
 def searching(context: Context, selector: Selector, work: File) -> dict[str, Any]:
-    """Find in which order the results of every trace may go, with the model of ``cirf_full`` as judge."""
+    """Find in which order the results of every trace may go, with the model of ``cirf_full`` as judge. Processes share the
+    windows."""
     from cirf.compression.scorer import TraceScorer
     from cirf.lm import backbone
     from cirf.lm.packed import pack
@@ -39,29 +42,35 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
     tokenizer = backbone.load_tokenizer(folder, context.recipe.backbone)
     pieces, traces = read_pieces(context, tokenizer)
     order = sorted(range(len(traces)), key=lambda i: (-len(pieces[i].head), i))
-    log = RowLog(work / "scratch" / "paths.jsonl")
-    known = log.rows()
-    done = len(known) - len(known) % WINDOW if len(known) < len(traces) else len(known)
-    paths = [Path.from_dict(row) for row in known[:done]]
-    model = None
-    with context.progress.task(f"pruning ({selector})", len(traces), "traces", done) as advance:
-        for start in range(done, len(order), WINDOW):
+    share, path = Share.of_launch(), work / "scratch" / "paths.jsonl"
+
+    def read() -> dict[tuple[str, int], dict[str, Any]]:
+        return {(row["problem"], row["sample"]): row for one in share.paths(path) for row in RowLog(one).rows()}
+
+    known = share.settled(read)
+    log, model = RowLog(share.path(path)), None
+    windows = [order[start : start + WINDOW] for start in range(0, len(order), WINDOW)]
+    names = [(trace.problem, trace.sample) for trace in traces]
+    missing = share.mine([window for window in windows if not all(names[i] in known for i in window)])
+    done = len(traces) - sum(map(len, missing))
+    progress = context.progress if share.main else SILENT
+    with progress.task(f"pruning ({selector})", len(traces), "traces", done) as advance:
+        for window in missing:
             if model is None:
                 precise = context.recipe.backbone.model_copy(update={"dtype": section.dtype})
                 model = backbone.load_model(folder, precise, training=None)
                 pack(model)
-            window = order[start : start + WINDOW]
             scorer = TraceScorer(model, [pieces[i] for i in window], selector == "joint", section.batch_tokens)
             items = [Item(traces[i].problem, traces[i].sample, pieces[i].tokens()) for i in window]
             found = search(items, scorer, selector, limit(section, selector))
-            log.append(*map(asdict, found[max(0, len(known) - start) :]))  # but those that a kill left of this window
-            paths += found
+            log.append(*(asdict(one) for one in found if (one.problem, one.sample) not in known))  # a kill may have left some
             advance(len(window))
     del model
     gc.collect()
-    by_trace = {(path.problem, path.sample): path for path in paths}
-    write_rows(work / "compression.jsonl", [by_trace[trace.problem, trace.sample] for trace in traces])
-    return {"rows": len(paths)}
+    known = share.settled(read)
+    if share.main:
+        write_rows(work / "compression.jsonl", [Path.from_dict(known[name]) for name in names])
+    return {"rows": len(names)}
 
 
 def limit(section: Compression, selector: Selector) -> float:

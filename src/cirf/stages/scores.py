@@ -7,7 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from cirf.distributed import Share
 from cirf.methods import get
+from cirf.progress import SILENT
 from cirf.recipe import Evaluate
 from cirf.stages import openings
 from cirf.stages.context import Context
@@ -15,7 +17,8 @@ from cirf.stages.models import load_for, source_of
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
-    """Answer every test question in padded batches as ``section`` says, and judge the answers (paper A.2, inference settings)."""
+    """Answer every test question in padded batches as ``section`` says, and judge the answers (paper A.2, inference settings).
+    Processes share the batches."""
     from cirf.evaluation.harness import evaluate
     from cirf.lm import backbone, decode
 
@@ -29,6 +32,7 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         how = (cap, section.temperature, section.top_p, seed, section.batch_size)
         return decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
 
+    share = Share.of_launch()
     scores = evaluate(
         method,
         context.tasks,
@@ -37,7 +41,8 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         partial(backbone.prompt_text, tokenizer),
         section,
         work,
-        context.progress,
+        context.progress if share.main else SILENT,
+        share,
     )
     number = str(model.dtype).removeprefix("torch.")
     return {"rows": scores.overall.n, "notes": list(method.caveats()), "computed_in": number}
