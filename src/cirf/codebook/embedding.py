@@ -145,6 +145,8 @@ def _load(section: recipe.Embeddings, folder: Path, device: str) -> SentenceTran
     with _quiet():
         from sentence_transformers import SentenceTransformer
 
+        from cirf.lm.packed import pack
+
         try:
             model = SentenceTransformer(
                 str(folder),
@@ -158,6 +160,7 @@ def _load(section: recipe.Embeddings, folder: Path, device: str) -> SentenceTran
     if section.max_length is not None:
         limit = model.max_seq_length
         model.max_seq_length = section.max_length if limit is None else min(section.max_length, limit)
+    pack(model)
     return model.eval()
 
 
