@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cirf import recipe
+from cirf.codebook.products import linear
 from cirf.errors import CirfError
 
 _CHUNK = 2048
@@ -138,12 +139,12 @@ def _distances(x: Tensor | Points, anchors: Tensor, chunk: int) -> Iterator[tupl
         raise CirfError(f"codebook: vectors are {x.shape[1]} wide, codes {anchors.shape[1]}; they must be of one width")
     origin = anchors.mean(dim=0)
     centred = anchors - origin
-    norms = centred.square().sum(dim=1)
+    norms, doubled = centred.square().sum(dim=1), -2 * centred
     start = 0
     for piece in (x,) if isinstance(x, Tensor) else x.pieces():
         for rows in blocks(piece, chunk):
             block = rows - origin
-            found = torch.addmm(norms, block, centred.T, alpha=-2)
+            found = linear(block, doubled, norms)
             yield start, found.add_(block.square().sum(dim=1, keepdim=True)).clamp_(min=0)
             start += len(block)
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cirf.codebook.products import linear
 from cirf.codebook.rows import Rows
 
 Gradient = Literal["straight_through", "decoder_only"]
@@ -45,8 +46,8 @@ class FeedForward(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[n x in] -> [n x out]."""
-        found: Tensor = self.second(torch.tanh(self.first(inputs)))
-        return found
+        hidden = torch.tanh(linear(inputs, self.first.weight, self.first.bias))
+        return linear(hidden, self.second.weight, self.second.bias)
 
 
 @dataclass(frozen=True)
