@@ -105,15 +105,14 @@ def test_embedding_is_shared(
     monkeypatch.setattr(embedding.Embedder, "__call__", noted)
     monkeypatch.setattr(embedding, "_load", lambda *_: embedder._model)
     for found in together(lambda share: embedding.embed(texts, *how, tmp_path / "both", SILENT, share)):
-        assert found.tobytes() == alone.tobytes()
+        assert found[:].tobytes() == alone[:].tobytes()
     assert sorted(read) == sorted(set(texts))
     assert files(tmp_path / "both") == files(tmp_path / "alone")
     (tmp_path / "both" / "chunk-000001.safetensors").unlink()
     (tmp_path / "both" / "chunk-000004.safetensors").unlink()
     read.clear()
-    assert (
-        together(lambda share: embedding.embed(texts, *how, tmp_path / "both", SILENT, share), 3)[2].tobytes() == alone.tobytes()
-    )
+    found = together(lambda share: embedding.embed(texts, *how, tmp_path / "both", SILENT, share), 3)[2]
+    assert found[:].tobytes() == alone[:].tobytes()
     assert len(read) == 8 + 5
 
 
@@ -153,7 +152,7 @@ def test_evaluation_is_shared(tmp_path: Path, together: Callable[..., list[Any]]
     if dies_at is not None:
         with pytest.raises(KeyboardInterrupt):
             together(lambda share: go(tmp_path / "both", share, dies=True))
-        assert 0 < len(batches) < count
+        assert dies_at <= len(batches) < count  # of the other process it is not known how far it came
     assert together(lambda share: go(tmp_path / "both", share)) == [scores, scores]
     assert files(tmp_path / "both") == files(tmp_path / "alone")
     assert len(batches) == count, "no batch was asked twice"

@@ -460,9 +460,12 @@ def test_bfloat16_and_checkpointed_activations_train_too(
             section = _section(adaptation, epochs=4, **keys)
             layer = model.model.layers[0]
             seen.clear()
-            layer.self_attn.register_forward_pre_hook(
-                lambda *_, layer=layer: seen.add((torch.is_autocast_enabled("cpu"), layer.gradient_checkpointing))
-            )
+
+            def look(*given: Any, layer: Any = layer) -> None:
+                if torch.is_grad_enabled():  # not what is tried beforehand
+                    seen.add((torch.is_autocast_enabled("cpu"), layer.gradient_checkpointing))
+
+            layer.self_attn.register_forward_pre_hook(look)
             work = tmp_path / f"{number}{adaptation}"
             trained, history, _ = finetune(model, own, _rows(own), [], section, "x", ids, work, 0)
             assert seen == {(bool(keys.get("bf16")), bool(keys.get("gradient_checkpointing")))}

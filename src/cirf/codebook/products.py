@@ -17,7 +17,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + bias`` of x [b x k] and W [n x k]: [b x n], with its gradients; up to rounding what torch's own gives."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or not _is_there():
         return torch.nn.functional.linear(x, weight, bias)
-    made: Tensor = _Linear.apply(x, weight, bias)
+    made: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return made
 
 
