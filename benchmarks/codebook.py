@@ -180,8 +180,8 @@ def _sweep(options: argparse.Namespace) -> dict[str, Any]:
     for letter, sizes in SIZES.items():
         points: dict[str, list[tuple[float, float]]] = {}
         for size in sizes:
-            size = max(size // options.shrink, 16)
-            point = {name: max(value // options.shrink, 16) for name, value in BASE.items()} | {letter: size}
+            size = max(size // options.shrink, 2)
+            point = {name: max(value // options.shrink, 2) for name, value in BASE.items()} | {letter: size}
             for _ in range(options.repeats):
                 for what, seconds in _point(options, **point).items():
                     points.setdefault(what, []).append((size, seconds))
