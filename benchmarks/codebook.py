@@ -4,8 +4,8 @@
 
 ``scale``: made-up embeddings are written to ``--folder`` (it needs two float32 copies of them), then centred, quantised and
 named as the codebook stage does it, in a process of its own whose peak memory is told: all of it (``ru_maxrss``) and what is
-its own and no file's (``RssAnon``). Beside each step stands its floor: its operations at the speed of a matrix product here, or
-its reads at the speed of plain reads of that very file, whichever is longer.
+its own and no file's (``RssAnon``). Beside each step stands its floor: its operations at the speed of a matrix product and of
+exponentials here, or its reads at the speed of plain reads of that very file, whichever is longer.
 ``sweep``: processor seconds of an epoch of updates, of a balanced assignment (with the encoding) and of its rounds alone, at
 several numbers of segments (M), codes (K) and widths (d, of embeddings and codes alike), on one thread and in memory; the
 exponent of each is the slope of logarithms with its 95 % interval.
@@ -153,15 +153,17 @@ def _floors(options: argparse.Namespace, path: Path) -> dict[str, float]:
     rows, hidden, codes, width = options.rows, options.hidden, options.codes, options.code_width
     network = hidden * (options.width + width)  # multiplications of the encoder a segment; the decoder has as many
     encoding, distances = 2 * rows * network, 2 * rows * codes * width
+    rounds = 2 * sinkhorn.ROUNDS * rows * codes / machine.exponentials()
+    assignment = (encoding + distances) / peak + rounds
     updates = rows * (12 * network - 2 * options.width * hidden)  # backward is twice forward, but no input has a gradient
     once = 4 * rows * options.width / reads
     return {
         "centring": 2 * once,
         "fingerprint": once,
-        "first codes": max(3 * once, (3 * encoding + distances) / peak),
+        "first codes": max(3 * once, 2 * encoding / peak + assignment),
         "updates of epochs": (options.autoencoder_epochs + options.vq_epochs) * max(once, updates / peak),
-        "assignments of epochs": options.vq_epochs * max(once, (encoding + distances) / peak),
-        "last assignment": max(once, (encoding + distances) / peak),
+        "assignments of epochs": options.vq_epochs * max(once, assignment),
+        "last assignment": max(once, assignment),
         "nearest codes": max(once, (encoding + distances) / peak),
         "gigaflops": peak / 1e9,
         "reads_gb": reads / 1e9,
@@ -174,11 +176,12 @@ def _sweep(options: argparse.Namespace) -> dict[str, Any]:
     from scipy import stats
 
     found: dict[str, Any] = {}
+    _point(options, M=256, K=16, d=64)  # what is loaded at first use is no cost of the first size
     for letter, sizes in SIZES.items():
         points: dict[str, list[tuple[float, float]]] = {}
         for size in sizes:
-            size = max(size // options.shrink, 16)
-            point = {name: max(value // options.shrink, 16) for name, value in BASE.items()} | {letter: size}
+            size = max(size // options.shrink, 2)
+            point = {name: max(value // options.shrink, 2) for name, value in BASE.items()} | {letter: size}
             for _ in range(options.repeats):
                 for what, seconds in _point(options, **point).items():
                     points.setdefault(what, []).append((size, seconds))
