@@ -71,7 +71,8 @@ def _card(folder: Path, repository: str) -> str:
     if not (folder / "recipe.yaml").is_file():
         raise CirfError(f"{folder}: no recipe.yaml, so it is not known what its rows are made of; push from the run's own folder")
     recipe = load(str(folder / "recipe.yaml"))
-    tokenizer = load_tokenizer(folder, recipe.backbone)
+    untrusted = recipe.backbone.model_copy(update={"trust_remote_code": False})  # the folder may be from elsewhere
+    tokenizer = load_tokenizer(folder, untrusted)
     end = tokenizer.convert_ids_to_tokens(end_token(tokenizer))
     return traces_card(
         repository, folder.resolve().name, recipe.model_dump(mode="json"), rows, str(end), functions_of(folder) or None

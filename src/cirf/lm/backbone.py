@@ -203,7 +203,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         yield
     except _FAULTS[what] as error:
         if "trust_remote_code" in str(error):
-            advice = "set backbone.trust_remote_code: true if you trust it"
+            advice = "set backbone.trust_remote_code: true if you trust it (of ask and serve: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with code of its own; {advice}") from None
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
