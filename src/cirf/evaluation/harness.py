@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.errors import CirfError
@@ -44,6 +45,12 @@ class Output(Protocol):
     @property
     def truncated(self) -> bool: ...
 
+
+FIELDS: dict[str, type | UnionType] = {
+    "id": str, "run": int, "output": str, "parsed": str | None, "gold": str, "correct": bool, "tokens": int, "truncated": bool,
+    "unparsed": bool,
+}  # fmt: skip
+"""What every row of an answer has."""
 
 Generate = Callable[[list[str], int, int], Sequence[Output]]
 """Rendered prompts, cap in tokens and number of the run to one output a prompt, in order. It must depend on nothing but
@@ -192,7 +199,7 @@ class _Table:
             if all(key in rows for key in self.keys):
                 return [rows[key] for key in self.keys]
         log = RowLog(self.work / "scratch" / f"{self.name}.jsonl")
-        rows = self.known(log.rows(), log.path)
+        rows = self.known(log.rows(**FIELDS, prompt=str, trace=str, answer=str), log.path)
         batches = [(run, batch) for run, batch in self.batches() if not all((run, self.problems[i].id) in rows for i in batch)]
         missing = sum(len(batch) for _, batch in batches)
         label = f"{self.method.name} on {self.name}"

@@ -91,7 +91,11 @@ def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -
     section, source = section or recipe.Backbone(), locate(source)
     with explained(source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(str(source), **where(source, section))
-    settle_template(tokenizer, section.empty_system)
+    try:
+        settle_template(tokenizer, section.empty_system)
+    except Exception as error:  # a template may raise anything
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
+        raise CirfError(f"{source}: its chat template fails ({said}); mend it, or use another model") from None
     return tokenizer
 
 

@@ -39,9 +39,9 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
     pieces, traces = read_pieces(context, tokenizer)
     order = sorted(range(len(traces)), key=lambda i: (-len(pieces[i].head), i))
     log = RowLog(work / "scratch" / "paths.jsonl")
-    known = log.rows()
+    known = log.read(Path.from_dict)
     done = len(known) - len(known) % WINDOW if len(known) < len(traces) else len(known)
-    paths = [Path.from_dict(row) for row in known[:done]]
+    paths = known[:done]
     model = None
     with context.progress.task(f"pruning ({selector})", len(traces), "traces", done) as advance:
         for start in range(done, len(order), WINDOW):
