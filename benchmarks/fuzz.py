@@ -1,16 +1,19 @@
 """Thousands of made-up recipes, data rows, teacher answers and model outputs: a result or one clear line for each.
 
-    python -m benchmarks.fuzz [--cases 2500] [--kinds recipes rows rationales outputs] [--seed 0]
+    python -m benchmarks.fuzz [--cases 2500] [--kinds recipes rows rationales answers outputs] [--seed 0]
 
 - ``recipes``: shipped ones with keys changed, gone or unknown, or with characters of their text changed. Each is a recipe that
   can be planned, or one line of error.
 - ``rows``: files of a user's own, with values of every type and texts of every script. Each row is kept or told of.
 - ``rationales``: what a teacher might write, cut into steps by every rule, with results by the rule of every task. Each is cut
   or dropped with a reason, and every step has a result or none.
+- ``answers``: what a teacher answers among answers that will do, and what a writer of results answers. Each is judged, or found
+  at fault in words, and none ends a run.
 - ``outputs``: what a model might write, read by every method and parsed for every task.
 
-A case that ends in a traceback or that says nothing is told in its smallest form (hypothesis shrinks it), one that takes over
-ten seconds as it was drawn. The last line is JSON; a ratio of 1 means that there was none.
+A case that ends in a traceback, that loses a row without a word or that says nothing fails; the first of a kind is told in its
+smallest form (hypothesis shrinks it), one that takes over ten seconds of processor time as it was drawn. The last line is JSON:
+how many cases were tried (``peer``) and did not fail (``ours``), the ``failures``, and the rows ``lost``.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path as File
 from typing import Any
+from unittest import mock
 
 import yaml
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -55,6 +59,15 @@ PIECES = (
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=14).flatmap(
     lambda parts: st.sampled_from((1, 1, 1, 1, 1, 1, 1, 40, 2000)).map(lambda times: ("".join(parts) * times)[:100_000])
 )
+OPENINGS = ("", "the answer", "the answer is ", "#### ", "#### not a", "Step 1: ", "Total", "1 = ", "<answer>", "\\boxed{")
+LONG = st.builds(  # what a pattern that looks at every place from every place takes minutes for
+    lambda opening, filling, length, closing: opening + filling * (length // len(filling)) + closing,
+    st.sampled_from(OPENINGS),
+    st.sampled_from(" \t.,;-=*#$({[\"'1A\\/<\u00a0") | st.sampled_from([piece for piece in PIECES if len(piece) < 20]),
+    st.sampled_from((1_000, 20_000, 100_000)),
+    st.sampled_from(("", "x", "5", "=", "\n", "b.", "}", "</answer>")),
+)
+TEXTS = st.one_of(TEXTS, TEXTS, TEXTS, LONG)
 SCALARS: st.SearchStrategy[Any] = st.one_of(
     st.none(),
     st.booleans(),
@@ -71,6 +84,16 @@ VALUES = st.recursive(
 
 SEEN = [""]
 """What the case under way is about, for one that takes too long."""
+
+
+LOST = [0]
+"""Rows that were neither kept nor told of."""
+
+
+def all_told(there: int, told: int, how: str) -> None:
+    """Every row is kept or told of."""
+    LOST[0] += abs(there - told)
+    assert told == there, f"{there} rows, {how}"
 
 
 def one_line(error: CirfError) -> None:
@@ -161,7 +184,7 @@ def rows(work: File) -> Callable[[Any], None]:
             return
         kept = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
         there = sum(bool(line.strip()) for line in lines)
-        assert kept + len(loaded.dropped) == there, f"{there} rows, {kept} kept, {len(loaded.dropped)} told of"
+        all_told(there, kept + len(loaded.dropped), f"{kept} kept, {len(loaded.dropped)} told of")
 
     return case
 
@@ -205,7 +228,7 @@ def rationales(work: File) -> Callable[[Any], None]:
         by = data.draw(st.sampled_from(("auto", "ordinal", "line", "sentence", "option")))
         section = Segments(by=by, equations=data.draw(st.sampled_from(("keep", "split"))))
         found = cut_all([Rationale(problem.id, 0, text, "x")], section, [problem])
-        assert len(found.steps) + len(found.dropped) == 1
+        all_told(1, len(found.steps) + len(found.dropped), f"{len(found.steps)} cut, {len(found.dropped)} told of")
         if not found.steps:
             assert found.dropped[0].reason
             return
@@ -219,6 +242,54 @@ def rationales(work: File) -> Callable[[Any], None]:
         assert len(written[0]) == len(found.steps[0].segments)
 
     return case
+
+
+def answers(work: File) -> Callable[[Any], None]:
+    """See the module."""
+    from cirf import recipe, tasks
+    from cirf.files import RowLog
+    from cirf.rationales import teachers, writers
+    from cirf.rationales.requests import Answer, Request
+    from cirf.records import Problem, Steps
+
+    asked = [Problem(f"gsm8k/{number}", "gsm8k", f"How many are 2 and {number}?", str(2 + number)) for number in range(3)]
+    task = {"gsm8k": tasks.get("gsm8k")}
+    endpoint = recipe.Endpoint(url="http://127.0.0.1:9/v1", model="m")
+    taught_by = recipe.Rationales(source="teacher", teacher=recipe.Teacher(endpoints=(endpoint,)))
+    written_by = recipe.Results(by="llm", writer=recipe.ResultWriter(endpoints=(endpoint,)))
+    rows = [Steps(problem.id, 0, "line", (f"2 + {at} = {2 + at}", "So it is.")) for at, problem in enumerate(asked)]
+    log = RowLog(work / "asked.jsonl")
+
+    def teacher(data: Any) -> None:
+        texts = [f"Step 1: 2 + {number} = {2 + number}.\nStep 2: So {2 + number}.\n#### {2 + number}" for number in range(3)]
+        texts[data.draw(st.integers(0, 2))] = data.draw(TEXTS | TEXTS.map(lambda text: f"<think>{text}</think>{text}"))
+        SEEN[0] = repr(texts)[:600]
+
+        def said(requests: list[Request], *rest: Any) -> tuple[dict[str, Answer], dict[str, str]]:
+            finish = data.draw(st.sampled_from(("stop", "length")))
+            return {one.key: Answer(text, finish, 5) for one, text in zip(requests, texts, strict=True)}, {}
+
+        with mock.patch.object(teachers, "ask", said):
+            found, refused = teachers.teach(asked, taught_by, recipe.Segments(), task, log, 0)
+        all_told(3, len(found) + len(refused), f"{len(found)} judged, {len(refused)} refused")
+        assert all(row.steps or row.fault("drop") for row in found)
+
+    def writer(data: Any) -> None:
+        listed = st.recursive(SCALARS, lambda some: st.lists(some, max_size=3), max_leaves=4)
+        made = st.lists(listed, min_size=1, max_size=3).map(lambda row: json.dumps({"results": row}))
+        number = st.integers(300, 5000).map(lambda digits: '{"results": ["5", 1' + "0" * digits + "]}")
+        text = data.draw(TEXTS | made | number)
+        SEEN[0] = repr(text)[:600]
+
+        def said(requests: list[Request], *rest: Any) -> tuple[dict[str, Answer], dict[str, str]]:
+            return {one.key: Answer(text, "stop", 5) for one in requests}, {}
+
+        with mock.patch.object(writers, "ask", said):
+            made_of = writers.write_with_model(rows, asked, task, written_by, log, 0)
+        all_told(3, len(made_of), f"{len(made_of)} written")
+        assert all(len(row.results) == 2 and (row.by != "rule" or row.fault) for row in made_of)
+
+    return lambda data: (teacher if data.draw(st.booleans()) else writer)(data)
 
 
 def outputs(work: File) -> Callable[[Any], None]:
@@ -243,51 +314,60 @@ def outputs(work: File) -> Callable[[Any], None]:
     return case
 
 
-KINDS = {"recipes": recipes, "rows": rows, "rationales": rationales, "outputs": outputs}
+KINDS = {"recipes": recipes, "rows": rows, "rationales": rationales, "answers": answers, "outputs": outputs}
 
 
 def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
-    """How many cases were tried, the seconds of all and of the slowest, the smallest that failed, and what took too long."""
-    count, slowest, failure, late = 0, 0.0, None, list[str]()
+    """How many cases were tried and how many failed, the rows lost, the seconds of all and of the slowest, the first failure in
+    its smallest form, and what took too long."""
+    count, slowest, late = 0, 0.0, list[str]()
+    broken: list[str] = []
     case = KINDS[kind](work)
+    how = {"max_examples": cases, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+    def one(data: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            case(data)
 
     @seed(chance)
-    @settings(
-        max_examples=cases,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
+    @settings(phases=(Phase.generate,), **how)
     @given(st.data())
-    def try_all(data: Any) -> None:
+    def try_all(data: Any) -> None:  # a case that fails ends nothing: all are counted
         nonlocal count, slowest
         count += 1
         faulthandler.dump_traceback_later(30 * LONGEST, exit=True)  # what hangs in a library's own code cannot be ended alone
         began = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            case(data)
+        try:
+            one(data)
+        except Exception as error:
+            if type(error).__module__.startswith("hypothesis"):  # its own ways to end a case
+                raise
+            broken.append(f"{_told(error)}: {SEEN[0]}")
         seconds = time.process_time() - began
         slowest = max(slowest, seconds)
         if seconds > LONGEST:
             late.append(f"{seconds:.0f} s: {SEEN[0]}")
 
-    began = time.perf_counter()
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            try_all()
-    except Exception as error:
-        found = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
-        places = [traceback.extract_tb(each.__traceback__)[-1] for each in found]
-        told = (
-            f"{type(each).__name__}: {str(each)[:300]} ({at.filename}:{at.lineno})"
-            for each, at in zip(found, places, strict=True)
-        )
-        failure = f"{'; '.join(told)}: {SEEN[0]}"
+    before, began = LOST[0], time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):
+        try_all()
+        lost = LOST[0] - before
+        failure = broken[0] if broken else None
+        if broken:
+            try:
+                seed(chance)(settings(phases=(Phase.generate, Phase.shrink), **how)(given(st.data())(one)))()
+            except Exception as error:
+                failure = f"{'; '.join(map(_told, getattr(error, 'exceptions', (error,))))}: {SEEN[0]}"
     faulthandler.cancel_dump_traceback_later()
     seconds = round(time.perf_counter() - began, 1)
-    return {"cases": count, "seconds": seconds, "slowest_s": round(slowest, 2), "failure": failure, "late": late[:3]}
+    told = {"cases": count, "failures": len(broken) + len(late), "lost": lost, "seconds": seconds, "slowest_s": round(slowest, 2)}
+    return told | {"failure": failure, "late": late[:3]}
+
+
+def _told(error: BaseException) -> str:
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {str(error)[:300]} ({at.filename}:{at.lineno})"
 
 
 def main() -> None:
@@ -299,24 +379,24 @@ def main() -> None:
     options = parser.parse_args()
     sys.setrecursionlimit(2000)
     told: dict[str, Any] = {}
-    failed = 0
     with tempfile.TemporaryDirectory() as place:
         for kind in options.kinds:
             told[kind] = row = tried(kind, options.cases, options.seed, File(place))
             bad = [*filter(None, [row["failure"]]), *row["late"]]
-            failed += bool(bad)
             said = f"{kind:12} {row['cases']:>7,} cases {row['seconds']:>8.1f} s, slowest {row['slowest_s']:.2f} s"
-            print(f"{said}   {'; '.join(bad) or 'none failed'}", flush=True)
-    tries = sum(row["cases"] for row in told.values())
+            print(f"{said}   {row['failures']} failed{': ' if bad else ''}{'; '.join(bad)}", flush=True)
+    tries, failures, lost = (sum(row[key] for row in told.values()) for key in ("cases", "failures", "lost"))
     print(
         json.dumps(
             {
                 "benchmark": "fuzz",
-                "ours": len(told) - failed,
-                "peer": len(told),
-                "ratio": (len(told) - failed) / len(told),
-                "unit": "kinds without a failure",
+                "ours": tries - failures,
+                "peer": tries,
+                "ratio": (tries - failures) / tries,
+                "unit": "cases without a failure",
                 "n": tries,
+                "failures": failures,
+                "lost": lost,
                 "seed": options.seed,
                 "kinds": told,
             }

@@ -31,6 +31,8 @@ ALLOWED = dict.fromkeys(_FREE, _PERMISSIVE) | {
     " cirf holds no copy",
 }
 """Why a licence is allowed."""
+_ANY = "License :: OSI Approved"
+"""A classifier that names no licence."""
 KNOWN = {
     "chardet": ("LGPL-2.1-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
     "cuda-toolkit": ("unknown", "holds no code: it names NVIDIA's libraries by version"),
@@ -74,15 +76,26 @@ class Entry:
 
 
 def licence_of(told: Message | Any) -> str:
-    """The licence that metadata tell, as an SPDX expression where it can be read as one, or ``unknown``."""
-    expression = told.get("License-Expression")
-    text = (told.get("License") or "").strip().splitlines()
-    classifiers = [line.split(" :: ")[-1] for line in told.get_all("Classifier") or () if line.startswith("License ::")]
-    for said in ([expression] if expression else [], text[:1], classifiers):
-        names = [name for name in map(_spdx, said) if name]
-        if names:
-            return " OR ".join(names)
-    return expression or "unknown"
+    """The licence that metadata tell, as an SPDX expression, or ``unknown``.
+
+    What cannot be read makes all of it unknown, lest a licence that is not allowed pass beside one that is: but not the text of a
+    licence in ``License``, which is no name of one. Several classifiers all hold.
+    """
+    if expression := told.get("License-Expression"):
+        return _spdx(expression) or "unknown"
+    text = [line for line in (told.get("License") or "").strip().splitlines() if line.strip()]
+    lines = [line for line in told.get_all("Classifier") or () if line.startswith("License ::") and line != _ANY]
+    classified = list(dict.fromkeys(_spdx(line.split(" :: ")[-1]) or "unknown" for line in lines))
+    if "unknown" in classified:
+        return "unknown"
+    if not text or text == ["UNKNOWN"]:
+        return " AND ".join(classified) or "unknown"
+    named = _spdx(text[0])
+    if named is None:
+        a_text = len(text) > 1 and "general public" not in text[0].lower()
+        return " AND ".join(classified) or "unknown" if a_text else "unknown"
+    barred = [name for name in classified if name not in ALLOWED] if why_allowed("", named) else []
+    return " AND ".join([f"({named})" if barred and " OR " in named else named, *barred])
 
 
 def _spdx(said: str) -> str | None:

@@ -135,11 +135,13 @@ def test_a_wrong_model_is_told_before_any_work(workshop: tinyrun.Workshop, tmp_p
         {"embeddings__model": "./none"},
         {"backbone__architecture": {"hidden_size": 999}},
         {"codebook__dimension": 77},
+        {"vocabulary__like": "apples and pears"},
     ):
         recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
-        tinyrun.cirf("run", recipe, "--out", tmp_path / "run").error()
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run").error()
         tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run").error()
         assert not (tmp_path / "run").exists()
+    assert "cirf: vocabulary.like: 'apples and pears' is " in said and "tokens of this model" in said
 
 
 def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -252,6 +254,23 @@ def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: tinyrun.Wor
     again = tinyrun.cirf("run", recipe, "--out", run)
     assert again.code == 0, again.err
     assert tinyrun.remade(before, tinyrun.stages(run)) == {"models/cirf_full", "evaluation/cirf_full"}
+
+
+def test_a_finished_run_can_be_read_where_nothing_can_be_written(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path, small_disk: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    run, recipe = shutil.copytree(finished, small_disk / "run"), workshop.recipe(tmp_path / "recipe.yaml")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    before = tinyrun.artefacts(run)
+    for command in (["status", run, "--verify"], ["show", run, "--json"], ["codes", run], ["ask", run, "How many?"]):
+        said = tinyrun.cirf(*command)
+        assert said.code == 0, said.err
+    said = tinyrun.cirf("run", recipe, "--out", run)
+    assert said.code == 0 or "Read-only file system" in said.error()
+    for command in (["report", run], ["run", recipe, "--out", run, "--set", "seed=2"]):
+        assert f"{run}" in tinyrun.cirf(*command).error() and "Read-only file system" in tinyrun.cirf(*command).error()
+    assert tinyrun.artefacts(run) == before
 
 
 @pytest.mark.parametrize("limit", [1000, 4000, 9000, 60_000])

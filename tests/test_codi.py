@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -87,7 +88,9 @@ KEYS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("codi")
-    said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **KEYS), "--out", folder / "run")
+    with pytest.MonkeyPatch.context() as patch:  # batches of rows for all methods: a tree rounds otherwise
+        patch.setattr("cirf.lm.finetune.as_trees", lambda *_: contextlib.nullcontext(False))
+        said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **KEYS), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
 

@@ -85,6 +85,32 @@ def test_code_of_a_model_is_run_only_where_the_recipe_says_so(workshop: tinyrun.
     assert type(model).__name__ == "M" and (tmp_path / "mark").exists()
 
 
+@pytest.mark.parametrize("command", [("ask", "How many?"), ("serve", "--port", "0")], ids=lambda command: command[0])
+def test_no_code_is_run_because_the_models_own_recipe_says_so(finished: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    folder = coded(finished / "models" / "cirf_full", tmp_path / "model", tmp_path / "mark")
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("trust_remote_code: false", "trust_remote_code: true"))
+    assert "trust_remote_code: true" in (folder / "recipe.yaml").read_text()
+    said = tinyrun.cirf(command[0], folder, *command[1:])
+    assert "comes with code of its own" in said.error() and "--trust-remote-code" in said.error()
+    assert not (tmp_path / "mark").exists()
+    if command[0] == "ask":
+        said = tinyrun.cirf("ask", folder, "How many?", "--trust-remote-code")
+        assert said.code == 0 and (tmp_path / "mark").exists(), said.err
+
+
+def test_rows_are_pushed_without_running_code_of_the_model(finished: Path, tmp_path: Path) -> None:
+    folder = coded(finished / "models" / "cirf_full", tmp_path / "model", tmp_path / "mark")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"auto_map": {"AutoTokenizer": [None, "m.C"]}, "tokenizer_class": "Stranger"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("trust_remote_code: false", "trust_remote_code: true"))
+    tinyrun.cirf("push", folder, "--to", "me/tiny", "--traces", "--dry-run")
+    tinyrun.cirf("export", folder, "--gguf", tmp_path / "file.gguf")
+    assert not (tmp_path / "mark").exists()
+
+
 def test_code_of_a_sentence_model_is_not_run(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(workshop.embedder, folder)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf.errors import CirfError
 from cirf.files import write_atomic
 from cirf.integrity import read_by, set_damaged_aside
 from cirf.store import Plan, RunFolder
@@ -152,3 +153,33 @@ def test_a_record_of_before_records_had_hashes_stands(tmp_path: Path) -> None:
     assert bring(folder, [plan]) == [] and made == ["a"]
     path.write_text(json.dumps(told | {"summary": {"rows": 7}, "sha256": "0" * 64}))
     assert folder.damaged("a") == ["stage.json"]
+
+
+@pytest.mark.parametrize("seconds", ["x", None, [], True])
+def test_times_of_another_type_are_not_known(tmp_path: Path, seconds: Any) -> None:
+    folder = RunFolder(tmp_path)
+    bring(folder, [stage("a", "x", made=[])])
+    (tmp_path / "a/timings.json").write_text(json.dumps({"seconds": seconds}))
+    assert folder.finished("a").seconds is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"summary": {"notes": 5}},
+        {"summary": {"notes": [5]}},
+        {"summary": {"rows": "7"}},
+        {"files": {"file": 5}},
+        {"left_out": 5},
+    ],
+    ids=json.dumps,
+)
+def test_a_record_of_other_types_is_a_damaged_one(tmp_path: Path, change: dict[str, Any]) -> None:
+    folder = RunFolder(tmp_path)
+    bring(folder, [stage("a", "x", made=[])])
+    told = json.loads((tmp_path / "a/stage.json").read_text())
+    told.pop("sha256")  # a record of before these hashes, which alone would tell
+    (tmp_path / "a/stage.json").write_text(json.dumps(told | change))
+    assert folder.damaged("a") == ["stage.json"]
+    with pytest.raises(CirfError, match=r"stage\.json: damaged; `cirf run` makes the stage again"):
+        folder.finished("a")

@@ -31,6 +31,7 @@ FLOORS = (
         "sweep_io",
         "yaml_text",
         "user_code",
+        "user_paths",
     ),
     ("assets", "tasks", "rationales", "codebook", "lm"),
     ("methods", "compression"),

@@ -156,6 +156,17 @@ def test_what_is_no_finished_model_is_refused(run: Path, hub: Hub, damage: Any, 
     assert said in tinyrun.cirf("push", run, "--to", "me/tiny").error() and not hub.seen
 
 
+def test_a_model_with_a_bit_turned_over_is_neither_pushed_nor_exported(run: Path, hub: Hub, tmp_path: Path) -> None:
+    path = run / "models" / "cirf_full" / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 4
+    path.write_bytes(data)
+    said = f"{path}: not as it was written; `cirf run` makes it again"
+    assert said in tinyrun.cirf("push", run, "--to", "me/tiny").error() and not hub.seen
+    assert said in tinyrun.cirf("export", run, "--gguf", tmp_path / "m.gguf").error()
+    assert not (tmp_path / "m.gguf").exists()
+
+
 def test_of_weights_in_parts_all_must_be_there(run: Path, hub: Hub) -> None:
     from cirf.publishing.weights import check_weights
 

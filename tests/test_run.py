@@ -381,6 +381,16 @@ def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop,
     assert len(read_rows(tmp_path / "run" / "segments" / "segments.jsonl")) == 5 + 1  # to train on, and held out
 
 
+@pytest.mark.parametrize("text", ['{"cirf": "0.1', "[]"])
+def test_what_a_run_stands_on_is_written_anew_where_it_cannot_be_read(finished: Path, tmp_path: Path, text: str) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "environment.json").write_text(text)
+    assert "environment.json" in tinyrun.cirf("report", run).error()
+    said = tinyrun.cirf("run", run / "recipe.yaml", "--out", run, "--until", "problems")
+    assert said.code == 0, said.err
+    assert json.loads((run / "environment.json").read_text())["cores"] == os.cpu_count()
+
+
 def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     from cirf.recipe_io import load
 

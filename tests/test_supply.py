@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 PINS = closure.pins(ROOT / "constraints.txt")
 OPEN = {"cuda-bindings"}  # constraints.txt says why
 EXTRAS = ("server", "lm-eval", "dev")
+OSI = "License :: OSI Approved ::"
 
 
 def test_what_is_installed_is_pinned_with_all_that_it_asks_for() -> None:
@@ -61,6 +62,16 @@ def test_the_oldest_versions_are_the_lower_bounds(tmp_path: Path) -> None:
         ({"License": "The MIT License (MIT)\n\nCopyright (c) 2016"}, "MIT"),
         ({"Classifier": ["License :: OSI Approved :: MIT License", "Topic :: Text"]}, "MIT"),
         ({"License": "see the file", "Classifier": ["Topic :: Text"]}, "unknown"),
+        ({"License": "MIT OR ISC", "Classifier": [f"{OSI} MIT License", f"{OSI} ISC License (ISCL)"]}, "MIT OR ISC"),
+        ({"Classifier": [f"{OSI} MIT License", f"{OSI} GNU General Public License v3 (GPLv3)"]}, "unknown"),
+        ({"Classifier": [f"{OSI} MIT License", f"{OSI} GNU Lesser General Public License v3 (LGPLv3)"]}, "MIT AND LGPL-3.0-only"),
+        ({"Classifier": [f"{OSI} MIT License", "License :: Other/Proprietary License"]}, "unknown"),
+        ({"License": "GPLv3", "Classifier": [f"{OSI} BSD License"]}, "unknown"),
+        ({"License": "GNU General Public License\nVersion 3", "Classifier": [f"{OSI} BSD License"]}, "unknown"),
+        ({"License": "MIT", "Classifier": [f"{OSI} GNU Lesser General Public License v3 (LGPLv3)"]}, "MIT AND LGPL-3.0-only"),
+        ({"License": "MIT", "Classifier": [f"{OSI} GNU Affero General Public License v3"]}, "unknown"),
+        ({"License-Expression": "LicenseRef-Commercial AND Foo-9", "License": "MIT"}, "unknown"),
+        ({"License": "UNKNOWN", "Classifier": ["License :: OSI Approved", f"{OSI} MIT License"]}, "MIT"),
         ({}, "unknown"),
     ],
 )

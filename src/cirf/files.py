@@ -6,11 +6,14 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import UnionType
+from typing import Any, BinaryIO, TypeVar
 
 from cirf.errors import CirfError
+
+_Made = TypeVar("_Made")
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -61,6 +64,7 @@ class RowLog:
         """Open (or start) the log at ``path``; a torn last line, which no one was told is done, is cut off."""
         self.path = path
         self._rows: list[dict[str, Any]] = []
+        self._numbers: list[int] = []
         if path.exists():
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
@@ -70,26 +74,49 @@ class RowLog:
 
     def _row(self, number: int, line: bytes) -> dict[str, Any]:
         try:
-            row: dict[str, Any] = json.loads(line)
-        except ValueError:
-            raise CirfError(f"{self.path}, line {number}: damaged; remove the line, and what it told is found anew") from None
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise self.damaged(number)
+        self._numbers.append(number)
         return row
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The complete rows, in order."""
+    def damaged(self, number: int) -> CirfError:
+        """What to say of line ``number``, from 1."""
+        return CirfError(f"{self.path}, line {number}: damaged; remove the line, and what it told is found anew")
+
+    def rows(self, **fields: type | UnionType) -> list[dict[str, Any]]:
+        """The complete rows, in order; ``CirfError`` names the line of the first that has no value of that type under each of
+        ``fields``: a letter that a disk changed may be one of a key."""
+        for number, row in zip(self._numbers, self._rows, strict=False):  # rows that were added since are ours
+            if any(name not in row or not isinstance(row[name], kind) for name, kind in fields.items()):
+                raise self.damaged(number)
         return list(self._rows)
+
+    def read(self, make: Callable[[dict[str, Any]], _Made]) -> list[_Made]:
+        """What ``make`` makes of each row, in order; ``CirfError`` names the line of the first that it cannot take."""
+        made = []
+        for place, row in enumerate(self._rows):
+            try:
+                made.append(make(row))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                if place >= len(self._numbers):
+                    raise  # one that was added since is no disk's fault
+                raise self.damaged(self._numbers[place]) from None
+        return made
 
     def append(self, *rows: Mapping[str, Any]) -> None:
         """Add rows; they are on disk when this returns."""
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        left = memoryview("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as file:
-            before = file.tell()
+        with open(self.path, "ab", buffering=0) as file:  # a buffer would write its rest behind the cut below
+            before = file.seek(0, os.SEEK_END)
             try:
-                file.write(text.encode())
-                file.flush()
+                while left:
+                    left = left[file.write(left) :]
                 os.fsync(file.fileno())
-            except OSError:  # a full disk: no half of a row may stay, for others write behind it
+            except BaseException:  # a full disk, or Ctrl-C: no half of a row may stay, for others write behind it
                 os.truncate(self.path, before)
                 raise
         self._rows.extend(dict(row) for row in rows)

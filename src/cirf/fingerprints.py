@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cirf.errors import CirfError
 from cirf.files import hash_file, hash_json
+from cirf.user_paths import user_path
 
 if TYPE_CHECKING:
     from cirf.recipe import Recipe
@@ -49,7 +50,7 @@ def model_hash(model: str, revision: str | None = None) -> str:
 
     if model.startswith("bundled:"):
         return published_hash(model)
-    folder = Path(resolve(model)).expanduser()
+    folder = user_path(resolve(model))
     if not folder.is_dir():
         return model if revision is None else f"{model}@{revision}"
     kept = (".json", ".safetensors", ".model", ".jinja", ".txt", ".py")

@@ -8,12 +8,16 @@ under ``RUN/.work/STAGE.damaged``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from cirf.errors import CirfError
+from cirf.files import hash_file
+from cirf.progress import SILENT, Progress
 from cirf.store import Plan, RunFolder
 
 LARGE = 2**26
 """Bytes from which a file is read by a run only if something is to be made of it: hashing many models takes minutes."""
+_MODEL = (".safetensors", "tokenizer.json")
 
 
 def stands(folder: RunFolder, stage: Plan) -> bool:
@@ -38,6 +42,21 @@ def set_damaged_aside(
             say(f"{stage.name}: {told}; made again, and what is there is kept in {aside}")
             found.append(stage.name)
     return found
+
+
+def check_model(folder: Path, progress: Progress = SILENT) -> None:
+    """``CirfError`` where the weights or the tokenizer in a model's folder are not as the record in it says.
+
+    Its other files are texts, which a person may edit before a model is published. The folder may be a copy without some of its
+    files. Without a record nothing is known, and nothing checked.
+    """
+    told = (RunFolder(folder.parent).manifest(folder.name) or {}).get("files", {})
+    there = [name for name in told if name.endswith(_MODEL) and ".." not in Path(name).parts and (folder / name).is_file()]
+    with progress.task("checking", len(there), "files") as advance:
+        for name in there:
+            if hash_file(folder / name) != told[name]:
+                raise CirfError(f"{folder / name}: not as it was written; `cirf run` makes it again, or copy the folder anew")
+            advance(1)
 
 
 def read_by(stage: Plan) -> list[Plan]:

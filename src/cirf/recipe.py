@@ -106,6 +106,8 @@ class Endpoint(Section):
         """A recipe is saved, archived and published with the run; and the client sends no name and password of an address."""
         if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
             raise ValueError("url: holds a user's name or password, which would be kept with the run; an API key goes by key_env")
+        if re.search("[?#]", url):
+            raise ValueError("url: ends in a query, which would be kept with the run and may be a key; an API key goes by key_env")
         return url
 
 

@@ -22,6 +22,7 @@ from cirf.local_paths import without_folders
 from cirf.recipe import Recipe, Section, with_own_methods
 from cirf.recipe_keys import KeyRow, dotted, found
 from cirf.recipe_text import commented, dump
+from cirf.user_paths import user_path
 from cirf.yaml_text import Document, YamlError
 
 Validated = TypeVar("Validated", bound=Section)
@@ -126,7 +127,7 @@ def for_others(recipe: Recipe) -> str:
 
 def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:
     """A file, or the one ``there`` of that name; ``CirfError`` if it is neither."""
-    path = Path(path_or_name).expanduser()
+    path = user_path(path_or_name)
     if path.is_file():
         return path
     if path_or_name in there:

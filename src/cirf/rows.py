@@ -67,6 +67,8 @@ def numbered_rows(path: Path, refused: Refused | None = None) -> list[tuple[int,
         raise CirfError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
+    except ValueError:
+        raise CirfError(f"{ascii(str(path))[:200]}: a path cannot hold a NUL character; write it without") from None
     except OSError as error:
         raise CirfError(f"{path}: cannot be read ({error.strerror}); name a JSONL file that this user may read") from None
     return rows

@@ -38,6 +38,7 @@ from cirf.integrity import read_by, set_damaged_aside, stands
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
+from cirf.report.training import load_object
 from cirf.stages import (
     codes,
     compress,
@@ -394,7 +395,9 @@ def save_recipe(context: Context) -> None:
     """Write the resolved recipe beside the artefacts."""
     from cirf.recipe_io import dump
 
-    write_atomic(context.folder.root / "recipe.yaml", dump(context.recipe))
+    path, text = context.folder.root / "recipe.yaml", dump(context.recipe)
+    if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may lie where nothing can be written
+        write_atomic(path, text)
 
 
 def _save_environment(context: Context) -> None:
@@ -402,7 +405,11 @@ def _save_environment(context: Context) -> None:
     from cirf.environment import describe
 
     path = context.folder.root / "environment.json"
-    if not path.exists():
+    try:
+        known = load_object(path)
+    except CirfError:  # cut off: what it said is lost, and no stage depends on it
+        known = None
+    if known is None:
         write_atomic(path, to_json(describe()))
 
 

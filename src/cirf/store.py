@@ -168,8 +168,7 @@ class RunFolder:
             return None
         except ValueError:
             loaded = {}
-        fields = {"key": str, "summary": dict, "files": dict}
-        whole = isinstance(loaded, dict) and all(isinstance(loaded.get(name), kind) for name, kind in fields.items())
+        whole = _is_record(loaded)
         digest = loaded.pop(_SUM, None) if whole else None  # a record of before these hashes has none
         if not whole or digest not in (None, hash_json(loaded)):
             raise CirfError(f"{path}: damaged; `cirf run` makes the stage again, or remove the folder {path.parent}")
@@ -433,4 +432,20 @@ def _read_timings(folder: Path) -> dict[str, Any]:
         loaded = json.loads((folder / _TIMINGS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
-    return loaded if isinstance(loaded, dict) else {}
+    if not isinstance(loaded, dict):
+        return {}
+    seconds = loaded.get("seconds")
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return loaded if known else {name: value for name, value in loaded.items() if name != "seconds"}
+
+
+def _is_record(loaded: Any) -> bool:
+    """Whether a JSON value has all that is read of a stage's record, each of its type."""
+    fields = {"key": str, "summary": dict, "files": dict}
+    if not isinstance(loaded, dict) or not all(isinstance(loaded.get(name), kind) for name, kind in fields.items()):
+        return False
+    rows, notes = loaded["summary"].get("rows"), loaded["summary"].get("notes", [])
+    lists = (notes, loaded.get(LEFT_OUT, []), list(loaded["files"].values()))
+    return isinstance(rows, int | None) and all(
+        isinstance(part, list) and all(isinstance(x, str) for x in part) for part in lists
+    )

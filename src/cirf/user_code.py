@@ -10,11 +10,11 @@ import hashlib
 import sys
 import traceback
 from functools import lru_cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.user_paths import user_path
 
 OWN = ".py"
 """How the path of such a file ends."""
@@ -26,7 +26,7 @@ def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
     ``CirfError`` if the file is not there or fails as code (with the line).
     """
     try:
-        content = Path(path).expanduser().read_bytes()
+        content = user_path(path).read_bytes()
     except FileNotFoundError:
         raise CirfError(f"{path}: no such file; {where}") from None
     except OSError as error:

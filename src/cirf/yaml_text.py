@@ -29,6 +29,10 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z
 _OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
 
 
+_MAX_NODES = 100_000
+"""Values in a document, each as often as an alias names it: a few lines of aliases of aliases may stand for billions."""
+
+
 class YamlError(Exception):
     """What is wrong and, where known, on which line (from 1)."""
 
@@ -49,7 +53,8 @@ class Document:
 def parse(text: str) -> Document:
     """Read one YAML document.
 
-    Raises ``YamlError`` for broken syntax, a key that stands twice, an alias that holds itself, and explicit tags.
+    Raises ``YamlError`` for broken syntax, a key that stands twice, an alias that holds itself, aliases that stand for too much,
+    and explicit tags.
     """
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
@@ -69,6 +74,8 @@ def parse(text: str) -> Document:
 def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[int]) -> Any:
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
+    if len(lines) > _MAX_NODES:
+        raise YamlError(f"more than {_MAX_NODES:,} values, counting what aliases name", line)
     if id(node) in above:
         raise YamlError("an alias that holds itself", line)
     above = above | {id(node)}

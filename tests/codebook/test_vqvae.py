@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cirf.codebook import vqvae
 from cirf.codebook.vqvae import VQVAE, Encoded, FeedForward, Gradient
@@ -119,3 +121,31 @@ def test_centred_steps_stay_centred_in_the_codes_space() -> None:
     encoded = torch.cat(list(Encoded(encoder, steps.numpy()).pieces()))
     bias_share = encoded.mean(dim=0).norm() / encoded.norm(dim=1).mean()
     assert bias_share < 0.1
+
+
+@given(seed=st.integers(0, 2**31), rows=st.integers(1, 12), size=st.integers(1, 6), width=st.integers(1, 5))
+@settings(max_examples=40)
+def test_the_terms_of_any_batch(seed: int, rows: int, size: int, width: int) -> None:
+    """Codebook and commitment are one number, never negative, and zero where every step is its code; the order of rows does not
+    count; only codes that are used move, and by the mean way from their steps."""
+    draw = torch.Generator().manual_seed(seed)
+    model, batch = VQVAE(4, 6, width, size, draw), torch.randn(rows, 4, generator=draw)
+    with torch.no_grad():
+        model.codes.copy_(torch.randn(size, width, generator=draw))
+    assigned = torch.randint(size, (rows,), generator=draw)
+    found = model.losses(batch, assigned, "straight_through")
+    assert float(found.codebook.detach()) == float(found.commitment.detach()) >= 0 <= float(found.reconstruction.detach())
+    order = torch.randperm(rows, generator=draw)
+    for term in ("reconstruction", "codebook", "commitment"):
+        torch.testing.assert_close(
+            getattr(model.losses(batch[order], assigned[order], "decoder_only"), term), getattr(found, term)
+        )
+    found.codebook.backward()  # type: ignore[no-untyped-call]
+    wanted = torch.zeros_like(model.codes)
+    with torch.no_grad():
+        for z, a in zip(model.encoder(batch), assigned, strict=True):
+            wanted[a] += 2 * (model.codes[a] - z) / rows
+        assert model.codes.grad is not None
+        torch.testing.assert_close(model.codes.grad, wanted)
+        model.codes.copy_(model.encoder(batch[:1]).expand(size, -1))
+        assert float(model.losses(batch[:1], assigned[:1], "straight_through").codebook) == pytest.approx(0, abs=1e-10)

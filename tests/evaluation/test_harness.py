@@ -176,6 +176,14 @@ def test_a_log_torn_anywhere_is_mended(tmp_path, kept):
     assert files(tmp_path / "part") == files(tmp_path / "whole")
 
 
+def test_a_changed_letter_in_the_log_is_named_by_its_line(tmp_path):
+    log = tmp_path / "scratch" / "svamp.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(json.dumps({"id": "svamp/1", "run": 0, "prompt": "?", "cprrect": True}) + "\n")
+    with pytest.raises(CirfError, match=r"svamp\.jsonl, line 1: damaged; remove the line"):
+        go(tmp_path, Engine())
+
+
 def test_a_finished_evaluation_generates_nothing(tmp_path):
     first = go(tmp_path, Engine())
     before = files(tmp_path)
@@ -222,6 +230,12 @@ def test_greedy_runs_once(tmp_path):
 def test_bad_input_is_one_sentence(tmp_path, test, message):
     with pytest.raises(CirfError, match=message):
         evaluate(COT, {**TASKS, "a/b": TASKS["svamp"]}, test, Engine(), str, Evaluate(), tmp_path, SILENT)
+
+
+def test_scores_do_not_depend_on_the_order_of_rows(tmp_path):
+    go(tmp_path, Engine())
+    rows = read_rows(tmp_path / "svamp.jsonl")
+    assert score(rows) == score(rows[::-1]) == score(random.Random(0).sample(rows, len(rows)))
 
 
 def test_scoring_nothing_is_an_error():

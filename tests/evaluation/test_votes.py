@@ -84,6 +84,15 @@ def test_a_killed_draw_goes_on_and_ends_alike(tmp_path: Path) -> None:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_damaged_draw_is_named_by_its_line(tmp_path: Path) -> None:
+    drawn(tmp_path, 2)
+    text = (tmp_path / "log.jsonl").read_text()
+    for old, new in (('"first"', '"fjrst"'), ('"outputs": [', '"outputs": [1, ')):
+        (tmp_path / "log.jsonl").write_text(text.replace(old, new, 1))
+        with pytest.raises(CirfError, match=r"log\.jsonl, line 1: damaged"):
+            drawn(tmp_path, 2)
+
+
 def test_there_must_be_a_question(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no test problem"):
         drawn(tmp_path, 2, test={"svamp": []})

@@ -71,6 +71,21 @@ def test_the_tokenizer_comes_settled(saved: Path) -> None:
     assert "long introduction" in prompt_text(load_tokenizer(saved, recipe.Backbone(empty_system=False)), "Hi?")
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% for x in", "chat template fails"),
+        ("{{ 1/0 }}", "division by zero"),
+        ("{{ raise_exception('only images') }}", "only images"),
+    ],
+)
+def test_a_chat_template_that_fails_is_one_sentence(saved: Path, template: str, said: str) -> None:
+    (saved / "chat_template.jinja").write_text(template)
+    with pytest.raises(CirfError, match=said) as told:
+        load_tokenizer(saved)
+    assert str(told.value).startswith(f"{saved}: its chat template fails") and "\n" not in str(told.value)
+
+
 @pytest.mark.parametrize(("key", "value"), [("hidden_size", 64), ("layers", 3), ("heads", 8)])
 def test_another_architecture_than_the_recipes_is_refused(saved: Path, key: str, value: int) -> None:
     with pytest.raises(CirfError, match=rf"backbone.architecture.{key}: the recipe says {value}, but"):

@@ -73,6 +73,26 @@ def test_a_rerun_asks_only_for_what_is_missing(tmp_path: Path) -> None:
     assert len(known_answers(RowLog(path))) == 30
 
 
+GOOD = {"key": "ab", "model": "m", "text": "t", "finish": "stop", "tokens": 3}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(json.dumps(GOOD).replace(f'"{key}"', '"kez"') for key in ("key", "text", "finish", "tokens")),
+        "[1]",
+        "7",
+        "null",
+        '{"key',
+    ],
+)
+def test_a_changed_letter_in_the_log_is_named_by_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rationales.jsonl"
+    path.write_text(f"{json.dumps(GOOD)}\n{line}\n{json.dumps(GOOD)}\n")
+    with pytest.raises(CirfError, match=r"rationales\.jsonl, line 2: damaged; remove the line"):
+        known_answers(RowLog(path))
+
+
 def test_what_is_asked_is_what_the_request_says(tmp_path: Path) -> None:
     with serve(Server(echo)) as server:
         ask(requests(1), section(server), RowLog(tmp_path / "log"))

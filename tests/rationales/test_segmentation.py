@@ -1,5 +1,8 @@
 """Steps: what marks them, what does not, and what becomes of the text around them."""
 
+import time
+from typing import Literal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -260,3 +263,12 @@ def test_spread_matches_statistics(values: list[int]) -> None:
     assert found["median"] == statistics.median(values)
     assert sum(value <= found["p95"] for value in values) >= 0.95 * len(values)
     assert sum(value < found["p95"] for value in values) < 0.95 * len(values)
+
+
+@pytest.mark.parametrize("filling", [".", ". ", "?!", "e.g. 5 ", "Xy A. ", "1+1=2 ", "the answer ", "-"])
+@pytest.mark.parametrize("by", ["auto", "sentence"])
+def test_long_lines_are_cut_in_a_time_that_grows_with_their_length(filling: str, by: Literal["auto", "sentence"]) -> None:
+    text = "Total" + filling * (100_000 // len(filling)) + "5"
+    started = time.process_time()
+    cut_all([rationale("a", text)], recipe.Segments(by=by, equations="split"), [])
+    assert time.process_time() - started < 20  # each takes under four; one that grows with the square minutes

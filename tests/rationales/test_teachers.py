@@ -115,6 +115,15 @@ def test_a_model_that_only_gives_empty_answers_ends_it_and_one_that_does_now_and
     assert [row.fault("drop") for row in taught] == [None] * 4 and len(server.asked) == 4 + 4 + 1
 
 
+@pytest.mark.parametrize("odd", ["#### 3", "\n".join(f"Step {n}: 1 + {n} = {n + 1}." for n in range(1, 34))])
+def test_an_answer_that_cannot_be_cut_will_not_do_and_ends_nothing(
+    tmp_path: Path, problems: list[Problem], tasks: dict[str, Task], odd: str
+) -> None:
+    with serve(Server(lambda body: odd if "Bob" in body["messages"][0]["content"] else reply(body))) as server:
+        taught, _ = teach(problems, rationales(server), recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert [row.steps for row in taught] == [2, 0, 2, 2] and taught[1].fault("drop") is not None
+
+
 def test_what_a_model_thought_first_is_no_rationale(tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]) -> None:
     with serve(Server(lambda body: f"<think>Step 1: hm\nStep 2: 9?</think>\n{reply(body)}")) as server:
         taught, _ = teach(problems, rationales(server), recipe.Segments(), tasks, RowLog(tmp_path / "log"), 1)

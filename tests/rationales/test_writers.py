@@ -65,6 +65,8 @@ def test_the_model_is_shown_steps_and_answer_and_held_to_a_schema(tmp_path: Path
         ('{"results": ["3", "<cirf_001>7"]}', "result 2 holds a tag"),
         ('{"results": [true, "7"]}', "not a JSON object"),
         ('{"results": ["3", NaN]}', "not a JSON object"),
+        ('{"results": ["3", 1' + "0" * 400 + "]}", "result 2 is longer than 40 characters"),
+        ('{"results": ["3", 1' + "0" * 5000 + "]}", "not a JSON object"),
         ("[" * 3000 + "]" * 3000, "not a JSON object"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cirf.commands.running import absolute
 from cirf.errors import CirfError
+from cirf.rationales.templates import read_template
 from cirf.recipe import Codebook, Finetune, Override, Problems, Recipe, TaskEntry
 from cirf.recipe_io import commented, dump, load, parse, schema_rows, shipped
+from cirf.rows import read_rows
 
 BASE = "name: small\nproblems:\n  tasks:\n    - task: gsm8k\n    - task: svamp\n"
 
@@ -122,7 +126,13 @@ def test_an_address_with_a_password_is_refused_and_not_repeated(url: str) -> Non
     """What a recipe holds is kept with the run, and published with it."""
     said = mistake(BASE, f"rationales.teacher.endpoints=[{{url: '{url}', model: m}}]")
     assert "password" in said and "key_env" in said and "sesame" not in said
-    parse(BASE, "my.yaml", ["rationales.teacher.endpoints=[{url: 'https://teachers/v1/@ann?to=a@b', model: m}]"])
+    parse(BASE, "my.yaml", ["rationales.teacher.endpoints=[{url: 'https://teachers/v1/@ann', model: m}]"])
+
+
+@pytest.mark.parametrize("url", ["https://teachers/v1?api_key=sesame", "https://teachers/v1#sesame", "https://teachers?sesame"])
+def test_an_address_with_a_query_is_refused_and_not_repeated(url: str) -> None:
+    said = mistake(BASE, f"rationales.teacher.endpoints=[{{url: '{url}', model: m}}]")
+    assert "query" in said and "key_env" in said and "sesame" not in said
 
 
 def test_broken_yaml_is_said_with_file_and_line() -> None:
@@ -213,6 +223,34 @@ def test_what_cannot_be_found_or_read_is_said_with_its_name(tmp_path: Path) -> N
             load(name)
         assert str(caught.value).startswith(f"{name}: ")
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("path", "said"), [("~nobody-here/a", "write the whole path"), ("a\0b", "NUL")])
+def test_a_path_that_can_be_none_is_one_sentence(path: str, said: str) -> None:
+    with pytest.raises(CirfError, match=said):
+        load(path)
+    written = json.dumps(path)
+    for key in ("problems.data", "embeddings.model", "results.file", "codebook.reuse", "rationales.teacher.prompt"):
+        recipe = parse(BASE, "my.yaml", [f"{key}={written}"])
+        if key != "rationales.teacher.prompt":
+            with pytest.raises(CirfError, match=said):
+                absolute(recipe)
+    with pytest.raises(CirfError, match=said):
+        read_template(path, "rationale", ("question",), "rationales.teacher.prompt")
+    for task in ({"task": "jsonl", "train_file": path}, {"task": path + ".py"}):
+        with pytest.raises(CirfError, match=said):
+            absolute(parse(BASE, "my.yaml", [f"problems.tasks=[{json.dumps(task)}]"]))
+    with pytest.raises(CirfError, match=r"NUL|no such file"):
+        read_rows(Path(path))
+
+
+@pytest.mark.parametrize("name", ["../x", "..", ".", "a/b", "/a", "~", "a\\b"])
+def test_no_name_leads_out_of_its_folder(name: str) -> None:
+    written = json.dumps(name)
+    assert "name: expected text that matches" in mistake(BASE, f"name={written}")
+    assert "name: expected text" in mistake(BASE, f"problems.tasks=[{{task: gsm8k, name: {written}}}]")
+    assert "cannot name a folder" in mistake(BASE, f"variants={{{written}: {{method: cot}}}}")
+    assert "cannot name a folder" in mistake(BASE, f"methods=[{written}]")
 
 
 # Writing

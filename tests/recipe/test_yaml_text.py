@@ -103,5 +103,12 @@ def test_what_is_not_a_plain_document_is_refused_with_its_line(text: str, line: 
     assert caught.value.line == line
 
 
+def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in zip("abcdefgh", "bcdefghi", strict=True)]
+    with pytest.raises(YamlError, match="more than 100,000 values, counting what aliases name"):
+        parse("\n".join(lines))
+
+
 def test_an_alias_repeats_what_it_names() -> None:
     assert parse("a: &x {b: 1}\nc: *x").value == {"a": {"b": 1}, "c": {"b": 1}}

@@ -11,6 +11,7 @@ from cirf.evaluation.statistics import holm, wilson
 from cirf.files import to_json, write_atomic, write_rows
 from cirf.report.collect import collect
 from cirf.report.page import render
+from cirf.report.training import load_object
 from cirf.rows import read_rows
 
 ASKED = {"accuracy", "n", "interval", "tokens", "latency_mean_s", "latency_p50_s", "latency_p95_s", "truncated", "unparsed"}
@@ -26,6 +27,17 @@ def test_every_method_has_the_promised_numbers(data):
         trained, _, _, seconds = synthetic.METHODS[name]
         assert row["trained"] is trained
         assert row["latency_mean_s"] == seconds and row["latency_p95_s"] == seconds * 1.4
+
+
+def test_of_a_damaged_file_only_its_stage_is_to_be_removed(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "environment.json").write_text('{"cirf": "0.1')
+    with pytest.raises(CirfError, match=r"environment\.json: not valid JSON; remove the file$"):
+        collect(run)
+    (tmp_path / "stage.json").write_text("{}")
+    (tmp_path / "trials.json").write_text("[]")
+    with pytest.raises(CirfError, match=rf"expected a JSON object; remove the folder {tmp_path} and run again$"):
+        load_object(tmp_path / "trials.json")
 
 
 def test_numbers_are_those_of_the_rows(finished, data):

@@ -123,10 +123,24 @@ def test_this_machines_names_are_answered_and_pages_of_others_not(server: Runnin
     port = server.url.rpartition(":")[2]
     for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", "[::1]:99"):
         assert server.send("GET", "/health", headers={"Host": host})[0] == 200
-    for origin in ("https://evil.example", "null", "http://localhost:1"):
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://localhost:1",
+        "http://[x",
+        "http://[zz]",
+        "http://ex\u2100mple".encode().decode("latin-1"),
+    ):
         status, headers, _ = server.send("GET", "/health", headers={"Host": f"localhost:{port}", "Origin": origin})
         assert status == 403 and not any(name.startswith("access-control") for name in headers)
     assert server.send("GET", "/health", headers={"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"})[0] == 200
+
+
+def test_a_fault_before_the_application_is_told_as_one(server: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr("cirf.serving.guard._host", lambda header: 1 / 0)
+    status, headers, body = server.send("GET", "/health")
+    assert status == 500 and headers["content-type"] == "application/json"
+    assert json.loads(body)["error"]["code"] == "internal_error" and "division" not in str(body) and "division" in caplog.text
 
 
 def test_what_is_loopback() -> None:

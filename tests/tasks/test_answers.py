@@ -416,6 +416,9 @@ def test_numbers_stand_where_they_say(text: str) -> None:
         "<|im_end|>" * 3_000,
         r"\boxed{1} or " * 2_000,
         "not " * 5_000,
+        "the answer" + " " * 100_000 + "x",
+        "#### not a" + " " * 100_000 + "b",
+        "#### not a" + "-" * 100_000 + "b",
     ],
     ids=lambda text: text[:8],
 )

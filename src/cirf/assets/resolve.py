@@ -17,6 +17,7 @@ from cirf.assets.hub import quiet
 from cirf.errors import CirfError
 from cirf.files import hash_file, to_json
 from cirf.progress import SILENT, Progress
+from cirf.user_paths import user_path
 
 _MARKER, _FILES = "cirf-asset.json", "cirf-files.json"
 _SPARE = 200 * 10**6  # bytes left free beyond what the model takes
@@ -26,7 +27,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 def cache_folder() -> Path:
     """Where bundled models are kept: ``$CIRF_CACHE``, else ``~/.cache/cirf``."""
-    return Path(os.environ.get("CIRF_CACHE") or Path.home() / ".cache" / "cirf").expanduser()
+    return user_path(os.environ.get("CIRF_CACHE") or Path.home() / ".cache" / "cirf")
 
 
 def listing() -> dict[str, str]:
@@ -48,7 +49,7 @@ def resolve(model: str, progress: Progress = SILENT) -> Path | str:
     """
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)
-    folder = Path(model).expanduser()
+    folder = user_path(model)
     if model and (folder.exists() or model[0] in "./~"):
         _check_folder(model, folder)
         return folder if model.startswith("~") else model

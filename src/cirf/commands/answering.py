@@ -11,6 +11,7 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import Backbone, Codebook, Evaluate, Problems, Recipe, TaskEntry, Vocabulary
 from cirf.report.training import load_object
+from cirf.user_paths import user_path
 
 _FUNCTIONAL, _PLAIN = "cirf_full", "cot"
 
@@ -31,7 +32,7 @@ def answering(model: str, methods: Sequence[str]) -> Answering:
 
     ``CirfError`` where a method is not there, or its model is not.
     """
-    folder = Path(model).expanduser()
+    folder = user_path(model)
     if (folder / "recipe.yaml").is_file() and (folder / "config.json").is_file():
         return _of_trained(folder, methods)
     if (folder / "recipe.yaml").is_file() and not (folder / "stage.json").is_file():
@@ -96,7 +97,7 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
     from cirf.analysis.functions import functions_of
     from cirf.lm.thinking import vectors_of
 
-    folder = Path(model).expanduser()
+    folder = user_path(model)
     functions = functions_of(folder) if folder.is_dir() else {}
     if not methods and vectors_of(folder):
         raise CirfError(f"{folder}: thinks in vectors, and no recipe lies with it; say which method's model it is with --method")
@@ -122,7 +123,7 @@ def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]
     method or a folder that is not there."""
     from cirf.methods import METHODS, get
 
-    folder = Path(model).expanduser()
+    folder = user_path(model)
     for name in methods:
         if name not in METHODS and name not in recipe.variants:
             raise CirfError(f"--method {name}: there is no such method (see `cirf methods`)")

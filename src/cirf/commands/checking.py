@@ -14,6 +14,7 @@ from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
 from cirf.recipe_io import load, parse
 from cirf.rows import RowError, by_reason
+from cirf.user_paths import user_path
 
 _MOSTLY_EMPTY = 0.8
 
@@ -54,7 +55,7 @@ def _is_file(source: str) -> bool:
 
 def _recipe_of(source: str, sets: Sequence[str]) -> Recipe:
     """The recipe to check by: the one named, or the defaults with a file's or a folder's data, with the overrides."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         made = _of_folder(path)
     elif _is_file(source):

@@ -16,6 +16,7 @@ from cirf.commands.answering import answering, plain
 from cirf.errors import CirfError
 from cirf.recipe import Probes, Recipe, TaskEntry, Voting
 from cirf.tasks import JSONL
+from cirf.user_paths import user_path
 
 _OPTIONS = {
     "kinds": ("--probes", "drop, shuffle, swap or several of them, such as drop,swap"),
@@ -130,7 +131,7 @@ def _probed(model: str, probes: Probes) -> tuple[str, ...]:
     from cirf.methods import get
     from cirf.stages.probes import names_for
 
-    folder = Path(model).expanduser()
+    folder = user_path(model)
     if not (folder / "recipe.yaml").is_file() or (folder / "config.json").is_file() or (folder / "stage.json").is_file():
         return ()
     recipe = open_run(folder)

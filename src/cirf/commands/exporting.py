@@ -71,6 +71,7 @@ def lm_eval(
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
     """Write a model as a GGUF file and say how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
     from cirf.analysis.functions import find_model
+    from cirf.integrity import check_model
     from cirf.lm.thinking import vectors_of
     from cirf.progress import for_terminal
     from cirf.serving.gguf_file import KINDS, write_gguf
@@ -83,6 +84,7 @@ def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
         raise CirfError(
             f"{folder}: it thinks in vectors before it answers, which llama.cpp cannot; use `cirf ask` or `cirf evaluate`"
         )
+    check_model(folder.resolve(), for_terminal(as_json))
     told = write_gguf(folder, out, chosen, for_terminal())
     if as_json:
         print(json.dumps(told, indent=2))

@@ -8,6 +8,8 @@ from typing import Any
 
 from cirf.analysis.functions import find_model, functions_of
 from cirf.errors import CirfError
+from cirf.integrity import check_model
+from cirf.progress import for_terminal
 from cirf.publishing.parcel import CARD, of_model, of_traces, traces
 from cirf.publishing.private import check_private
 from cirf.publishing.upload import check_name, own_token, upload
@@ -23,6 +25,8 @@ def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bo
     folder = find_model(path)
     parcel = of_traces(folder, _card(folder, repository)) if as_traces else of_model(folder, repository)
     check_private(parcel, folder, own_token())
+    if not as_traces:
+        check_model(folder.resolve(), for_terminal(as_json))
     kind, seen = "dataset" if as_traces else "model", "public" if public else "private"
     told: dict[str, Any] = {
         "repository": repository,
@@ -71,7 +75,8 @@ def _card(folder: Path, repository: str) -> str:
     if not (folder / "recipe.yaml").is_file():
         raise CirfError(f"{folder}: no recipe.yaml, so it is not known what its rows are made of; push from the run's own folder")
     recipe = load(str(folder / "recipe.yaml"))
-    tokenizer = load_tokenizer(folder, recipe.backbone)
+    untrusted = recipe.backbone.model_copy(update={"trust_remote_code": False})  # the folder may be from elsewhere
+    tokenizer = load_tokenizer(folder, untrusted)
     end = tokenizer.convert_ids_to_tokens(end_token(tokenizer))
     return traces_card(
         repository, folder.resolve().name, recipe.model_dump(mode="json"), rows, str(end), functions_of(folder) or None

@@ -13,6 +13,7 @@ from cirf.progress import for_terminal
 from cirf.recipe import Recipe, TaskEntry, Variant
 from cirf.recipe_io import load
 from cirf.tasks import OWN
+from cirf.user_paths import user_path
 
 if TYPE_CHECKING:
     from cirf.stages.context import Context
@@ -100,7 +101,7 @@ def absolute(recipe: Recipe) -> Recipe:
     """The recipe with the paths that exist made absolute, so that a run can be looked at from any folder."""
 
     def full(name: str | None) -> str | None:
-        path = Path(name).expanduser() if name else None
+        path = user_path(name) if name else None
         return str(path.resolve()) if path is not None and path.exists() else name
 
     def own(variant: Variant) -> Variant:  # settings that are models are told by their names: a user's file is not run for it

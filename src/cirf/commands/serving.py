@@ -24,8 +24,12 @@ def serve(
     key_env: str | None,
     limits: Limits,
     as_json: bool,
+    trust: bool = False,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. ``CirfError`` for an address, a key or a model that cannot be used."""
+    """Serve until Ctrl-C or SIGTERM; with ``trust`` code that comes with the models may run.
+
+    ``CirfError`` for an address, a key or a model that cannot be used.
+    """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise CirfError(f"cirf serve needs {' and '.join(missing)}: pip install 'cirf[server]'")
     from cirf.serving.guard import is_loopback
@@ -40,10 +44,10 @@ def serve(
 
     bound = bind(host, port)
     try:
-        main = load_served(model)
+        main = load_served(model, trust)
         models = [main]
         if beside is not None:
-            other = load_served(beside)
+            other = load_served(beside, trust)
             models.append(replace(other, name=f"{other.name}-beside") if other.name == main.name else other)
 
         def ready() -> None:

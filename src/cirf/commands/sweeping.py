@@ -41,7 +41,7 @@ class Ledger:
         """Read what is there; nothing is written."""
         self._planned = planned
         self._log = RowLog(planned.out / _LOG)
-        self._last = {(row["run"], row["stage"]): row for row in self._log.rows()}
+        self._last = {(row["run"], row["stage"]): row for row in self._log.rows(run=str, stage=str, key=str)}
         runs = {run.path for run in planned.runs}
         points = read_record(planned.out).get("points", [])
         self.errors: dict[str, str] = {point["run"]: point["error"] for point in points if "error" in point}

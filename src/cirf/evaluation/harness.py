@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.distributed import ALONE, Share
@@ -45,6 +46,12 @@ class Output(Protocol):
     @property
     def truncated(self) -> bool: ...
 
+
+FIELDS: dict[str, type | UnionType] = {
+    "id": str, "run": int, "output": str, "parsed": str | None, "gold": str, "correct": bool, "tokens": int, "truncated": bool,
+    "unparsed": bool,
+}  # fmt: skip
+"""What every row of an answer has."""
 
 Generate = Callable[[list[str], int, int], Sequence[Output]]
 """Rendered prompts, cap in tokens and number of the run to one output a prompt, in order. It must depend on nothing but
@@ -195,7 +202,7 @@ class _Table:
         def logged() -> dict[tuple[int, str], Row]:
             found: dict[tuple[int, str], Row] = {}
             for one in share.paths(path):
-                found |= self.known(RowLog(one).rows(), one)
+                found |= self.known(RowLog(one).rows(**FIELDS, prompt=str, trace=str, answer=str), one)
             return found
 
         def look() -> tuple[bool, dict[tuple[int, str], Row]]:

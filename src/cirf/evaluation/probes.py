@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Output, Row, compare_rows, hide, judge, score
+from cirf.evaluation.harness import FIELDS, Output, Row, compare_rows, hide, judge, score
 from cirf.evaluation.statistics import corrected, mean
 from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.progress import Progress
@@ -115,7 +115,7 @@ class _Table:
     def fill(self, ask: Ask, progress: Progress) -> list[Row]:
         """All rows, probe by probe in the order of the problems; asks only for those that are missing."""
         log = RowLog(self.work / "scratch" / f"{self.name}.jsonl")
-        rows = {(row["probe"], row["id"]): row for row in log.rows()}
+        rows = {(row["probe"], row["id"]): row for row in log.rows(**FIELDS, probe=str, changed=bool)}
         wanted = [(batch, {(name, self.problems[i].id) for name in self.names for i in batch}) for batch in self.batches()]
         missing = [batch for batch, keys in wanted if not keys <= rows.keys()]
         label = f"{self.method.name}, probed on {self.name}"

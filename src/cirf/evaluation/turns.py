@@ -159,8 +159,7 @@ class _Log:
             if others:  # on disk, for a life that is cut short tells no one
                 self.file.append({"discarded": others})
             before = self.file.rows()
-        for row in before[1:]:
-            self._note(row)
+        self.file.read(self._note)
 
     def add(self, row: Row) -> None:
         """Keep one more row."""
@@ -169,9 +168,12 @@ class _Log:
         self._note(row)
 
     def _note(self, row: Row) -> None:
+        if "facts" in row:
+            return
         if "load" in row:
             self.loads.append(row["load"])
         elif "discarded" in row:
             self.discarded = row["discarded"]
         else:
+            float(row["seconds"])
             self.rows[row["method"], tuple(row[name] for name in self.names)] = row

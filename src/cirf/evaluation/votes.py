@@ -94,9 +94,12 @@ def draw_votes(
     if not any(test.values()):
         raise CirfError("evaluate.voting: there is no test problem to vote on")
     kept: dict[str, list[Written]] = {}
-    for row in log.rows():
+
+    def keep(row: Mapping[str, Any]) -> None:
         before = kept.setdefault(row["key"], [])
         before[row["first"] :] = [Written(*output) for output in row["outputs"]]
+
+    log.read(keep)
     for name, problems in test.items():
         prompts = [asked.prompt(name, problem) for problem in problems]
         rendered = [asked.render_prompt(prompt) for prompt in prompts]

@@ -91,7 +91,11 @@ def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -
     section, source = section or recipe.Backbone(), locate(source)
     with explained(source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(str(source), **where(source, section))
-    settle_template(tokenizer, section.empty_system)
+    try:
+        settle_template(tokenizer, section.empty_system)
+    except Exception as error:  # a template may raise anything
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
+        raise CirfError(f"{source}: its chat template fails ({said}); mend it, or use another model") from None
     return tokenizer
 
 
@@ -203,7 +207,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         yield
     except _FAULTS[what] as error:
         if "trust_remote_code" in str(error):
-            advice = "set backbone.trust_remote_code: true if you trust it"
+            advice = "set backbone.trust_remote_code: true if you trust it (of ask and serve: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with code of its own; {advice}") from None
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None

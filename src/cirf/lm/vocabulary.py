@@ -107,7 +107,7 @@ def extend(
     if codes is not None and tuple(codes.shape) != (size, width):
         found, wanted = (f"{shape[0]} codes of width {shape[1]}" for shape in (codes.shape, (size, width)))
         raise CirfError(f"codebook: {found}, but the model needs {wanted}; rebuild the codebook for this backbone")
-    likeness = None if section.like is None else _single(tokenizer, section.like)
+    likeness = None if section.like is None else single(tokenizer, section.like)
     taken = set(tokenizer.get_vocab())
     fresh = [name for name in names.all if name not in taken]
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in fresh])
@@ -131,11 +131,11 @@ def extend(
     return ids
 
 
-def _single(tokenizer: Any, text: str) -> int:
-    """The id of a text that is a single token; ``CirfError`` where it is not."""
+def single(tokenizer: Any, text: str) -> int:
+    """The id of a text that is a single token, as ``vocabulary.like`` must be; ``CirfError`` where it is not."""
     ids = encode(tokenizer, text)
     if len(ids) != 1:
-        raise CirfError(f"{text!r} is {len(ids)} tokens here, so no new token can begin as it; name a single one")
+        raise CirfError(f"vocabulary.like: {text!r} is {len(ids)} tokens of this model; name a text that is a single one")
     return ids[0]
 
 
@@ -145,7 +145,7 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
     ``CirfError`` where ``like`` is no single token."""
     from transformers import AddedToken
 
-    likeness = None if like is None else _single(tokenizer, like)
+    likeness = None if like is None else single(tokenizer, like)
     known, taken = len(tokenizer), set(tokenizer.get_vocab())
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in names if name not in taken])
     ids: list[int] = tokenizer.convert_tokens_to_ids(list(names))

@@ -15,6 +15,7 @@ from cirf.methods import semcot
 from cirf.methods.method import Method, around_turn
 from cirf.recipe import Section, key
 from cirf.records import Example
+from cirf.user_paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.prefix import Beginnings
@@ -63,7 +64,7 @@ class Guided(Method):
         """The guide is chosen by the recipe's backbone where the settings name none."""
         super().__init__(recipe, settings)
         named = self.settings.guide or GUIDES.get(recipe.backbone.model, recipe.backbone.model)
-        path = Path(named).expanduser()
+        path = user_path(named)
         self.guide: str = str(path.resolve()) if path.exists() else named
         self.latents = self.settings.n
         self._seed = recipe.seed

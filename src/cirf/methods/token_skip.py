@@ -213,7 +213,8 @@ class TokenSkip(Prose):
         if kind.asks == "nothing":
             return kind.make(setting).score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
-        known = [[importance.Word(*word) for word in words] for window in log.rows() for words in window["words"]]
+        windows = log.read(lambda window: [[importance.Word(*word) for word in words] for words in window["words"]])
+        known = [words for window in windows for words in window]
         scorer = kind.make(setting) if len(known) < len(texts) else None
         with material.progress.task(f"weighing words ({settings.scorer})", len(texts), "rationales", len(known)) as advance:
             while scorer is not None and len(known) < len(texts):

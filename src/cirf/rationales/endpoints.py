@@ -96,8 +96,9 @@ _Queue = asyncio.Queue[_Turn]
 
 
 def known_answers(log: RowLog) -> dict[str, Answer]:
-    """The answers that a log holds, by the key of their request."""
-    return {row["key"]: Answer(row["text"], row["finish"], row["tokens"]) for row in log.rows()}
+    """The answers that a log holds, by the key of their request. ``CirfError`` for a row that is none."""
+    rows = log.rows(key=str, text=str, finish=str, tokens=int | None)
+    return {row["key"]: Answer(row["text"], row["finish"], row["tokens"]) for row in rows}
 
 
 def ask(

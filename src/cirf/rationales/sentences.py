@@ -12,13 +12,12 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)|[。！？｡]+[\"'”’」』）\])]*(?=.)")
+_END = re.compile(r"(?<![.!?])[.!?]+[\"'”’)\]]*(?=\s)|[。！？｡]+[\"'”’」』）\])]*(?=.)")
 _STARTER = re.compile(r"[\"'“‘(\[]*(?:[A-Z0-9$€£¥√]|[-+][\d$]|[b-z] (?:[=<>]|is\b))|[^\W\d_a-z]")
 _OPENER = re.compile(
     r"(?:Of|The|He|She|It|So|In|This|That|These|They|There|Then|We|If|Therefore|Thus|Hence|However|But|And|An|Since|After|Before|When|To|For|At|On|"
     r"Each|Now|Next|Finally|Because|Also|Both|All|Only|Among|From|His|Her|Its|Their)\b"
 )
-_LAST_WORD = re.compile(r"(\S+)$")
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")  # e.g, i.e, p.m, U.S: the last stop is the match's own
 _NEVER = _words("mr mrs ms dr prof st mt jr sr vs etc e.g i.e cf approx ca dept gen gov hon rev capt col lt sgt messrs")
 _BEFORE_NUMBER = _words(
@@ -53,32 +52,39 @@ def _ends(line: str, start: int, match: re.Match[str]) -> bool:
     before = line[start : match.start()]
     if match[0].startswith(".."):
         return rest[0].isupper()
-    word = _LAST_WORD.search(before)
-    if word is None:
+    if not before or before[-1].isspace():
         return False
-    token = word[1].lstrip("(\"'“‘[").casefold()
+    word = _last_word(before)
+    head = before[: len(before) - len(word)]
+    token = word.lstrip("(\"'“‘[").casefold()
     if token in _NEVER:
         return False
     if rest[0].isdigit() and token in _BEFORE_NUMBER:
         return False
     if token in _UNITS:  # "5 ft. Tom": most likely the sentence ends; "at 3 p.m. He": it does
         return rest[0].isupper()
-    alone = before[: word.start()].strip() == ""
+    alone = not head or head.isspace()
     if _LIST_NUMBER.fullmatch(token) and alone:  # "1. Add the numbers": a mark, not a sentence
         return False
     if len(token) == 1 and token.isalpha():
-        return not _is_initial(before[: word.start()], word[1]) or (not alone and _OPENER.match(rest) is not None)
-    return not _INITIALS.fullmatch(token) or (word[1][-1].isupper() and _OPENER.match(rest) is not None)
+        return not _is_initial(head, word) or (not alone and _OPENER.match(rest) is not None)
+    return not _INITIALS.fullmatch(token) or (word[-1].isupper() and _OPENER.match(rest) is not None)
+
+
+def _last_word(text: str) -> str:
+    """What stands behind the last blank before it, found from the end: a line may be long and this asked at each of its stops."""
+    found = text.rsplit(None, 1)
+    return found[-1] if found else ""
 
 
 def _is_initial(before: str, letter: str) -> bool:
     """Whether a single letter with a stop is part of a name (``George W. Bush``) or of a list (``A. roof``)."""
     if not letter.isupper():
         return False
-    previous = before.split()
+    previous = _last_word(before)
     if not previous:
         return True
-    word = previous[-1].strip("(\"'“‘[,")
-    if len(word) < 2 or word.casefold() in _LABELLED or previous[-1].endswith((".", ":", ",")):
+    word = previous.strip("(\"'“‘[,")
+    if len(word) < 2 or word.casefold() in _LABELLED or previous.endswith((".", ":", ",")):
         return False
     return word[0].isupper() or letter[-1] not in "ABCDEFGH"

@@ -18,7 +18,7 @@ from cirf.progress import SILENT, Progress
 from cirf.rationales.collect import agrees_with
 from cirf.rationales.endpoints import ask
 from cirf.rationales.requests import Answer, Request
-from cirf.rationales.segmentation import cut
+from cirf.rationales.segmentation import cut_all
 from cirf.rationales.templates import fill, read_template
 from cirf.records import Problem, Rationale, Taught
 from cirf.tasks.task import Task
@@ -92,7 +92,7 @@ def _judged(
 ) -> Taught:
     text = answer.text.rpartition("</think>")[2].strip()  # what a reasoning model thought first is no rationale
     right = agrees_with(text, None, problem, task) if text else False
-    found = cut([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
+    found = cut_all([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
     steps = len(found[0].segments) if found else 0
     return Taught(problem.id, model, sample, text, prompt, answer.finish, answer.tokens, right, steps)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cirf.errors import CirfError
+from cirf.user_paths import user_path
 
 SHIPPED = Path(__file__).with_name("prompts")
 """The prompts that come with the package."""
@@ -18,7 +19,7 @@ def read_template(path: str | None, shipped: str, names: tuple[str, ...], where:
     Raises:
         CirfError: the file cannot be read, or one of ``names`` does not stand in it as ``{name}``; ``where`` is the key.
     """
-    file = SHIPPED / f"{shipped}.txt" if path is None else Path(path).expanduser()
+    file = SHIPPED / f"{shipped}.txt" if path is None else user_path(path)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -175,8 +175,9 @@ def _entries(text: str, count: int) -> list[Any] | None:
 
 
 def _is_entry(entry: Any) -> bool:
-    number = isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
-    return number or entry is None or isinstance(entry, str)
+    if isinstance(entry, float):
+        return math.isfinite(entry)
+    return entry is None or (isinstance(entry, int | str) and not isinstance(entry, bool))
 
 
 def _as_text(entry: Any) -> str:

@@ -53,10 +53,15 @@ def load_object(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise CirfError(f"{path}: not valid JSON; remove the folder {path.parent} and run again") from None
+        raise CirfError(f"{path}: not valid JSON; {_advice(path)}") from None
     if not isinstance(found, dict):
-        raise CirfError(f"{path}: expected a JSON object; remove the folder {path.parent} and run again")
+        raise CirfError(f"{path}: expected a JSON object; {_advice(path)}")
     return found
+
+
+def _advice(path: Path) -> str:
+    """What to remove: a stage's folder, which is made again as a whole, but never all of a run for a file at its root."""
+    return f"remove the folder {path.parent} and run again" if (path.parent / "stage.json").exists() else "remove the file"
 
 
 def _scalars(value: dict[str, Any]) -> dict[str, Any]:

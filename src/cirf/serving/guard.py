@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
+_log = logging.getLogger(__name__)
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -65,7 +67,13 @@ class Guard:
 
         self._open += 1
         try:
-            given = await self._admit(scope, receive)
+            try:
+                given = await self._admit(scope, receive)
+            except Refusal:
+                raise
+            except Exception:  # what no header should lead to, and the application is not there yet to tell of
+                _log.exception("a request could not be looked at")
+                raise Refusal(500, "the server could not answer; its log says more", "internal_error") from None
             if given is not None:
                 await self._app(scope, _replay(given, receive), sending)
         except Refusal as refusal:
@@ -82,7 +90,7 @@ class Guard:
         if self._local and not (host and is_loopback(host)):
             raise Refusal(403, "this server answers at localhost and 127.0.0.1 alone", "host_not_allowed")
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc.casefold() != headers.get(b"host", "").casefold():
+        if origin is not None and _netloc(origin) != headers.get(b"host", "").casefold():
             raise Refusal(403, "pages of other origins may not ask this server", "origin_not_allowed")
         if self._key is not None and scope["path"].startswith("/v1/"):
             kind, _, token = headers.get(b"authorization", "").partition(" ")
@@ -129,6 +137,14 @@ def _host(header: str) -> str:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return ""
+
+
+def _netloc(origin: str) -> str | None:
+    """Name and port in an Origin header; ``None`` if it is malformed, which is no origin of ours."""
+    try:
+        return urlsplit(origin).netloc.casefold()
+    except ValueError:
+        return None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

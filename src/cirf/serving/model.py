@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.analysis.functions import find_model, functions_of, steps_of
 from cirf.recipe import Backbone, Evaluate
 from cirf.recipe_io import load
+from cirf.user_paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.decode import Steer
@@ -80,22 +81,24 @@ class Served:
         return Answer(trace, steps_of(trace, self.functions), answer)
 
 
-def load_served(model: str | Path) -> Served:
+def load_served(model: str | Path, trust: bool = False) -> Served:
     """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
-    It goes by its folder's name. ``CirfError`` where there is none, or it is damaged.
+    It goes by its folder's name. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
+    wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.lm import backbone
     from cirf.lm.packed import pack
     from cirf.lm.thinking import saved_beginnings
     from cirf.lm.vocabulary import token_names
 
-    path = Path(model).expanduser()
+    path = user_path(model)
     elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or _may_be_hub(model))
     folder = Path(backbone.locate(model)) if elsewhere else find_model(path)
     functions = functions_of(folder)
     recipe = load(str(path / "recipe.yaml")) if (path / "recipe.yaml").is_file() else None
     section, limits, seed = (recipe.backbone, recipe.evaluate, recipe.seed) if recipe else (Backbone(), Evaluate(), 0)
+    section = section.model_copy(update={"trust_remote_code": trust})
     source = str(folder)
     tokenizer = backbone.load_tokenizer(source, section)
     loaded = backbone.load_model(source, section, training=None)

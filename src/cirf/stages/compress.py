@@ -44,8 +44,8 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
     order = sorted(range(len(traces)), key=lambda i: (-len(pieces[i].head), i))
     share, path = Share.of_launch(), work / "scratch" / "paths.jsonl"
 
-    def read() -> dict[tuple[str, int], dict[str, Any]]:
-        return {(row["problem"], row["sample"]): row for one in share.paths(path) for row in RowLog(one).rows()}
+    def read() -> dict[tuple[str, int], Path]:
+        return {(row.problem, row.sample): row for one in share.paths(path) for row in RowLog(one).read(Path.from_dict)}
 
     known = share.settled(read)
     log, model = RowLog(share.path(path)), None
@@ -69,7 +69,7 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
     gc.collect()
     known = share.settled(read)
     if share.main:
-        write_rows(work / "compression.jsonl", [Path.from_dict(known[name]) for name in names])
+        write_rows(work / "compression.jsonl", [known[name] for name in names])
     return {"rows": len(names)}
 
 

@@ -16,6 +16,7 @@ from cirf.methods import get, learners
 from cirf.records import Problem
 from cirf.rows import read_rows
 from cirf.tasks.leaks import seen
+from cirf.user_paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ class Origin:
 
 def run_of(model: str) -> Path | None:
     """The folder of the run that a model's folder was trained in; ``None`` where it lies in none."""
-    folder = Path(model).expanduser().resolve()
+    folder = user_path(model).resolve()
     for above, kind in zip(list(folder.parents)[1:3], ("models", "trials"), strict=False):
         if folder.relative_to(above).parts[0] == kind and (above / "problems" / "train.jsonl").is_file():
             return above
@@ -91,7 +92,7 @@ def _ancestry(model: str) -> tuple[Path, ...]:
     while (run := run_of(model)) is not None and run not in found:
         found.append(run)
         try:
-            model = load(str(Path(model).expanduser() / "recipe.yaml")).backbone.model
+            model = load(str(user_path(model) / "recipe.yaml")).backbone.model
         except CirfError:  # without its recipe nothing is known of what came before
             break
     return tuple(found)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def check_backbone(context: Context) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method reads is not there: told by
     their configurations, before hours of work."""
-    from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, pick_device
+    from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
+    from cirf.lm.vocabulary import single
 
     pick_device(context.recipe.backbone.device)
     source = resolve(context.recipe.backbone.model, context.progress)
@@ -32,6 +33,9 @@ def check_backbone(context: Context) -> None:
             other = {"model": name, "revision": None, "trust_remote_code": False}
             load_config(resolve(name, context.progress), context.recipe.backbone.model_copy(update=other))
     _ = context.width
+    like = context.recipe.vocabulary.like
+    if like is not None and any(method.functional for method in learners(context.recipe)):
+        single(load_tokenizer(source, context.recipe.backbone), like)
 
 
 def check_saved(name: str, folder: Path, recipe: Recipe) -> None:

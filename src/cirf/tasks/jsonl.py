@@ -22,6 +22,7 @@ from cirf.tasks.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.numerals import number_text
 from cirf.tasks.steps import calculated, concluded, option_discussed
 from cirf.tasks.task import ResultRule, Task
+from cirf.user_paths import user_path
 
 _RULES: Mapping[AnswerKind, ResultRule] = {
     "number": calculated,
@@ -152,7 +153,7 @@ def test_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 def find_file(name: str, data: str | None) -> Path:
     """A file as it is named, else under the data folder."""
-    path = Path(name).expanduser()
+    path = user_path(name)
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name
     return path

@@ -8,6 +8,7 @@ are read into exact fractions, and every value has one canonical text: ``72`` (n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -75,13 +76,20 @@ def plain(text: str) -> str:
 
 def find_numbers(text: str) -> list[Numeral]:
     """The numbers of a text that went through ``plain``, in order. Ordinals (``5th``) and digits inside words are no numbers."""
-    found = []
+    return list(_each_number(text))
+
+
+def first_number(text: str) -> Numeral | None:
+    """The first of `find_numbers`, without a look at the others; ``None`` if there is none."""
+    return next(_each_number(text), None)
+
+
+def _each_number(text: str) -> Iterator[Numeral]:
     for match in _NUMERAL.finditer(text):
         value = _value(match)
         if value is not None:
             lead = len(match[0]) - len(match[0].lstrip())
-            found.append(Numeral(value, match.start() + lead, match.end(), match["percent"] is not None))
-    return found
+            yield Numeral(value, match.start() + lead, match.end(), match["percent"] is not None)
 
 
 def _value(match: re.Match[str]) -> Fraction | None:

@@ -14,6 +14,7 @@ from cirf.recipe import TaskEntry
 from cirf.records import Dropped, Problem
 from cirf.rows import Refused, RowError, numbered_rows, sorting_out
 from cirf.tasks.task import HubPart, LeftOutError, Task
+from cirf.user_paths import user_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Reading:
 def mirror_paths(task: Task, data: str, split: str) -> dict[str, Path]:
     """Where a mirror folder holds the parts of our ``split`` of a published data set; none where it has no such split."""
     assert task.hub is not None
-    folder = Path(data).expanduser() / task.name
+    folder = user_path(data) / task.name
     return {part.stem: folder / f"{part.stem}.jsonl" for part in task.hub.parts(split)}
 
 
@@ -58,7 +59,7 @@ def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]
     given = {"train": entry.train_file, "test": entry.test_file}
     files = {split: find_file(name, data) for split, name in given.items() if name is not None}
     if not files:
-        files = {split: Path(entry.task).expanduser().parent / Path(name).expanduser() for split, name in task.files.items()}
+        files = {split: user_path(entry.task).parent / user_path(name) for split, name in task.files.items()}
     if not files.keys() <= {"train", "test"}:
         raise CirfError(f"{entry.task}: files are named for {', '.join(sorted(files))}; name them for train, test or both")
     if files and task.row is None:

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.answers import anchors, mentions, parse_answer
-from cirf.tasks.numerals import SCALES, Numeral, find_numbers, number_text, plain
+from cirf.tasks.numerals import SCALES, Numeral, find_numbers, first_number, number_text, plain
 
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 _EQUALS = re.compile(
@@ -177,8 +177,8 @@ def _stands_alone(text: str, number: Numeral) -> bool:
 
 
 def _first(text: str, start: int) -> Numeral | None:
-    numbers = find_numbers(text[start : start + 80])
-    return replace(numbers[0], start=numbers[0].start + start, end=numbers[0].end + start) if numbers else None
+    number = first_number(text[start : start + 80])
+    return replace(number, start=number.start + start, end=number.end + start) if number else None
 
 
 def _closing(text: str) -> str:

@@ -15,7 +15,7 @@ _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"[{}]")
 _ANSWER_IS = re.compile(
-    r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*)?\s*"
+    r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*\s*)?"
     r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*" + SAID,
     re.IGNORECASE,
 )
@@ -94,7 +94,7 @@ class SeveralError(Exception):
 
 
 _DENIAL = re.compile(r"[\s\"'“‘$*(]*(?:not|never)\b(?!\s*only\b)\s*", re.IGNORECASE)
-_INSTEAD = re.compile(r"[\s,;–—-]+(?:but(?:\s+rather)?|rather|instead|it(?:\s+is|[’']s))\b[\s,:]*", re.IGNORECASE)
+_INSTEAD = re.compile(r"(?<![\s,;–—-])[\s,;–—-]+(?:but(?:\s+rather)?|rather|instead|it(?:\s+is|[’']s))\b[\s,:]*", re.IGNORECASE)
 
 
 def denial(said: str) -> tuple[str, str]:

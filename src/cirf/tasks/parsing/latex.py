@@ -65,7 +65,6 @@ def _opening(said: str, alone: bool = False) -> str | None:
             parts, end = [*parts, _inside(match)], match.end()
         return tidy_latex(", ".join(map(tidy_latex, parts))) or None
     sentence = tidy_latex(said if alone else first_sentence(said))
-    bare = re.sub(rf"(?:{_TEXT}|\\\\begin|\\\\end)\s*\{{[^{{}}]*\}}", "", sentence)
     bare = _MARKUP.sub("", sentence)
     words = [word for word in _PROSE.findall(bare) if word.lower() not in _NAMES]
     whole = sentence.count("{") == sentence.count("}")

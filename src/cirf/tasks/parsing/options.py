@@ -56,7 +56,7 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
 
 
 _CONTRAST = re.compile(
-    r",\s*(?:and\s+)?not\s+(?!only)|,?\s*\b(?:rather than|instead of)\s", re.IGNORECASE
+    r",\s*(?:and\s+)?not\s+(?!only)|(?:,|(?<![\s,]))\s*\b(?:rather than|instead of)\s", re.IGNORECASE
 )  # what follows is denied
 
 
