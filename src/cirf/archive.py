@@ -136,7 +136,8 @@ def is_archive(folder: Path) -> bool:
 
 def open_archive(folder: Path) -> None:
     """Make a run of an archive: from here on its stages are told of as those of any run, when its recipe asks for them."""
-    (folder / _MARK).unlink(missing_ok=True)
+    if (folder / _MARK).exists():  # nothing is touched of a run that is none, which may lie where nothing can be written
+        (folder / _MARK).unlink()
 
 
 def _stage(run: RunFolder, name: str, target: Path) -> None:

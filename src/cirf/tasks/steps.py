@@ -211,7 +211,7 @@ def _short(number: Numeral, text: str) -> str:
     return number_text(number.value) + ("%" if number.percent else "")
 
 
-_QUESTION = re.compile(r"[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
+_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
 _SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.IGNORECASE)
 _PAST = re.compile(
     r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.IGNORECASE
