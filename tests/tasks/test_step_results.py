@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +127,12 @@ def test_coin(segment: str, expected: str) -> None:
 def test_coin_that_stays_as_it_was() -> None:
     assert coin_state("Mia does nothing, so the state remains the same.", COIN, ("heads", "tails", "")) == "tails"
     assert coin_state("Mia does nothing, so the state remains the same.", COIN, ()) == ""
+
+
+def test_a_long_line_without_a_question_stalls_nothing() -> None:
+    started = time.process_time()
+    assert coin_state("The coin is heads up" + "\0" * 100_000, COIN, ()) == "heads"
+    assert time.process_time() - started < 10  # it takes under one
 
 
 PICKS = [
