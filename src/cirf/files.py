@@ -22,6 +22,13 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
+def write_changed(path: Path, data: str) -> None:
+    """`write_atomic`, unless that is what stands there: what is finished can be told of where nothing can be written."""
+    content = data.encode()
+    if not (path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content):
+        write_atomic(path, content)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write piece by piece; it takes its place once the block ends, and leaves nothing if that fails."""

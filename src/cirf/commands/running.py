@@ -198,7 +198,7 @@ def save_report(folder: Path) -> dict[str, Any]:
     """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
     from cirf.analysis.functions import functions_of
     from cirf.commands.standing import up_to_date
-    from cirf.files import to_json, write_atomic
+    from cirf.files import to_json, write_changed
     from cirf.lm.guide import read_soft
     from cirf.lm.thinking import vectors_of
     from cirf.report.card import card_from_report
@@ -213,15 +213,15 @@ def save_report(folder: Path) -> dict[str, Any]:
             f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
             f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them anew"
         )
-    write_atomic(folder / "report.json", to_json(data))
-    write_atomic(folder / "report.html", render(data))
+    write_changed(folder / "report.json", to_json(data))
+    write_changed(folder / "report.html", render(data))
     for method in data["training"]:
         model = folder / "models" / method
         if (model / "config.json").is_file():
             soft = read_soft(model)
             guide = None if soft is None else soft.guide
             card = card_from_report(method, data, functions_of(model) or None, vectors_of(model), guide)
-            write_atomic(model / "README.md", card)
+            write_changed(model / "README.md", card)
     return data
 
 
