@@ -33,7 +33,7 @@ FLOORS = (
         "user_code",
         "user_paths",
     ),
-    ("assets", "tasks", "rationales", "codebook", "lm"),
+    ("assets", "tasks", "rationales", "codebook", "lm", "products"),
     ("methods", "compression"),
     ("evaluation",),
     ("environment", "analysis"),

@@ -47,6 +47,12 @@ def test_copied_layers_pass_states_on_as_the_model_does(tiny: Any, kind: str) ->
     states, mask = text_states(model, LONG, 3)
     whole = model.base_model(input_ids=torch.tensor([LONG[2]]), output_hidden_states=True).hidden_states
     torch.testing.assert_close(states[2], whole[3][0], atol=1e-5, rtol=1e-5)
+    behind: list[Any] = []
+    layers = max((part for part in model.base_model.children() if isinstance(part, torch.nn.ModuleList)), key=len)
+    with layers[3].register_forward_hook(lambda *_: behind.append(1)):
+        assert torch.equal(text_states(model, LONG, 3)[0], states) and not behind  # layers behind it do not run
+        model.base_model(input_ids=torch.tensor([LONG[2]]))
+        assert behind
     layer = encoder.body(inputs_embeds=whole[3], use_cache=False, output_hidden_states=True)
     norm = getattr(model.base_model, "norm", None) or model.base_model.ln_f
     torch.testing.assert_close(layer.last_hidden_state, norm(whole[4]), atol=1e-4, rtol=1e-4)

@@ -175,6 +175,39 @@ def test_a_batch_weighs_its_targets_as_its_rows_do_alone_and_the_loss_reaches_th
     assert targets.tolist() == [id_ for row in rows for id_ in row.ids[row.start :]]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: Any, kind: str) -> None:
+    model = tiny.build_model(kind, tied=False).requires_grad_(False)
+    tokenizer, holder = settled(tiny, tiny.CHATML)
+    token, rows = tokenizer.convert_tokens_to_ids(holder), features(tokenizer)
+    batch = SoftObjective(token, Mapped(torch.zeros(4, 3, 20), range(4), 32, 0)).collate(rows, 1)
+    starts = (batch["slots"] >= 0).int().argmax(dim=1)
+    assert len(set(starts.tolist())) > 1
+    drawn = torch.randn(4, 3, 32, generator=torch.Generator().manual_seed(2))
+    sides, read = [], []
+    hook = model.get_input_embeddings().register_forward_hook(lambda module, args, made: read.append(torch.is_grad_enabled()))
+    for frozen in (False, True):
+        vectors = drawn.clone().requires_grad_()
+        logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, frozen)
+        logits.logsumexp(dim=1).sum().backward()
+        sides.append((logits.detach(), targets, vectors.grad))
+    hook.remove()
+    assert read == [True, False, True]
+    for whole, parted in zip(*sides, strict=True):
+        torch.testing.assert_close(parted, whole, atol=1e-4, rtol=1e-4)
+
+
+def test_whether_a_model_is_frozen_is_seen_when_it_is_joined(tiny: Any) -> None:
+    objective, section = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0)), recipe.Finetune()
+    model = tiny.build_model().requires_grad_(False)
+    objective.join(model, section, 0)
+    assert objective.frozen
+    objective.join(model, section.model_copy(update={"gradient_checkpointing": True}), 0)
+    assert not objective.frozen
+    objective.join(model.requires_grad_(True), section, 0)
+    assert not objective.frozen
+
+
 def test_rows_may_have_unlike_numbers_of_vectors() -> None:
     assert slots_of([1, 0], [2, 3], 5).tolist() == [[-1, 0, 1, -1, -1], [0, 1, 2, -1, -1]]
     objective = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0))

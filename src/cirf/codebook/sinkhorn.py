@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cirf import recipe
-from cirf.codebook.products import linear
+from cirf.products import linear
 from cirf.errors import CirfError
 
 _CHUNK = 2048

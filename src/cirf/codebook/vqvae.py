@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cirf.codebook.products import linear
+from cirf.products import linear
 from cirf.codebook.rows import Rows
 
 Gradient = Literal["straight_through", "decoder_only"]

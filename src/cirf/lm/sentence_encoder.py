@@ -11,6 +11,7 @@ Of 32 layers SemCoT takes numbers 16 to 20; of others as many in proportion.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import torch
 
 from cirf.errors import CirfError
+from cirf.products import by_onednn
 
 WIDTH = 768
 """Numbers of a meaning."""
@@ -43,7 +45,7 @@ class SentenceEncoder(torch.nn.Module):
         super().__init__()
         self.first, last = layer_range(model.config.get_text_config(decoder=True).num_hidden_layers)
         self._causal = attention == "causal"
-        self.body = _copied(model.base_model, self.first, last).to(model.device, torch.float32).eval()
+        self.body = by_onednn(_copied(model.base_model, self.first, last).to(model.device, torch.float32).eval())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.head = torch.nn.Linear(model.get_input_embeddings().weight.shape[1], WIDTH)
@@ -76,8 +78,27 @@ def text_states(model: Any, rows: Sequence[Sequence[int]], layer: int) -> tuple[
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=model.device)
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=model.device)
-    made = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False, output_hidden_states=True)
-    return made.hidden_states[layer], mask
+    found: list[torch.Tensor] = []
+
+    def take(module: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+        found.append(args[0] if args else given["hidden_states"])
+        raise _Taken
+
+    hook = _layers(model.base_model)[layer].register_forward_pre_hook(take, with_kwargs=True)
+    try:
+        with contextlib.suppress(_Taken):
+            model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
+    finally:
+        hook.remove()
+    return found[0], mask
+
+
+class _Taken(Exception):
+    """What is wanted of a pass is there; the layers behind it need not run."""
+
+
+def _layers(inner: Any) -> torch.nn.ModuleList:
+    return max((part for part in inner.children() if isinstance(part, torch.nn.ModuleList)), key=len)
 
 
 def contrast(long: torch.Tensor, short: torch.Tensor) -> torch.Tensor:

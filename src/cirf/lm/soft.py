@@ -19,7 +19,7 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.latent import padded_left
-from cirf.lm.loss import only_at, read_targets, unwrap
+from cirf.lm.loss import IGNORED, only_at, read_targets, unwrap
 from cirf.lm.prompt import encode, prompt_text
 
 _MARK = "cirf7question"
@@ -89,14 +89,47 @@ def embed(model: Any, ids: torch.Tensor, slots: torch.Tensor, vectors: torch.Ten
 
 
 def soft_logits(
-    model: Any, ids: torch.Tensor, labels: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor
+    model: Any, ids: torch.Tensor, labels: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor, frozen: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row.
 
     ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.loss.target_logits`); ``vectors`` are
-    [b x n x d].
+    [b x n x d]. ``frozen``: no weight of the model gets a gradient, so what stands before the vectors is computed without a
+    graph; it is most of a row. Logits and the vectors' gradient are the same up to rounding.
     """
+    starts = (slots >= 0).int().argmax(dim=1)
+    if frozen and int(starts.min()) > 0:
+        return _behind(model, ids, labels, slots, vectors, starts)
     logits, targets, _ = read_targets(model, labels, inputs_embeds=embed(model, ids, slots, vectors), use_cache=False)
+    return logits, targets
+
+
+def _behind(
+    model: Any, ids: torch.Tensor, labels: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor, starts: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of rows whose first vectors stand at ``starts`` [b]: what stands before, padded on the left, into a cache, and the rest
+    behind it."""
+    width = ids.shape[1]
+    columns = torch.arange(int(starts.max()), device=ids.device) - (starts.max() - starts)[:, None]
+    mask = columns >= 0
+    columns = columns.clamp(min=0)
+    nowhere = torch.empty(0, dtype=torch.long, device=ids.device)
+    with torch.no_grad(), only_at(model, nowhere):
+        before = {"input_ids": ids.gather(1, columns), "attention_mask": mask.long(), "position_ids": columns}
+        cache = unwrap(model)(**before, use_cache=True).past_key_values
+    places = starts[:, None] + torch.arange(width - int(starts.min()), device=ids.device)
+    there = places < width
+    columns = places.clamp(max=width - 1)
+    given = embed(model, ids.gather(1, columns), slots.gather(1, columns).masked_fill(~there, -1), vectors)
+    logits, targets, _ = read_targets(
+        model,
+        labels.gather(1, columns).masked_fill(~there, IGNORED),
+        inputs_embeds=given,
+        attention_mask=torch.cat([mask, torch.ones_like(there)], dim=1).long(),
+        position_ids=places,
+        past_key_values=cache,
+        use_cache=True,
+    )
     return logits, targets
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from cirf import recipe
 from cirf.lm.batches import Feature
 from cirf.lm.guide import Guide
 from cirf.lm.loss import IGNORED
@@ -71,10 +72,17 @@ class Live:
 class SoftObjective(Objective):
     """Next-token cross-entropy on the targets of rows whose prompts have places for vectors."""
 
+    frozen: bool = False
+    """Whether nothing of the model itself is trained (see `soft_logits`)."""
+
     def __init__(self, placeholder: int, source: Source) -> None:
         """``placeholder``: the id that holds places."""
         self._placeholder, self._source = placeholder, source
         self.module: torch.nn.Module = source.module
+
+    def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
+        """See what of the model is trained; activations that are computed again go with no cache."""
+        self.frozen = not section.gradient_checkpointing and not any(value.requires_grad for value in model.parameters())
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as ever, ``slots`` [b x s] (see `cirf.lm.soft`), and what their vectors are made of."""
@@ -86,7 +94,7 @@ class SoftObjective(Objective):
 
     def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row."""
-        return soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], self._source.vectors(batch))
+        return soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], self._source.vectors(batch), self.frozen)
 
 
 class SemanticObjective(SoftObjective):
@@ -108,7 +116,7 @@ class SemanticObjective(SoftObjective):
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
         """See the class."""
         vectors = self._source.vectors(batch)
-        logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors)
+        logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, self.frozen)
         whole = targets.numel() if count is None else count
         answer = torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / whole
         said = self._encoder(vectors, vectors.new_ones(vectors.shape[:2]))

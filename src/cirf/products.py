@@ -21,6 +21,22 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return made
 
 
+class Linear(torch.nn.Linear):
+    """A layer whose product goes by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[... x k] -> [... x n]."""
+        return linear(x.reshape(-1, x.shape[-1]), self.weight, self.bias).unflatten(0, x.shape[:-1])
+
+
+def by_onednn(module: Any) -> Any:
+    """Have every plain linear layer of a module be a `Linear`, in place; its parameters stay what they are."""
+    for part in module.modules():
+        if type(part) is torch.nn.Linear:
+            part.__class__ = Linear
+    return module
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

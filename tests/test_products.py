@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf.codebook import products
-from cirf.codebook.products import linear
+from cirf import products
+from cirf.products import by_onednn, linear
 
 SIZES = st.integers(1, 40)
 
@@ -37,3 +37,20 @@ def test_other_number_formats_and_a_torch_without_it_take_torchs_own(monkeypatch
     monkeypatch.setattr(products, "_is_there", lambda: False)
     x, weight = x.float(), weight.float()
     assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
+
+
+def test_the_layers_of_a_module_go_by_it_and_keep_their_names() -> None:
+    torch.manual_seed(0)
+    whole = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3, bias=False))
+    x = torch.randn(2, 5, 8)
+    wanted = whole(x)
+    wanted.square().sum().backward()
+    gradients = [value.grad.clone() for value in whole.parameters() if value.grad is not None]
+    names = list(whole.state_dict())
+    whole.zero_grad()
+    found = by_onednn(whole)(x)
+    torch.testing.assert_close(found, wanted)
+    found.square().sum().backward()
+    assert list(whole.state_dict()) == names
+    for value, gradient in zip(whole.parameters(), gradients, strict=True):
+        torch.testing.assert_close(value.grad, gradient, rtol=1e-4, atol=1e-4)
