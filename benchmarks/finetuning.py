@@ -8,7 +8,8 @@
 
 Rows are those of ``--run``, else of the quickstart, whose stages up to the traces are then made first. Both sides get the same
 weights with the same rows for the new tokens, the same rows in the same order (which has rows of like length in a batch), update
-sizes, optimiser, schedule and precision. TRL is tried with every setting for a few updates first; the best counts. *Useful
+sizes, optimiser, schedule and precision. TRL is tried with every setting for a few updates first; the best counts. How far the
+losses of TRL's own settings are from one another's is told beside how far ours are. *Useful
 tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x parameters x useful tokens (4 with
 adapters: frozen weights get no gradient) over the speed of a large bfloat16 product here. Both clocks are told, since on a busy
 machine CPU seconds are the fairer ones. The last line is JSON; a ratio above 1 means ours is faster.
@@ -278,6 +279,10 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     _tell(options, told, best, pairs, losses, tried, floor)
 
 
+def _apart(losses: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [abs(one - other) / max(other, 1e-9) for one, other in zip(losses, others, strict=False)]
+
+
 def _tell(
     options: argparse.Namespace,
     told: dict[str, Any],
@@ -291,14 +296,20 @@ def _tell(
     same = losses["TRL"] if rowwise == best else tried[rowwise][1]["losses"] if rowwise else []
     print(f"\nloss of every update\nours {' '.join(f'{loss:.3f}' for loss in losses['ours'])}")
     print(f"TRL  {' '.join(f'{loss:.3f}' for loss in losses['TRL'])}")
-    apart = [abs(one - other) / max(other, 1e-9) for one, other in zip(losses["ours"], same, strict=False)]
+    apart = _apart(losses["ours"], same)
+    begun, among = _apart(losses["ours"][: options.trial], same), 0.0
     if apart:
         print(f"of the same rows (TRL {rowwise}): apart by {statistics.mean(apart):.2%} on average, {max(apart):.2%} at most")
+        others = {name: one["losses"] for name, (_, one) in tried.items() if "packing" not in name and name != rowwise}
+        between = [difference for other in others.values() for difference in _apart(other, same)]
+        if between:
+            among = statistics.mean(between)
+            print(f"in the first {len(begun)} updates: ours by {statistics.mean(begun):.2%}, TRL's other settings by {among:.2%}")
     ratios = {clock: [pair["ours"][clock] / pair["TRL"][clock] for pair in pairs] for clock in ("wall", "cpu")}
     middle = {clock: statistics.median(found) for clock, found in ratios.items()}
-    between = {clock: [round(bound, 3) for bound in interval(found)] for clock, found in ratios.items()}
+    bounds = {clock: [round(bound, 3) for bound in interval(found)] for clock, found in ratios.items()}
     for clock in ("wall", "cpu"):
-        low, high, found = *between[clock], ratios[clock]
+        low, high, found = *bounds[clock], ratios[clock]
         print(f"ratio by {clock} time: {middle[clock]:.2f} (95 % {low:.2f}-{high:.2f}; {min(found):.2f}-{max(found):.2f})")
     speed = {side: {c: statistics.median(pair[side][c] for pair in pairs) for c in ("wall", "cpu")} for side in ("ours", "TRL")}
     print(
@@ -308,9 +319,9 @@ def _tell(
                 "ours": round(speed["ours"]["wall"], 1),
                 "peer": round(speed["TRL"]["wall"], 1),
                 "ratio": round(middle["wall"], 3),
-                "interval": between["wall"],
+                "interval": bounds["wall"],
                 "ratio_cpu": round(middle["cpu"], 3),
-                "interval_cpu": between["cpu"],
+                "interval_cpu": bounds["cpu"],
                 "unit": "useful tokens a second",
                 "n": len(pairs),
                 "model": options.model,
@@ -321,6 +332,8 @@ def _tell(
                 "peer_is": f"TRL {next(iter(tried.values()))[1]['trl']}, {best}",
                 "share_of_floor_cpu": round(speed["ours"]["cpu"] / floor["cpu"], 3),
                 "losses_apart": round(statistics.mean(apart), 5) if apart else None,
+                "losses_apart_at_first": round(statistics.mean(begun), 5) if begun else None,
+                "peer_settings_apart_at_first": round(among, 5) if among else None,
             }
         )
     )
