@@ -26,7 +26,7 @@ class Linear(torch.nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """[... x k] -> [... x n]."""
-        return linear(x.reshape(-1, x.shape[-1]), self.weight, self.bias).unflatten(0, x.shape[:-1])
+        return linear(x.reshape(-1, x.shape[-1]), self.weight, self.bias).reshape(*x.shape[:-1], self.out_features)
 
 
 def by_onednn(module: Any) -> Any:

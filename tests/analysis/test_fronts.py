@@ -46,6 +46,16 @@ def test_a_run_without_times_leaves_the_others_theirs(tmp_path):
     assert fronts["cirf_full (untimed)"] is None and True in fronts.values()
 
 
+def test_of_many_methods_each_is_named_beside_its_point_or_below(tmp_path):
+    many = [f"method_{place}" for place in range(14)]
+    share = {"sums": 0.5, "coins": 0.6}
+    tokens = {name: 3 + place for place, name in enumerate(many)} | {"method_1": 3}  # the first two lie on one another
+    found = make("pareto", run(tmp_path / "many", *many, share=share, tokens=tokens))
+    picture = found.pictures["tiny-135m-in-tokens"]
+    assert ">method_0, method_1<" in picture
+    assert all(picture.count(f">{name}<") == 1 for name in many[2:])
+
+
 def test_other_questions_share_no_front(tmp_path):
     many = run(tmp_path / "many", "cirf_full", "direct", "cot")
     few = run(tmp_path / "few", "cirf_bare", share={"sums": 1.0, "coins": 1.0}, questions=20, tokens={"cirf_bare": 1})

@@ -110,6 +110,8 @@ def test_methods_differ_in_colour_and_marker():
     names = [*_STYLES, *"abcdef"]
     looks = [style(name, names) for name in names]
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(names)
+    names = [*_STYLES, *"abcdefghijklmnopqrst"]  # no two look alike, where colours come again
+    assert len({(style(name, names).colour, style(name, names).marker) for name in names}) == len(names)
 
 
 def test_codes_are_read_back_out_of_text():

@@ -61,7 +61,15 @@ def draw_dots(
                     ends = [scale * mark.low, scale * mark.high]
                     axes.plot(ends, [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
                 face = look.colour if look.filled else "white"
-                axes.plot([scale * mark.value], [place], look.marker, color=look.colour, markerfacecolor=face, markersize=7.5)
+                axes.plot(
+                    [scale * mark.value],
+                    [place],
+                    marker=look.marker,
+                    linestyle="none",
+                    color=look.colour,
+                    markerfacecolor=face,
+                    markersize=7.5,
+                )
                 said = (legend or {}).get(mark.look, "")
                 told.append(f"{label}{', ' * bool(said)}{said}: {shown(mark.value, form)}")
         axes.set_yticks(range(len(lines)), [fill(label, _WIDE) for label, _ in lines])
@@ -72,7 +80,14 @@ def draw_dots(
         axes.set_xlabel(axis)
         if legend:
             handles = [
-                axes.plot([], [], look.marker, color=look.colour, markerfacecolor=look.colour if look.filled else "white")[0]
+                axes.plot(
+                    [],
+                    [],
+                    marker=look.marker,
+                    linestyle="none",
+                    color=look.colour,
+                    markerfacecolor=look.colour if look.filled else "white",
+                )[0]
                 for look in (LOOKS[key] for key in legend)
             ]
             figure.legend(

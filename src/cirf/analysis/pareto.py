@@ -6,6 +6,7 @@ of point estimates: where the intervals beside them overlap, it says little.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,10 @@ from cirf.analysis.table import Column, Table
 from cirf.evaluation.statistics import mean
 
 _CROWD = 12
-"""Of more points only those on the front are named in the picture."""
+"""Of more points only those on the front are named beside them, the others below the picture."""
+
+_COLUMNS = 3
+"""Names in a line below it."""
 
 _LONGEST = 32
 """Characters at which a name is cut in the picture; its description and the table have all names whole."""
@@ -224,22 +228,46 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
         axes.set_ylim(-3, 103)
         front = sorted((row[cost], 100 * row["accuracy"]) for row in points if row[f"front_{cost}"])
         line = axes.plot([x for x, _ in front], [y for _, y in front], color="#9aa1ad", linewidth=1.4, zorder=1)
-        placed = []
+        placed, handles = [], []
         for row, x in zip(points, xs, strict=True):
             look, y = style(row["kind"], names), 100 * row["accuracy"]
             low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            axes.plot([x], [y], look.marker, color=look.colour, markersize=9, markeredgecolor="white", zorder=3)
-            placed.append((x, y, low, high, row["method"] if row["method"] != row["kind"] else look.title, look.colour))
+            name = shorten(row["method"] if row["method"] != row["kind"] else look.title, _LONGEST)
+            handles += axes.plot(
+                [x],
+                [y],
+                marker=look.marker,
+                linestyle="none",
+                color=look.colour,
+                markersize=9,
+                markeredgecolor="white",
+                zorder=3,
+                label=name,
+            )
+            placed.append((x, y, low, high, name, look.colour))
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel(COSTS[cost])
         axes.set_ylabel("accuracy, mean of tasks, %")
-        named = [point for point, row in zip(placed, points, strict=True) if len(points) <= _CROWD or row[f"front_{cost}"]]
-        place_names(figure, axes, [(*point[:4], shorten(point[4], _LONGEST), point[5]) for point in named], line)
+        named = [len(points) <= _CROWD or row[f"front_{cost}"] for row in points]
+        rest = [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it]
+        if rest:
+            figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(rest) / _COLUMNS))
+            figure.legend(handles=rest, loc="outside lower left", ncols=_COLUMNS, fontsize=8, frameon=False, handletextpad=0.1)
+        place_names(figure, axes, _together([point for point, beside_it in zip(placed, named, strict=True) if beside_it]), line)
         unit = "s" if cost == "seconds" else "tokens"
         told = "; ".join(f"{name}: {y:.1f} % at {x:.3g} {unit}" for x, y, _, _, name, _ in placed)
         out.append(f"Accuracy against cost, {title}. {told}")
     return out[0]
+
+
+def _together(points: Sequence[tuple[float, float, float, float, str, str]]) -> list[tuple[float, float, float, float, str, str]]:
+    """Points to be named; those that lie on one another have one name between them."""
+    found: dict[tuple[float, float], tuple[float, float, float, float, str, str]] = {}
+    for x, y, low, high, name, colour in points:
+        known = found.get((x, y))
+        found[(x, y)] = (*known[:4], shorten(f"{known[4]}, {name}", _LONGEST), known[5]) if known else (x, y, low, high, name, colour)
+    return list(found.values())
 
 
 def shorten(text: str, longest: int) -> str:

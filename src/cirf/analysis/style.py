@@ -14,7 +14,7 @@ class Style(NamedTuple):
 
     title: str
     colour: str
-    marker: str
+    marker: str | tuple[int, int, int]
     dark: str
 
 
@@ -39,16 +39,17 @@ _SPARE = (
     ("#827435", "#d6ca52"),
     ("#b01c7e", "#ff1ca7"),
 )
-_MARKERS = ">d*8H4"
+_MARKERS: tuple[str | tuple[int, int, int], ...] = (">", "d", "*", "8", "H", (4, 1, 45))
+"""All of them filled: their edges are the ground's. The last one is a star of four points."""
 
 
 def style(name: str, names: list[str]) -> Style:
     """The looks of method ``name`` among ``names``; a method unknown here is called by its own name."""
     if name in _STYLES:
         return _STYLES[name]
-    place = [other for other in names if other not in _STYLES].index(name) % len(_SPARE)
+    turn, place = divmod([other for other in names if other not in _STYLES].index(name), len(_SPARE))
     colour, dark = _SPARE[place]
-    return Style(name, colour, _MARKERS[place], dark)
+    return Style(name, colour, _MARKERS[(place + turn) % len(_MARKERS)], dark)
 
 
 def every_style() -> list[Style]:

@@ -84,11 +84,19 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
                 look = style(point["method"], names)
                 x, ends = point[cost], [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
                 axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.45, solid_capstyle="round")
-                axes.plot([x], [100 * point["accuracy"]], look.marker, color=look.colour, markersize=8, markeredgecolor="white")
+                axes.plot(
+                    [x],
+                    [100 * point["accuracy"]],
+                    marker=look.marker,
+                    linestyle="none",
+                    color=look.colour,
+                    markersize=8,
+                    markeredgecolor="white",
+                )
                 told.append(f"{point['backbone']}, {look.title}: {100 * point['accuracy']:.1f} % at {x:.3g}")
         for method in names:
             look = style(method, names)
-            axes.plot([], [], look.marker, color=look.colour, label=look.title)
+            axes.plot([], [], marker=look.marker, linestyle="none", color=look.colour, label=look.title)
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel(axis)
         axes.set_ylabel("accuracy, mean of tasks, %")

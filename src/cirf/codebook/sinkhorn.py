@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from cirf import recipe
-from cirf.products import linear
 from cirf.errors import CirfError
+from cirf.products import linear
 
 _CHUNK = 2048
 """Rows worked on at once: few enough that a chunk of M x K stays in a core's cache."""

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cirf.products import linear
 from cirf.codebook.rows import Rows
+from cirf.products import linear
 
 Gradient = Literal["straight_through", "decoder_only"]
 
