@@ -36,14 +36,15 @@ def _of_run(options: argparse.Namespace) -> _Side:
     from cirf.methods import get
     from cirf.recipe_io import load
     from cirf.stages.context import Context
-    from cirf.stages.models import load_for
+    from cirf.stages.models import load_for, source_of
     from cirf.store import RunFolder
 
     recipe = load(str(options.run / "recipe.yaml"))
     recipe = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"dtype": options.dtype})})
-    model, tokenizer = load_for(Context(recipe, RunFolder(options.run)), options.method)
+    context = Context(recipe, RunFolder(options.run))
+    model, tokenizer = load_for(context, options.method)
     method, (task, problems) = get(options.method, recipe), _asked(options)
-    thinking = method.beginnings(model, tokenizer)
+    thinking = method.beginnings(model, tokenizer, source_of(context, options.method))
     if thinking is None:
         raise SystemExit(f"--method {options.method}: it does not think in vectors")
     prompts = [prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem in problems]
