@@ -80,6 +80,9 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
     trainer = trl.SFTTrainer(
         model=model, args=config, train_dataset=rows, processing_class=tokenizer, callbacks=[Watch()], peft_config=peft_config
     )
+    head = trainer.model.get_output_embeddings()
+    if lora is not None and not hasattr(head, "bias"):
+        head.bias = None  # TRL 1.16 asks for it, and PEFT's wrapper of a tied head with trained rows has none
     made = trainer.train_dataset
     tokens = sum(len(ids) for ids in made["input_ids"])
     batches = trainer.get_train_dataloader()
