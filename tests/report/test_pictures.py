@@ -86,6 +86,15 @@ def test_a_method_may_be_named_with_markup(data):
     assert point.get("data-method") == 'mine"<b>' and point.get("aria-label").startswith('mine"<b>: ')
 
 
+def test_of_many_methods_each_is_named_beside_its_point_or_below(data):
+    one = data["methods"]["cot"]
+    many = {f"method_{place}": one | {"tokens": 5.0 + place, "accuracy": 0.9 - place / 100} for place in range(14)}
+    svg = pareto_svg({"methods": many, "latency": data["latency"]}, "tokens")
+    assert all(svg.count(f">{name}</text>") == 1 for name in many)
+    parts = Counter(node.get("class") for node in points(svg))
+    assert len(points(svg)) == 14, parts
+
+
 def test_colours_become_the_page_s(data):
     svg = pareto_svg(data, "tokens")
     found = themed(svg, {style("cot", []).colour: "--mine"})

@@ -6,7 +6,6 @@ of point estimates: where the intervals beside them overlap, it says little.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,19 +14,13 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put
 from cirf.analysis.marks import SOFT
-from cirf.analysis.placing import place_names
+from cirf.analysis.placing import CROWD, names_below, place_names
 from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, without_answers
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
 from cirf.evaluation.statistics import mean
-
-_CROWD = 12
-"""Of more points only those on the front are named beside them, the others below the picture."""
-
-_COLUMNS = 3
-"""Names in a line below it."""
 
 _LONGEST = 32
 """Characters at which a name is cut in the picture; its description and the table have all names whole."""
@@ -249,11 +242,8 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel(COSTS[cost])
         axes.set_ylabel("accuracy, mean of tasks, %")
-        named = [len(points) <= _CROWD or row[f"front_{cost}"] for row in points]
-        rest = [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it]
-        if rest:
-            figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(rest) / _COLUMNS))
-            figure.legend(handles=rest, loc="outside lower left", ncols=_COLUMNS, fontsize=8, frameon=False, handletextpad=0.1)
+        named = [len(points) <= CROWD or row[f"front_{cost}"] for row in points]
+        names_below(figure, [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it])
         place_names(figure, axes, _together([point for point, beside_it in zip(placed, named, strict=True) if beside_it]), line)
         unit = "s" if cost == "seconds" else "tokens"
         told = "; ".join(f"{name}: {y:.1f} % at {x:.3g} {unit}" for x, y, _, _, name, _ in placed)
@@ -266,7 +256,9 @@ def _together(points: Sequence[tuple[float, float, float, float, str, str]]) -> 
     found: dict[tuple[float, float], tuple[float, float, float, float, str, str]] = {}
     for x, y, low, high, name, colour in points:
         known = found.get((x, y))
-        found[(x, y)] = (*known[:4], shorten(f"{known[4]}, {name}", _LONGEST), known[5]) if known else (x, y, low, high, name, colour)
+        found[(x, y)] = (
+            (*known[:4], shorten(f"{known[4]}, {name}", _LONGEST), known[5]) if known else (x, y, low, high, name, colour)
+        )
     return list(found.values())
 
 

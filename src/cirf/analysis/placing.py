@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+CROWD = 12
+"""Of more points only some are named beside them, the others below the picture."""
+
+_COLUMNS = 3
+"""Names in a line below it."""
 
 _DOTS = 12
 """A line between two corners is kept clear at so many places."""
@@ -26,7 +33,7 @@ def place_names(
     """Write each point's name beside it, at the first of some places where it covers nothing and stays inside.
 
     A point is where it lies across and up, the lower and upper end of its bar, its name and its colour; ``lines`` are to stay
-    uncovered too. Each name gets the gid of its point (`marks.gid`).
+    uncovered too. Each name gets the gid of its point (`marks.gid`); one that is empty is left out.
     """
     import numpy as np
     from matplotlib.transforms import Bbox
@@ -45,6 +52,8 @@ def place_names(
         for start, end in pairwise(corners):
             taken += [Bbox.from_extents(*(at - 3), *(at + 3)) for at in np.linspace(start, end, _DOTS)]
     for mark, (x, y, low, high, title, colour) in enumerate(points):
+        if not title:
+            continue
         places = [((11, 0), "left", "center", y), ((-11, 0), "right", "center", y), ((0, 7), "center", "bottom", high)]
         places += [((0, -7), "center", "top", low), ((11, 16), "left", "center", y), ((11, -16), "left", "center", y)]
         places += [((-11, 16), "right", "center", y), ((-11, -16), "right", "center", y)]
@@ -65,6 +74,13 @@ def place_names(
                 text.remove()
         chosen[2].set_gid(gid(mark, "name"))
         taken.append(chosen[3])
+
+
+def names_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """Write the labels of these markers below the picture, which grows by their lines."""
+    if handles:
+        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(handles) / _COLUMNS))
+        figure.legend(handles=handles, loc="outside lower left", ncols=_COLUMNS, fontsize=8, frameon=False, handletextpad=0.1)
 
 
 def _overlap(one: Any, other: Any) -> float:

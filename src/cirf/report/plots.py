@@ -8,7 +8,8 @@ from typing import Any
 
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.marks import INK, SOFT, Mark, gid, marked
-from cirf.analysis.placing import place_names
+from cirf.analysis.pareto import on_front
+from cirf.analysis.placing import CROWD, names_below, place_names
 from cirf.analysis.style import style
 from cirf.report.times import setting
 
@@ -37,20 +38,30 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
         axes.set_ylim(-3, 103)
         axes.set_xlabel("seconds an answer, one question at a time" if axis == "latency" else "generated tokens an answer")
         axes.set_ylabel("accuracy, %")
-        points, marks = [], []
+        points, marks, handles = [], [], []
         for place, (name, row) in enumerate(rows.items()):
             look, x, y = style(name, list(data["methods"])), row[key[axis]], 100 * row["accuracy"]
             low, high = (100 * bound for bound in row["interval"])
             bar: dict[str, Any] = {"linewidth": 2, "alpha": 0.55, "solid_capstyle": "round", "gid": gid(place, "bar")}
             point: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
             axes.plot([x, x], [low, high], color=look.colour, **bar)
-            axes.plot([x], [y], marker=look.marker, linestyle="none", color=look.colour, **point)
+            handles += axes.plot([x], [y], marker=look.marker, linestyle="none", color=look.colour, label=look.title, **point)
             points.append((x, y, low, high, look.title, look.colour))
             marks.append(Mark(name, f"{look.title}: {tell(row)}"))
         ticks(axes, axis, logarithmic)
+        named = [len(points) <= CROWD or front for front in on_front([(point[1], point[0]) for point in points])]
+        names_below(figure, [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it])
         if axis == "latency":
-            figure.supxlabel("\n".join(textwrap.wrap(setting(data["latency"]), 84)), fontsize=7.5, color=SOFT)
-        place_names(figure, axes, points)
+            told = "\n".join(textwrap.wrap(setting(data["latency"]), 84))
+            if all(named):
+                figure.supxlabel(told, fontsize=7.5, color=SOFT)
+            else:  # the names are where that would be
+                axes.annotate(told, (0, 1), xycoords="axes fraction", va="bottom", fontsize=7.5, color=SOFT)
+        place_names(
+            figure,
+            axes,
+            [(*point[:4], point[4] if beside_it else "", point[5]) for point, beside_it in zip(points, named, strict=True)],
+        )
         what = f"mean seconds an answer ({setting(data['latency'])})" if axis == "latency" else "mean generated tokens an answer"
         out.append(f"Accuracy against {what}. " + "; ".join(f"{p[4]}: {p[1]:.1f} % at {p[0]:.3g}" for p in points))
     return marked(out[0], marks)
