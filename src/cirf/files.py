@@ -23,10 +23,18 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def write_changed(path: Path, data: str) -> None:
-    """`write_atomic`, unless that is what stands there: what is finished can be told of where nothing can be written."""
+    """`write_atomic`, unless that is what stands there: what is finished can be told of where nothing can be written. Where
+    something can be, the file's time is the present either way."""
     content = data.encode()
-    if not (path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content):
+    try:
+        same = path.read_bytes() == content
+    except OSError:
+        same = False
+    if not same:
         write_atomic(path, content)
+        return
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
 @contextlib.contextmanager

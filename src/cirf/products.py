@@ -15,7 +15,7 @@ from torch import Tensor
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + bias`` of x [b x k] and W [n x k]: [b x n], with its gradients; up to rounding what torch's own gives."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not _is_there():
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not len(x) or not _is_there():
         return torch.nn.functional.linear(x, weight, bias)
     made: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return made
@@ -40,7 +40,7 @@ def by_onednn(module: Any) -> Any:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
         return _product(x, weight, bias)
 
     @staticmethod

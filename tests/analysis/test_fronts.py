@@ -9,6 +9,9 @@ import pytest
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Found
+from cirf.analysis.drawing import canvas
+from cirf.analysis.pareto import LONGEST, shorten
+from cirf.analysis.placing import names_below
 from cirf.analysis.source import Source
 from cirf.evaluation.statistics import wilson
 
@@ -52,8 +55,27 @@ def test_of_many_methods_each_is_named_beside_its_point_or_below(tmp_path):
     tokens = {name: 3 + place for place, name in enumerate(many)} | {"method_1": 3}  # the first two lie on one another
     found = make("pareto", run(tmp_path / "many", *many, share=share, tokens=tokens))
     picture = found.pictures["tiny-135m-in-tokens"]
-    assert ">method_0, method_1<" in picture
-    assert all(picture.count(f">{name}<") == 1 for name in many[2:])
+    assert all(picture.count(f">{name}<") == 1 for name in many)  # each of those on one another has a line
+
+
+@pytest.mark.parametrize("length", [3, 18, 60])
+def test_names_below_stay_in_the_picture(length):
+    with canvas(4.9, 3.7, "x") as (figure, out):
+        axes = figure.add_subplot()
+        handles = [axes.plot([0], [at], marker="o", label=shorten(f"{at:02}" + "m" * length, LONGEST))[0] for at in range(14)]
+        names_below(figure, handles)
+        figure.draw_without_rendering()
+        box, axes_box = figure.legends[0].get_window_extent(), axes.get_window_extent()
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0
+        assert axes_box.height > 0.6 * 3.7 * figure.dpi and box.y1 < axes_box.y0
+        out.append("")
+
+
+def test_descriptions_have_names_whole(tmp_path):
+    long = [f"a_name_of_many_characters_of_which_all_count_{place}" for place in range(3)]
+    found = make("pareto", run(tmp_path / "long", *long))
+    label = found.pictures["tiny-135m-in-tokens"].partition('aria-label="')[2].partition('"')[0]
+    assert all(name in label for name in long)
 
 
 def test_other_questions_share_no_front(tmp_path):

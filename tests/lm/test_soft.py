@@ -197,6 +197,28 @@ def test_what_stands_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: A
         torch.testing.assert_close(parted, whole, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_rows_as_long_as_a_model_has_places_may_be_read_in_parts(tiny: Any, kind: str) -> None:
+    model = tiny.build_model(kind, tied=False).requires_grad_(False)
+    width = model.config.max_position_embeddings
+    ids = torch.randint(5, 60, (2, width), generator=torch.Generator().manual_seed(0))
+    labels = torch.full((2, width), IGNORED)
+    labels[0, -1], labels[1, 20] = 7, 8
+    slots = slots_of([width - 20, 5], [3, 3], width)
+    vectors = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(3))
+    whole, parted = (soft_logits(model, ids, labels, slots, vectors, frozen)[0] for frozen in (False, True))
+    torch.testing.assert_close(parted, whole, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_whose_angles_hang_on_a_rows_length_is_not_read_in_parts(tiny: Any) -> None:
+    model = tiny.build_model().requires_grad_(False)
+    objective = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0))
+    for rope_type, expected in (("default", True), ("dynamic", False), ("longrope", False)):
+        model.config.rope_parameters = {"rope_theta": 10000.0, "rope_type": rope_type, "factor": 2.0}
+        objective.join(model, recipe.Finetune(), 0)
+        assert objective.frozen == expected
+
+
 def test_whether_a_model_is_frozen_is_seen_when_it_is_joined(tiny: Any) -> None:
     objective, section = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0)), recipe.Finetune()
     model = tiny.build_model().requires_grad_(False)

@@ -22,7 +22,7 @@ from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
 from cirf.evaluation.statistics import mean
 
-_LONGEST = 32
+LONGEST = 32
 """Characters at which a name is cut in the picture; its description and the table have all names whole."""
 
 _NAMED = 4
@@ -213,7 +213,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
     span = xs + [point[cost] for point in beside if point[cost]]
     with canvas(4.9, 3.7, f"{'beside-' if beside else ''}{file_name(title)}-{cost}") as (figure, out):
         axes = figure.add_subplot()
-        axes.set_title(shorten(title, 2 * _LONGEST), loc="left", fontsize=10, color=SOFT)
+        axes.set_title(shorten(title, 2 * LONGEST), loc="left", fontsize=10, color=SOFT)
         logarithmic = max(span) > 4 * min(span)
         if logarithmic:
             axes.set_xscale("log")
@@ -226,7 +226,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
             look, y = style(row["kind"], names), 100 * row["accuracy"]
             low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            name = shorten(row["method"] if row["method"] != row["kind"] else look.title, _LONGEST)
+            name = row["method"] if row["method"] != row["kind"] else look.title
             handles += axes.plot(
                 [x],
                 [y],
@@ -236,7 +236,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
                 markersize=9,
                 markeredgecolor="white",
                 zorder=3,
-                label=name,
+                label=shorten(name, LONGEST),
             )
             placed.append((x, y, low, high, name, look.colour))
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
@@ -252,13 +252,11 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
 
 
 def _together(points: Sequence[tuple[float, float, float, float, str, str]]) -> list[tuple[float, float, float, float, str, str]]:
-    """Points to be named; those that lie on one another have one name between them."""
+    """Points to be named, their names cut; those that lie on one another have one name of several lines."""
     found: dict[tuple[float, float], tuple[float, float, float, float, str, str]] = {}
     for x, y, low, high, name, colour in points:
-        known = found.get((x, y))
-        found[(x, y)] = (
-            (*known[:4], shorten(f"{known[4]}, {name}", _LONGEST), known[5]) if known else (x, y, low, high, name, colour)
-        )
+        known, name = found.get((x, y)), shorten(name, LONGEST)
+        found[(x, y)] = (*known[:4], f"{known[4]}\n{name}", known[5]) if known else (x, y, low, high, name, colour)
     return list(found.values())
 
 

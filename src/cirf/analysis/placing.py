@@ -18,7 +18,7 @@ CROWD = 12
 """Of more points only some are named beside them, the others below the picture."""
 
 _COLUMNS = 3
-"""Names in a line below it."""
+"""Most names in a line below it."""
 
 _DOTS = 12
 """A line between two corners is kept clear at so many places."""
@@ -77,10 +77,18 @@ def place_names(
 
 
 def names_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """Write the labels of these markers below the picture, which grows by their lines."""
-    if handles:
-        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(handles) / _COLUMNS))
-        figure.legend(handles=handles, loc="outside lower left", ncols=_COLUMNS, fontsize=8, frameon=False, handletextpad=0.1)
+    """Write the labels of these markers below the picture, in as many columns as it has room for; it grows by their lines."""
+    if not handles:
+        return
+    height, renderer = figure.get_figheight(), figure._get_renderer()  # type: ignore[attr-defined]
+    for columns in range(_COLUMNS, 0, -1):
+        figure.set_figheight(height + 0.2 * math.ceil(len(handles) / columns))
+        legend = figure.legend(
+            handles=handles, loc="outside lower left", ncols=columns, fontsize=8, frameon=False, handletextpad=0.1
+        )
+        if columns == 1 or legend.get_window_extent(renderer).width <= 0.97 * figure.bbox.width:
+            return
+        legend.remove()
 
 
 def _overlap(one: Any, other: Any) -> float:

@@ -126,7 +126,7 @@ def _behind(
         labels.gather(1, columns).masked_fill(~there, IGNORED),
         inputs_embeds=given,
         attention_mask=torch.cat([mask, torch.ones_like(there)], dim=1).long(),
-        position_ids=places,
+        position_ids=columns,  # padding's too stay within the row: some models choose their angles by the largest
         past_key_values=cache,
         use_cache=True,
     )

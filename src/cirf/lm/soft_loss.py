@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -82,7 +82,8 @@ class SoftObjective(Objective):
 
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
         """See what of the model is trained; activations that are computed again go with no cache."""
-        self.frozen = not section.gradient_checkpointing and not any(value.requires_grad for value in model.parameters())
+        trained = section.gradient_checkpointing or any(value.requires_grad for value in model.parameters())
+        self.frozen = not trained and not _angles_by_length(model.config)
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as ever, ``slots`` [b x s] (see `cirf.lm.soft`), and what their vectors are made of."""
@@ -95,6 +96,13 @@ class SoftObjective(Objective):
     def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row."""
         return soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], self._source.vectors(batch), self.frozen)
+
+
+def _angles_by_length(config: Any) -> bool:
+    """Whether a model turns its keys by angles that depend on how long a row is: then it cannot be read in parts."""
+    told = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    kinds = {part.get("rope_type") for part in (told, *told.values()) if isinstance(part, Mapping)}
+    return bool(kinds & {"dynamic", "longrope"})
 
 
 class SemanticObjective(SoftObjective):

@@ -216,7 +216,7 @@ class SemCot(Guided):
         source = Mapped(load_file(states)["states"], read["rows"], model.get_input_embeddings().weight.shape[1], self._seed)
         source.module.to(model.device)
         objective = self._objective(source, encoder, meant)
-        objective.frozen = True
+        objective.join(model, material.recipe.finetune, self._seed)
         padding = end_token(tokenizer)
 
         def loss(numbers: Sequence[int]) -> torch.Tensor:

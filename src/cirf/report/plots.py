@@ -8,7 +8,7 @@ from typing import Any
 
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.marks import INK, SOFT, Mark, gid, marked
-from cirf.analysis.pareto import on_front
+from cirf.analysis.pareto import LONGEST, on_front, shorten
 from cirf.analysis.placing import CROWD, names_below, place_names
 from cirf.analysis.style import style
 from cirf.report.times import setting
@@ -45,7 +45,9 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
             bar: dict[str, Any] = {"linewidth": 2, "alpha": 0.55, "solid_capstyle": "round", "gid": gid(place, "bar")}
             point: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
             axes.plot([x, x], [low, high], color=look.colour, **bar)
-            handles += axes.plot([x], [y], marker=look.marker, linestyle="none", color=look.colour, label=look.title, **point)
+            handles += axes.plot(
+                [x], [y], marker=look.marker, linestyle="none", color=look.colour, label=shorten(look.title, LONGEST), **point
+            )
             points.append((x, y, low, high, look.title, look.colour))
             marks.append(Mark(name, f"{look.title}: {tell(row)}"))
         ticks(axes, axis, logarithmic)
