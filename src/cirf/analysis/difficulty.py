@@ -136,7 +136,7 @@ def _picture(rows: Sequence[dict[str, Any]], direct: str) -> str:
         axes.plot(xs, ys, color=look.colour, linewidth=1.2, alpha=0.5)
         for row, x, y in zip(rows, xs, ys, strict=True):
             axes.plot([x, x], [100 * row["error_low"], 100 * row["error_high"]], color=look.colour, linewidth=2, alpha=0.55)
-            axes.plot([x], [y], marker=look.marker, linestyle="none", color=look.colour, markersize=8, markeredgecolor="white")
+            axes.plot([x], [y], **look.point, markersize=8, markeredgecolor="white")
             axes.annotate(f"n = {row['n']}", (x, 4), ha="center", fontsize=8, color=SOFT)
         axes.set_ylim(0, 103)
         axes.margins(x=0.08)

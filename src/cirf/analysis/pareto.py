@@ -228,15 +228,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
             name = row["method"] if row["method"] != row["kind"] else look.title
             handles += axes.plot(
-                [x],
-                [y],
-                marker=look.marker,
-                linestyle="none",
-                color=look.colour,
-                markersize=9,
-                markeredgecolor="white",
-                zorder=3,
-                label=shorten(name, LONGEST),
+                [x], [y], **look.point, markersize=9, markeredgecolor="white", zorder=3, label=shorten(name, LONGEST)
             )
             placed.append((x, y, low, high, name, look.colour))
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)

@@ -264,21 +264,12 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
             x, y = point[cost], 100 * point["accuracy"]
             ends = [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
             axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.4, solid_capstyle="round")
-            axes.plot(
-                [x],
-                [y],
-                marker=look.marker,
-                linestyle="none",
-                color=look.colour,
-                markersize=7.5,
-                markeredgecolor="white",
-                zorder=3,
-            )
+            axes.plot([x], [y], **look.point, markersize=7.5, markeredgecolor="white", zorder=3)
             if len({one["size"] for one in points}) > 1:
                 axes.annotate(f"{point['size']}", (x, y), (6, 5), textcoords="offset points", fontsize=7.5, color=look.colour)
         for method in names:
             look = style(method, names)
-            axes.plot([], [], marker=look.marker, linestyle="none", color=look.colour, label=look.title)
+            axes.plot([], [], label=look.title, **look.point)
         axes.set_ylim(-3, 103)
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel(COSTS[cost])

@@ -6,7 +6,7 @@ blindness by the matrices of Machado et al. 2009), at a contrast of at least 4.5
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Style(NamedTuple):
@@ -16,6 +16,11 @@ class Style(NamedTuple):
     colour: str
     marker: str | tuple[int, int, int]
     dark: str
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """What draws its marker alone, for ``axes.plot``."""
+        return {"marker": self.marker, "linestyle": "none", "color": self.colour}
 
 
 _STYLES = {

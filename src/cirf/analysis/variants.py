@@ -87,16 +87,14 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
                 axes.plot(
                     [x],
                     [100 * point["accuracy"]],
-                    marker=look.marker,
-                    linestyle="none",
-                    color=look.colour,
+                    **look.point,
                     markersize=8,
                     markeredgecolor="white",
                 )
                 told.append(f"{point['backbone']}, {look.title}: {100 * point['accuracy']:.1f} % at {x:.3g}")
         for method in names:
             look = style(method, names)
-            axes.plot([], [], marker=look.marker, linestyle="none", color=look.colour, label=look.title)
+            axes.plot([], [], label=look.title, **look.point)
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel(axis)
         axes.set_ylabel("accuracy, mean of tasks, %")

@@ -45,9 +45,7 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
             bar: dict[str, Any] = {"linewidth": 2, "alpha": 0.55, "solid_capstyle": "round", "gid": gid(place, "bar")}
             point: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
             axes.plot([x, x], [low, high], color=look.colour, **bar)
-            handles += axes.plot(
-                [x], [y], marker=look.marker, linestyle="none", color=look.colour, label=shorten(look.title, LONGEST), **point
-            )
+            handles += axes.plot([x], [y], **look.point, label=shorten(look.title, LONGEST), **point)
             points.append((x, y, low, high, look.title, look.colour))
             marks.append(Mark(name, f"{look.title}: {tell(row)}"))
         ticks(axes, axis, logarithmic)
@@ -194,7 +192,7 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
             point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
             axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(place, "bar"))
-            axes.plot([x], [y], marker=drawn.marker, linestyle="none", color=drawn.colour, **point)
+            axes.plot([x], [y], **drawn.point, **point)
             placed.append((x, y, low, high, told, drawn.colour))
             votes = f"{look.title}, {told} vote{'s' if told != '1' else ''}" if "votes" in row else told
             cost = f"{x:.3g} s an answer" if timed else f"{x:.1f} tokens an answer"
