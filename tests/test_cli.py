@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess
@@ -246,7 +245,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: tinyrun.Workshop, tmp_path: Path, small_disk: Path) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0)
     run = small_disk / "run"
-    full = tinyrun.command("run", recipe, "--out", run)
+    full = tinyrun.forked("run", recipe, "--out", run)
     assert "make room" in full.error() or "disk is full" in full.error()
     before = tinyrun.stages(run)
     assert {"problems", "embeddings", "codebook-4"} <= set(before) and "models/cirf_full" not in before
@@ -277,12 +276,8 @@ def test_a_finished_run_can_be_read_where_nothing_can_be_written(
 @pytest.mark.parametrize("limit", [1000, 4000, 9000, 60_000])
 def test_a_file_that_may_not_grow_is_one_line_wherever_it_happens(workshop: tinyrun.Workshop, tmp_path: Path, limit: int) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
+    with tinyrun.files_no_longer_than(limit):
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "make room" in said.error() or "disk is full" in said.error()
 
 

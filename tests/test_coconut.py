@@ -139,7 +139,7 @@ def test_without_thoughts_at_stage_0_it_is_sft_cot_to_the_bit(run: Path) -> None
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run / "models" / "coconut", tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_items=0", "--set", "evaluate.throughput_batches=[]")
-    said = tinyrun.command("evaluate", moved, *sets, "--out", tmp_path / "out")
+    said = tinyrun.forked("evaluate", moved, *sets, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert _rows(tmp_path / "out", "coconut") == _rows(run, "coconut")
     asked = tinyrun.cirf("ask", moved, "How many?", "--json")

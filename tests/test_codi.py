@@ -150,7 +150,7 @@ def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: 
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_items=0", "--set", "evaluate.throughput_batches=[]")
     sets += ("--set", "evaluate.voting.votes=[]")
-    said = (tinyrun.command if name == "codi" else tinyrun.cirf)("evaluate", moved, *sets, "--out", tmp_path / "out")
+    said = (tinyrun.forked if name == "codi" else tinyrun.cirf)("evaluate", moved, *sets, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert _rows(tmp_path / "out", name) == _rows(run, name)
     asked = tinyrun.cirf("ask", moved, "How many?", "--json")

@@ -182,7 +182,7 @@ def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> N
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path, name: str) -> None:
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_items=0", "--set", "evaluate.throughput_batches=[]")
-    said = tinyrun.command("evaluate", moved, *sets, "--out", tmp_path / "out")
+    said = tinyrun.forked("evaluate", moved, *sets, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert _rows(tmp_path / "out", name) == _rows(run, name)
     asked = tinyrun.cirf("ask", moved, "How many?", "--json")

@@ -16,10 +16,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nursery
 import pytest
 import tinyrun
 from safetensors import SafetensorError, safe_open
@@ -51,7 +52,7 @@ def recipe(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def unbroken(recipe: Path) -> dict[str, bytes]:
     """The artefacts of a run that no one killed."""
-    said = tinyrun.command("run", recipe, "--out", recipe.parent / "unbroken")
+    said = tinyrun.forked("run", recipe, "--out", recipe.parent / "unbroken")
     assert said.code == 0, said.err
     found = tinyrun.artefacts(recipe.parent / "unbroken")
     assert len(found) > 30
@@ -119,14 +120,9 @@ class Ledger:
         return {name: times for name, times in self.seen.items() if len(times) > 1}
 
 
-@contextlib.contextmanager
-def started(recipe: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "cirf", "run", str(recipe), "--out", str(folder)]
-    log = open(folder.parent / "log", "a")  # noqa: SIM115 (a pipe that no one reads would fill up)
-    with log, subprocess.Popen(command, env=tinyrun.ENVIRONMENT, stdout=log, stderr=log, text=True) as process:
-        yield process
-        if process.poll() is None:
-            process.kill()
+def started(recipe: Path, folder: Path) -> nursery.Child:
+    log = folder.parent / "log"
+    return nursery.python("-m", "cirf", "run", recipe, "--out", folder, env=tinyrun.ENVIRONMENT, out=log, err=log)
 
 
 def live(recipe: Path, folder: Path, ledger: Ledger, doom: Callable[[], bool] | None, delay: float) -> int:

@@ -72,7 +72,7 @@ def test_it_is_trained_saved_evaluated_and_told_of(ran: Path) -> None:
 
 def test_a_new_process_reloads_it_and_gives_the_same_answers(ran: Path, tmp_path: Path) -> None:
     keys = ("--method", "brief", "--protocol", "own", "--out", tmp_path / "out", "--json", "--quiet")
-    said = tinyrun.command("evaluate", ran / "run", *keys, cwd=tmp_path)  # the file is found from any folder
+    said = tinyrun.forked("evaluate", ran / "run", *keys, cwd=tmp_path)  # the file is found from any folder
     assert said.code == 0, said.err
     assert list(json.loads(said.out)["methods"]) == ["brief"]
     before = read_rows(ran / "run/evaluation/brief/sums.jsonl")

@@ -45,7 +45,7 @@ from cirf.store import RunFolder
 
 NAMES = methods.names()
 TRAINED = [name for name in NAMES if methods.named(name).trained]
-EPOCHS, SIZE = 40.0, 4
+EPOCHS, SIZE = 30.0, 4
 GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
 
 

@@ -1,4 +1,4 @@
-"""Every shipped recipe, with tiny models and few rows in place of its own, trains six updates of each method and evaluates."""
+"""Every shipped recipe, with tiny models and few rows in place of its own, trains four updates of each method and evaluates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from cirf.recipe_io import load, shipped
 from cirf.rows import read_rows
 from cirf.tasks.bbh import KINDS
 
-UPDATES, TEST = 6, 4
-KEPT = {"compare-qwen2.5-0.5b": ("direct", "sft_cot", "cirf_full", "shuffled")}
+UPDATES, TEST = 4, 2
+KEPT = {
+    "compare-qwen2.5-0.5b": ("sft_cot", "cirf_full"),
+    "paper-llama3.1-8b": ("cirf_fast", "sft_cot"),
+}
 """Of recipes that share methods with another one, those to try: what the others do is told there."""
 
 
@@ -125,9 +128,10 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
         "finetune.overrides": {},
         "finetune.trials": [],
         "finetune.max_length": 256,
-        "evaluate.text_cap": 4,
-        "evaluate.trace_cap": 4,
+        "evaluate.text_cap": 2,
+        "evaluate.trace_cap": 2,
         "evaluate.latency_items": 1,
+        "evaluate.latency_warmup": 0,
         "evaluate.batch_size": 4,
         "methods": list(KEPT.get(recipe.name, recipe.methods)),
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -287,7 +285,6 @@ def test_threads_are_each_runs_own(workshop: tinyrun.Workshop, tmp_path: Path) -
 LIVES = """
 import os, signal, sys, time
 from pathlib import Path
-import sentence_transformers, transformers.trainer  # once for all lives
 from cirf.cli import main
 file, out, *ends = sys.argv[1:]
 for end in ends:
@@ -308,9 +305,8 @@ for end in ends:
 def test_a_killed_sweep_goes_on_where_it_stood(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     file = write_sweep(tmp_path / "small.yaml", base(workshop), PARTS[:1])
     ends = [f"{SMALL}/segments", f"{RANDOM}/segments"]  # while it makes, and while it takes over
-    lives = [sys.executable, "-c", LIVES, file, tmp_path / "out", *ends]
-    done = subprocess.run(lives, env=tinyrun.ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
+    done = tinyrun.python("-c", LIVES, file, tmp_path / "out", *ends)
+    assert done.code == 0, done.err
     before = tinyrun.stages(tmp_path / "out")
     assert f"{SMALL}/codebook-3" in before and f"{OTHER}/problems" not in before
     said = tinyrun.cirf("sweep", file, "--out", tmp_path / "out")

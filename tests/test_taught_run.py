@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import nursery
 import pytest
 import tinyrun
 
@@ -77,25 +75,15 @@ def test_a_client_killed_while_asking_asks_nothing_twice_that_was_kept(workshop:
     with faulty.serve(faulty.Server(slow)) as server:
         endpoint = {"url": server.url, "model": "m", "concurrency": 2}
         path = recipe(workshop, tmp_path / "recipe.yaml", server.url, rationales__teacher__endpoints=[endpoint])
-        command = [
-            sys.executable,
-            "-m",
-            "cirf",
-            "run",
-            str(path),
-            "--out",
-            str(tmp_path / "run"),
-            "--until",
-            "teacher",
-            "--quiet",
-        ]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        command: list[str | Path] = ["run", path, "--out", tmp_path / "run", "--until", "teacher", "--quiet"]
+        said = tmp_path / "said"
+        with nursery.python("-m", "cirf", *command, env=tinyrun.ENVIRONMENT, out=said, err=said) as process:
             while not log.exists() or log.read_bytes().count(b"\n") < 12:
-                assert process.poll() is None
+                assert process.poll() is None, said.read_text()
                 time.sleep(0.02)
-            process.send_signal(signal.SIGKILL)
         kept = log.read_bytes().count(b"\n")
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        again = tinyrun.cirf(*command)
+        assert again.code == 0, again.err
     assert 12 <= kept < 40
     rows = read_rows(tmp_path / "run" / "teacher" / "answers.jsonl")
     assert len({row["problem"] for row in rows}) == len(rows) == 40

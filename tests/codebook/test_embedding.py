@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tinyrun
 from watching import Counting
 
 from cirf import recipe
@@ -85,9 +84,8 @@ def test_a_kill_in_the_middle_costs_nothing(
     )
     source = str(Path(embedding.__file__).parents[2])
     here = Path(__file__).parent
-    arguments = [source, here, embedding_model, tmp_path / "a", here.parent]
-    killed = subprocess.run([sys.executable, "-c", code, *map(str, arguments)])
-    assert killed.returncode == -signal.SIGKILL
+    killed = tinyrun.python("-c", code, source, here, embedding_model, tmp_path / "a", here.parent)
+    assert killed.code == -signal.SIGKILL, killed.err
     monkeypatch.setattr(embedding, "CHUNK", 8)
     resumed = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "a", counting)
     unbroken = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "b", SILENT)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tinyrun
 import torch
 from watching import Counting, StopAfter, StopError
 
@@ -83,8 +82,8 @@ def test_a_kill_ends_the_same(segments: Segments, small: recipe.Codebook, tmp_pa
         "fit.fit(np.load(work / 'vectors.npy'), 10, section, 1, work, KillAfter(int(sys.argv[5])))"
     )
     source, here = str(Path(module.__file__).parents[2]), str(Path(__file__).parents[1])
-    run = subprocess.run([sys.executable, "-c", code, source, here, str(tmp_path), small.model_dump_json(), "500"])
-    assert run.returncode == -signal.SIGKILL
+    run = tinyrun.python("-c", code, source, here, tmp_path, small.model_dump_json(), "500")
+    assert run.code == -signal.SIGKILL, run.err
     resumed = fit(segments[0], 10, small, 1, tmp_path, SILENT)
     assert _same(resumed, fit(segments[0], 10, small, 1, tmp_path / "whole", SILENT))
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import resource
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tinyrun
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -83,22 +81,10 @@ def test_only_what_is_too_large_lies_on_disk(tmp_path: Path, monkeypatch: pytest
     assert isinstance(room_for((41, 3), tmp_path / "a"), FileRows)
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """No file may grow beyond 256 bytes."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (256, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
-def test_a_full_disk_is_told_with_the_file(tmp_path: Path, full_disk: None) -> None:
-    with pytest.raises(OSError) as caught:
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    with tinyrun.files_no_longer_than(256), pytest.raises(OSError) as caught:
         FileRows.made(tmp_path / "vectors", (40, 3))[:] = DATA
     assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "vectors")
-    with pytest.raises(OSError) as caught:
+    with tinyrun.files_no_longer_than(256), pytest.raises(OSError) as caught:
         FileRows(tmp_path / "vectors", (40, 3))[:] = DATA
     assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "vectors")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tinyrun
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -24,10 +25,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "
 )
 def test_sigkill_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str, kills: list[str]) -> None:
     scenarios = ["-", *kills]
-    command = [sys.executable, str(HERE / "worker.py"), str(tmp_path), adaptation, *scenarios]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    attempts = dict(zip(scenarios, [int(line.split()[2]) for line in done.stdout.splitlines()], strict=True))
+    done = tinyrun.python(HERE / "worker.py", tmp_path, adaptation, *scenarios)
+    assert done.code == 0, done.err
+    attempts = dict(zip(scenarios, [int(line.split()[2]) for line in done.out.splitlines()], strict=True))
     assert attempts == {scenario: int(scenario != "-") for scenario in scenarios}  # each killed once, then finished
     whole = _artefacts(tmp_path / "-")
     assert len(whole) >= 6

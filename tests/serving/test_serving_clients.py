@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nursery
 import pytest
 import tinyrun
 from openai import OpenAI
@@ -132,27 +131,24 @@ def _answers(running: Running) -> bool:
     return True
 
 
-def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path], traces: Served) -> None:
+def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path], traces: Served, tmp_path: Path) -> None:
     main, beside = folders
-    arguments = [sys.executable, "-m", "cirf", "serve", str(main), "--beside", str(beside), "--port", "0", "--json"]
+    arguments = ["-m", "cirf", "serve", main, "--beside", beside, "--port", "0", "--json", "--key-env", "CIRF_TEST_KEY"]
     environment = tinyrun.ENVIRONMENT | {"CIRF_TEST_KEY": "a-key-that-is-long-enough"}
-    process = subprocess.Popen(
-        [*arguments, "--key-env", "CIRF_TEST_KEY"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
+    out, err = tmp_path / "out", tmp_path / "err"
+    with nursery.python(*arguments, env=environment, out=out, err=err) as process:
+        while not out.exists() or not out.read_text().endswith("\n"):
+            assert process.poll() is None, err.read_text()
+            time.sleep(0.02)
+        told = json.loads(out.read_text())
         assert told["models"] == ["traces", "prose"] and told["key"]
         with OpenAI(base_url=f"{told['url']}/v1", api_key="a-key-that-is-long-enough", max_retries=0) as client:
             answer = client.chat.completions.create(**question("What is 12 plus 7?"))
         assert answer.choices[0].message.content == alone(traces, "What is 12 plus 7?")[1]
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0 and "stopped" in err and "Traceback" not in err
-    assert "long-enough" not in err
+        assert process.wait(PATIENCE) == 0
+    said = err.read_text()
+    assert "stopped" in said and "Traceback" not in said and "long-enough" not in said
 
 
 def test_what_cannot_be_served_is_told_in_a_sentence(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,8 +59,17 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts draw the text, not ours
+            settle(figure)
             figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     out[:] = [_inline(buffer.getvalue(), out[0], salt)]
+
+
+def settle(figure: Figure) -> None:
+    """Lay the figure out, once: what is drawn into it later moves nothing, and `savefig` need not draw it twice."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def _inline(svg: str, description: str, salt: str) -> str:

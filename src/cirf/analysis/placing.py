@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from cirf.analysis.drawing import settle
 from cirf.analysis.marks import gid
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def place_names(
     import numpy as np
     from matplotlib.transforms import Bbox
 
-    figure.draw_without_rendering()
+    settle(figure)
     renderer = figure._get_renderer()  # type: ignore[attr-defined]
     inside = axes.get_window_extent(renderer)
     taken = []
