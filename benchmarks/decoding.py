@@ -3,11 +3,12 @@
     python -m benchmarks.decoding --model RUN/models/cirf_full [--run RUN] [--questions 20] [--rounds 5] [--threads 2]
 
 The questions are the first of the run's test problems, equally many of each task (``--run``; by default the model's own run).
-Four ways take turns at each question: plain ``generate`` on the model as transformers loads it; the same with packed weights;
-plain weights with guesses; and both, which is what is shipped. Times are from the prompt's text to the last token. The floor is
-the time in which the weights that a token needs can be read once, at the bandwidth that a sum over as many bytes has here. The
-last line is JSON; a ratio above 1 means ours is faster. In 16 bits four rows round otherwise than one, so an answer may differ
-where two tokens are as good: such answers are counted, and how far apart the two tokens were.
+Five ways take turns at each question: plain ``generate`` on the model as transformers loads it; the same with packed weights;
+plain weights with guesses; both, which is what is shipped; and guesses with weights in int8, as ``--int8`` has them. Times are
+from the prompt's text to the last token. The floor is the time in which the weights that a token needs, as they are saved, can be
+read once, at the bandwidth that a sum over as many bytes has here. The last line is JSON; a ratio above 1 means ours is faster.
+In 16 bits four rows round otherwise than one, so an answer may differ where two tokens are as good: such answers are counted, and
+how far apart the two tokens were.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path as File
 from typing import Any
 
-WAYS = ("generate", "packed", "guesses", "both")
+WAYS = ("generate", "packed", "guesses", "both", "int8")
 
 
 def _plain(folder: File, dtype: str) -> Any:
@@ -110,7 +111,7 @@ def main() -> None:
     from cirf.serving.model import load_served
 
     torch.set_num_threads(options.threads)
-    served = load_served(options.model)
+    served, eight = load_served(options.model), load_served(options.model, int8=True)
     cap = options.cap or served.cap
     plain = _plain(options.model, options.dtype)
     answers = {
@@ -118,6 +119,7 @@ def main() -> None:
         "packed": _stock(served.model, served.tokenizer, cap),
         "guesses": _ours(served, plain, served.drafts, cap),
         "both": _ours(served, served.model, served.drafts, cap),
+        "int8": _ours(eight, eight.model, eight.drafts, cap),
     }
     tests = [
         read_rows(path) for path in sorted(((options.run or options.model.parents[1]) / "problems" / "test").glob("*.jsonl"))
@@ -130,7 +132,7 @@ def main() -> None:
     for turn in range(options.rounds):
         spent = dict.fromkeys(WAYS, 0.0)
         for place, prompt in enumerate(prompts):
-            for way in WAYS[(turn + place) % 4 :] + WAYS[: (turn + place) % 4]:
+            for way in WAYS[(turn + place) % len(WAYS) :] + WAYS[: (turn + place) % len(WAYS)]:
                 started = time.perf_counter()
                 answers[way](prompt)
                 spent[way] += time.perf_counter() - started
@@ -170,6 +172,8 @@ def main() -> None:
                 "same": len(prompts) - len(parted["both"]),
                 "packed": round(statistics.median(ratios["packed"]), 2),
                 "guesses": round(statistics.median(ratios["guesses"]), 2),
+                "int8": round(statistics.median(ratios["int8"]), 2),
+                "int8_same": len(prompts) - len(parted["int8"]),
                 "peer_is": "transformers generate",
             }
         )

@@ -52,6 +52,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 TrustCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model. Only for sources you trust.")
 ]
+Int8 = Annotated[
+    bool, typer.Option("--int8", help="Hold the weights in eight bits, on a CPU: quicker, and an answer may be another.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
 
@@ -392,13 +395,14 @@ def ask(
         typer.Option("--explain", help="Of each functional token: segments, its probability, the likeliest others."),
     ] = False,
     trust: TrustCode = False,
+    int8: Int8 = False,
     as_json: Json = False,
 ) -> None:
     """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
     from cirf.commands.asking import ask as answer
 
     steering = {"budget": budget, "results": results, "grammar": grammar}
-    answer(model, question, choice or [], as_json, steering, stream, explain, trust)
+    answer(model, question, choice or [], as_json, steering, stream, explain, trust, int8)
 
 
 @app.command()
@@ -421,6 +425,7 @@ def serve(
         float, typer.Option("--seconds", min=1, metavar="S", help="Longest time of a request, waiting included.")
     ] = 120.0,
     trust: TrustCode = False,
+    int8: Int8 = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say address and models as JSON once requests are taken.")] = False,
 ) -> None:
     """Serve a trained model: an API that OpenAI's clients know, and a page to try it on."""
@@ -428,7 +433,7 @@ def serve(
     from cirf.serving.limits import Limits
 
     limits = Limits(batch=batch, queue=queue, seconds=seconds, votes=min(batch, Limits.votes))
-    go(model, beside, host, port, key_env, limits, as_json, trust)
+    go(model, beside, host, port, key_env, limits, as_json, trust, int8)
 
 
 @app.command()

@@ -25,10 +25,11 @@ def serve(
     limits: Limits,
     as_json: bool,
     trust: bool = False,
+    int8: bool = False,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; with ``trust`` code that comes with the models may run.
 
-    ``CirfError`` for an address, a key or a model that cannot be used.
+    ``int8``: so are their weights held. ``CirfError`` for an address, a key or a model that cannot be used.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise CirfError(f"cirf serve needs {' and '.join(missing)}: pip install 'cirf[server]'")
@@ -44,10 +45,10 @@ def serve(
 
     bound = bind(host, port)
     try:
-        main = load_served(model, trust)
+        main = load_served(model, trust, int8)
         models = [main]
         if beside is not None:
-            other = load_served(beside, trust)
+            other = load_served(beside, trust, int8)
             models.append(replace(other, name=f"{other.name}-beside") if other.name == main.name else other)
 
         def ready() -> None:

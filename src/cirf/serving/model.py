@@ -81,14 +81,15 @@ class Served:
         return Answer(trace, steps_of(trace, self.functions), answer)
 
 
-def load_served(model: str | Path, trust: bool = False) -> Served:
+def load_served(model: str | Path, trust: bool = False, int8: bool = False) -> Served:
     """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
     It goes by its folder's name. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
-    wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is damaged.
+    wherever the model is from, has no say in that. ``int8``: so are its weights held, whatever the recipe says.
+    ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.lm import backbone
-    from cirf.lm.packed import pack
+    from cirf.lm.int8 import settle_weights
     from cirf.lm.thinking import saved_beginnings
     from cirf.lm.vocabulary import token_names
 
@@ -102,7 +103,7 @@ def load_served(model: str | Path, trust: bool = False) -> Served:
     source = str(folder)
     tokenizer = backbone.load_tokenizer(source, section)
     loaded = backbone.load_model(source, section, training=None)
-    pack(loaded)
+    settle_weights(loaded, "int8" if int8 else limits.weights)
     config = loaded.config.get_text_config(decoder=True)
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name

@@ -86,9 +86,10 @@ def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
     """What single answers depend on besides the model and the question; ``caps`` are the keys of caps that are read."""
-    sampling = {"temperature", "top_p"} if section.temperature > 0 else {"temperature"}
+    read = {"temperature", "top_p"} if section.temperature > 0 else {"temperature"}
+    read |= {"weights"} if section.weights != "saved" else set()
     return {
-        "evaluate": section.model_dump(include=sampling | set(caps)),
+        "evaluate": section.model_dump(include=read | set(caps)),
         "backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}),
         "seed": recipe.seed,
     }

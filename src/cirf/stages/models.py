@@ -250,13 +250,13 @@ def source_of(context: Context, name: str) -> Path | str:
 def load(context: Context, source: Path | str) -> tuple[Any, Any]:
     """A model to answer with and its tokenizer. ``CirfError`` if it is gone."""
     from cirf.lm import backbone
-    from cirf.lm.packed import pack
+    from cirf.lm.int8 import settle_weights
 
     if Path(source).is_absolute() and not Path(source).exists():
         raise CirfError(f"{source}: the model is not there; run `cirf run` again")
     tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
     model = backbone.load_model(source, context.recipe.backbone, training=None)
-    pack(model)
+    settle_weights(model, context.recipe.evaluate.weights)
     return model, tokenizer
 
 

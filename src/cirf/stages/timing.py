@@ -61,7 +61,7 @@ def facts(context: Context) -> dict[str, Any]:
         "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "device": f"{device} ({processor(device)})",
         "threads": section.threads or torch.get_num_threads(),
-        "dtype": computed_in(section.dtype, device),
+        "dtype": computed_in(section.dtype, device) + (", weights in int8" if context.recipe.evaluate.weights == "int8" else ""),
     }
 
 
