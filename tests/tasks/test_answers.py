@@ -419,6 +419,8 @@ def test_numbers_stand_where_they_say(text: str) -> None:
         "the answer" + " " * 100_000 + "x",
         "#### not a" + " " * 100_000 + "b",
         "#### not a" + "-" * 100_000 + "b",
+        "a" + "." * 100_000,
+        "a" + "* " * 50_000 + "b",
     ],
     ids=lambda text: text[:8],
 )

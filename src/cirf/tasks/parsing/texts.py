@@ -34,7 +34,7 @@ def _barer(text: str) -> str:
     text = _COMPOUND.sub(" ", _THOUSANDS.sub("", text))
     text = _STOPS.sub(" ", text)
     kept = (" " if sign in "_`" or (unicodedata.category(sign)[0] == "P" and sign not in _SIGNS) else sign for sign in text)
-    return " ".join(_SPACED.sub(r"\1\2", "".join(kept)).split())
+    return _SPACED.sub(r"\1\2", " ".join("".join(kept).split()))  # of many spaces it would try every one
 
 
 def parse_text(text: str) -> str | None:
