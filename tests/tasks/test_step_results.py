@@ -135,6 +135,14 @@ def test_a_long_line_without_a_question_stalls_nothing() -> None:
     assert time.process_time() - started < 10  # it takes under one
 
 
+@pytest.mark.parametrize("words", ["Total" + "$5" * 50_000, "So it is" + " + 5" * 25_000, "half of 5, " * 9_000])
+def test_a_step_of_many_numbers_stalls_nothing(words: str) -> None:
+    started = time.process_time()
+    calculated_or_stated(words, SUM, ())
+    calculated(words, SUM, ())
+    assert time.process_time() - started < 12  # each takes under four; one that grows with the square twice that and more
+
+
 PICKS = [
     ("A. **roof** - nobody keeps chairs there, unlike on the floor.", "A"),
     ("**Room**: a space, not a surface like the floor.", "B"),

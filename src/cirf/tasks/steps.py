@@ -21,6 +21,7 @@ from cirf.records import AnswerKind, Problem
 from cirf.tasks.answers import anchors, mentions, parse_answer
 from cirf.tasks.numerals import SCALES, Numeral, find_numbers, first_number, number_text, plain
 
+_NEAR = 80  # characters
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 _EQUALS = re.compile(
     r"=|≈|\b(?:equals|is equal to)\b"
@@ -132,7 +133,7 @@ def _consequence(text: str) -> str:
 
 def _is_part(text: str, number: Numeral) -> bool:
     """Whether a number is a term of something still to be worked out: of a sum, of ``4x``, ``45/9`` or ``half of 40``."""
-    share = _SHARE.search(text[: number.start]) or _UNKNOWN.match(text, number.end)
+    share = _SHARE.search(_before(text, number)) or _UNKNOWN.match(text, number.end)
     return share is not None or _is_asked(text, number) or not _stands_alone(text, number)
 
 
@@ -173,11 +174,16 @@ def _work_out(lone: re.Match[str]) -> str:
 
 def _stands_alone(text: str, number: Numeral) -> bool:
     """Whether a number is an amount and not a term of a sum."""
-    return not _UNSETTLED.match(text, number.end) and not _OPERAND.search(text[: number.start])
+    return not _UNSETTLED.match(text, number.end) and not _OPERAND.search(_before(text, number))
+
+
+def _before(text: str, number: Numeral) -> str:
+    """What stands right before a number; all of it for each number of a long text would take a time that grows with its square."""
+    return text[max(0, number.start - _NEAR) : number.start]
 
 
 def _first(text: str, start: int) -> Numeral | None:
-    number = first_number(text[start : start + 80])
+    number = first_number(text[start : start + _NEAR])
     return replace(number, start=number.start + start, end=number.end + start) if number else None
 
 
