@@ -420,13 +420,15 @@ def test_numbers_stand_where_they_say(text: str) -> None:
         "#### not a" + " " * 100_000 + "b",
         "#### not a" + "-" * 100_000 + "b",
         "a" + "." * 100_000,
+        "<answer>" + "." * 100_000,
+        "<answer>x" + r"\." * 50_000,
         "a" + "* " * 50_000 + "b",
     ],
     ids=lambda text: text[:8],
 )
 def test_hostile_texts_do_not_stall(text: str) -> None:
     started = time.process_time()
-    for kind in ("number", "option", "yesno", "text"):
+    for kind in ("number", "option", "yesno", "text", "latex"):
         parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
     assert time.process_time() - started < 30  # each takes under one; a pattern that backtracks takes hours
 

@@ -178,7 +178,7 @@ def _stands_alone(text: str, number: Numeral) -> bool:
 
 
 def _before(text: str, number: Numeral) -> str:
-    """What stands right before a number; all of it for each number of a long text would take a time that grows with its square."""
+    """What stands right before a number; all of it for each of a long text's numbers would take a time with its square."""
     return text[max(0, number.start - _NEAR) : number.start]
 
 

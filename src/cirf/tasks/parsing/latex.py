@@ -83,8 +83,7 @@ def tidy_latex(text: str) -> str:
     r"""A formula without delimiters, emphasis, space around it, a full stop behind it, or a box around all of it."""
     text = " ".join(text.split())
     while True:
-        bare = text.strip().strip("*`").strip().rstrip("\\").strip()
-        bare = re.sub(r"(?<!\\right)(?<!\d\.)\.$|[,;:]$", "", bare).strip()
+        bare = _ended(text.lstrip(" *`"))
         for opened, closed in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
             inner = bare[len(opened) : -len(closed)]
             if len(bare) > len(opened + closed) and bare.startswith(opened) and bare.endswith(closed) and opened not in inner:
@@ -94,6 +93,16 @@ def tidy_latex(text: str) -> str:
         if bare == text:
             return text
         text = bare
+
+
+def _ended(text: str) -> str:
+    r"""Without what ends a sentence or a line; the full stops of ``\right.`` and ``3..`` stay. A loop over places, not texts."""
+    end = len(text)
+    while end and text[end - 1] in " *`\\.,;:":
+        if text[end - 1] == "." and (text.endswith(r"\right", 0, end - 1) or re.match(r"\d\.", text[max(0, end - 3) : end - 1])):
+            break
+        end -= 1
+    return text[:end]
 
 
 # Equality
