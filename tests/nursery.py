@@ -1,11 +1,14 @@
 """Processes of their own that begin with the libraries imported, which takes many seconds: forked from one that did it once.
 
 That one, of the standard library's "forkserver" kind, holds the libraries and nothing of any test. A child is like ``python
-ARGUMENTS``: it has its own session, environment, folder and output, and can be killed at any moment.
+ARGUMENTS``: it has its own session, environment, folder and output, and can be killed at any moment. It is not quite alone: all
+children hash strings by one seed, so what hangs on that needs an interpreter of its own beside them (`tinyrun.command`); and they
+end without ``atexit``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import multiprocessing.context
@@ -18,7 +21,12 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 LIBRARIES = ["accelerate", "matplotlib.figure", "peft", "sentence_transformers", "sklearn.metrics", "transformers.trainer"]
+
+
+_AT_FIRST = dict(os.environ)  # no test's
 
 
 @functools.cache
@@ -27,7 +35,8 @@ def _forks() -> multiprocessing.context.ForkServerContext:
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(LIBRARIES)
     before = dict(os.environ)
-    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ.clear()
+    os.environ.update(_AT_FIRST | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"})
     try:
         forkserver.ensure_running()
     finally:
@@ -58,9 +67,11 @@ class Child:
         return code
 
     def send_signal(self, number: int) -> None:
-        """A signal to it, if it is there."""
+        """A signal to it and what it has started, if it is there."""
         if self._process.exitcode is None and self._process.pid is not None:
-            os.kill(self._process.pid, number)
+            for send in (os.killpg, os.kill):  # it may have no session of its own yet, or have ended just now
+                with contextlib.suppress(ProcessLookupError):
+                    return send(self._process.pid, number)
 
     def __enter__(self) -> Child:
         return self
@@ -86,6 +97,7 @@ def _live(arguments: tuple[str, ...], environment: dict[str, str], out: Path, er
     os.environ.update(environment)
     os.chdir(folder)
     sys.path[:0] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    numpy.random.seed()  # else that of all children
     first, *rest = arguments
     if first == "-m":
         sys.argv = rest

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 folder, cap = sys.argv[1], int(sys.argv[2])
 tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-for question in json.loads(sys.argv[3]):
+for question in json.load(sys.stdin):
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
@@ -54,10 +56,13 @@ def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
 def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_path: Path, method: str, cap: int) -> None:
     rows = read_rows(learnt / "evaluation" / method / "sums.jsonl")
     assert len(rows) == 24 and len({row["output"] for row in rows}) > 5 and sum(not row["truncated"] for row in rows) > 12
-    questions = json.dumps([row["prompt"] for row in rows])
-    done = tinyrun.python("-c", SCRIPT, learnt / "models" / method, f"{cap}", questions, cwd=tmp_path)
-    assert done.code == 0, done.err
-    said = [json.loads(line) for line in done.out.splitlines()]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", SCRIPT, str(learnt / "models" / method), str(cap)],
+        input=json.dumps([row["prompt"] for row in rows]),
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["text"].removesuffix("<|im_end|>") for row in said] == [row["output"] for row in rows]
     assert [row["tokens"] for row in said] == [row["tokens"] for row in rows]
 

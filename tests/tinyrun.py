@@ -249,7 +249,7 @@ def python(*arguments: str | Path, cwd: Path | None = None) -> Said:
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         with nursery.python(*arguments, env=ENVIRONMENT, out=out, err=err, cwd=cwd) as child:
-            code = child.wait(240)
+            code = child.wait(400)
         return Said(code, out.read_text(), err.read_text())
 
 

@@ -53,7 +53,8 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model. Only for sources you trust.")
 ]
 Int8 = Annotated[
-    bool, typer.Option("--int8", help="Hold the weights in eight bits, on a CPU: quicker, and an answer may be another.")
+    bool | None,
+    typer.Option("--int8/--no-int8", help="Weights in eight bits, on a CPU: single answers are quicker, and may be others."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
@@ -395,7 +396,7 @@ def ask(
         typer.Option("--explain", help="Of each functional token: segments, its probability, the likeliest others."),
     ] = False,
     trust: TrustCode = False,
-    int8: Int8 = False,
+    int8: Int8 = None,
     as_json: Json = False,
 ) -> None:
     """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
@@ -425,7 +426,7 @@ def serve(
         float, typer.Option("--seconds", min=1, metavar="S", help="Longest time of a request, waiting included.")
     ] = 120.0,
     trust: TrustCode = False,
-    int8: Int8 = False,
+    int8: Int8 = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say address and models as JSON once requests are taken.")] = False,
 ) -> None:
     """Serve a trained model: an API that OpenAI's clients know, and a page to try it on."""

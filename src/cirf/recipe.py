@@ -324,7 +324,7 @@ class Evaluate(Section):
     voting: Voting = key(Voting(), "Answers by majority.")
     probes: Probes = key(Probes(), "What of a method's thinking its answers hang on, for methods that think in vectors, functional tokens or pauses. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency.", unit="problems")
-    weights: Literal["saved", "int8"] = key("saved", "Weights of linear layers when answering: as they are saved, or in eight bits with a scale a row, which a CPU reads in half the time or less, and which changes answers now and then.")
+    weights: Literal["saved", "int8"] = key("saved", "Weights of linear layers when answering: as they are saved, or in eight bits with a scale a row. On a CPU an answer written alone takes less time so, batches more; answers change now and then.")
     text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
     latency_items: int = key(20, "Problems a task timed one at a time, all methods taking turns at each; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)

@@ -76,13 +76,42 @@ def test_a_model_in_int8_is_nearly_the_model(tiny: Any, tokenizer: Any, kind: st
 
 
 def test_what_cannot_be_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CirfError, match="no linear layers"):
+    with pytest.raises(CirfError, match="0 of this model's 72 weights could be held as int8"):
         quantise(nn.Sequential(nn.Linear(8, 8)))  # too small to gain
+    with pytest.raises(CirfError, match="too few"):
+        quantise(nn.Sequential(nn.Linear(8, 8), nn.Bilinear(8, 8, 8)), smallest=1)
     with pytest.raises(CirfError, match="for CPUs"):
         quantise(nn.Sequential(nn.Linear(8, 8, device="meta")), smallest=1)
+    with pytest.raises(RuntimeError, match="not saved"):
+        Int8Linear(nn.Linear(8, 8)).state_dict()
     monkeypatch.setattr(int8, "_is_there", lambda: False)
     with pytest.raises(CirfError, match="this torch has no product"):
         quantise(nn.Sequential(nn.Linear(8, 8)), smallest=1)
+
+
+def test_a_run_that_could_not_answer_so_is_told_before_it_begins(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "_is_there", lambda: False)
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", evaluate__weights="int8")
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert "this torch has no product" in said.error() and not (tmp_path / "run" / "segments").exists()
+
+
+@pytest.mark.parametrize("largest", [1e-4, 1e-7])
+def test_small_weights_keep_their_size_in_float16(largest: float) -> None:
+    plain = nn.Linear(64, 8, bias=False)
+    plain.weight.data *= largest / plain.weight.data.abs().max()
+    dense = Int8Linear(plain)._dense(slice(0, 8), torch.float16).float()
+    torch.testing.assert_close(dense, plain.weight.data, rtol=0, atol=largest / 64 + 6e-8)
+
+
+def test_a_view_is_held_like_its_copy() -> None:
+    view, copy = nn.Linear(64, 64), nn.Linear(64, 64)
+    view.weight = nn.Parameter(torch.randn(64, 64).t())
+    copy.weight, copy.bias = nn.Parameter(view.weight.detach().clone().contiguous()), view.bias
+    with torch.inference_mode():
+        assert torch.equal(Int8Linear(view)(torch.eye(64)[:3]), Int8Linear(copy)(torch.eye(64)[:3]))
 
 
 def test_a_run_evaluated_in_int8_keeps_its_models_and_says_so(
@@ -100,5 +129,6 @@ def test_a_run_evaluated_in_int8_keeps_its_models_and_says_so(
     assert '"dtype": "float32, weights in int8"' in (tmp_path / "out/latency/timings.json").read_text()
     said = tinyrun.cirf("evaluate", finished, "--out", tmp_path / "as saved")
     assert said.code == 0 and sum(made) > 0, said.err
+    assert "answered with weights in int8" in (tmp_path / "out/report.html").read_text()
     asked = tinyrun.cirf("ask", finished, "How many?", "--int8", "--json")
     assert asked.code == 0 and made[-1] == made[0], asked.err

@@ -164,4 +164,5 @@ def _settings(recipe: Recipe) -> str:
     """How the model is asked, in the few keys that matter most."""
     section = recipe.evaluate
     caps = f"at most {section.trace_cap} tokens of a trace, {section.text_cap} of prose"
-    return f"{', '.join(recipe.methods)}; {caps}; {recipe.backbone.dtype}"
+    weights = ", weights in int8" if section.weights == "int8" else ""
+    return f"{', '.join(recipe.methods)}; {caps}; {recipe.backbone.dtype}{weights}"

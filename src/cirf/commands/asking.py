@@ -26,14 +26,14 @@ def ask(
     stream: bool | None = None,
     explain: bool = False,
     trust: bool = False,
-    int8: bool = False,
+    int8: bool | None = None,
 ) -> None:
     """Answer one question and print the trace, each token with its label, the answer and the time.
 
     It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults. ``steering`` are
     settings of `cirf.methods.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a terminal);
     they are the same lines. ``explain``: then of each functional token what it stands for, how sure the model was, and what else
-    it might have written. ``trust``: code that comes with the model may run. ``int8``: so are its weights held.
+    it might have written. ``trust``: code that comes with the model may run. ``int8``: see `load_served`.
     ``CirfError`` where steering or explaining is asked for of a model without functional tokens.
     """
     from cirf.lm import backbone, decode

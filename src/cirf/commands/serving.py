@@ -25,11 +25,11 @@ def serve(
     limits: Limits,
     as_json: bool,
     trust: bool = False,
-    int8: bool = False,
+    int8: bool | None = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; with ``trust`` code that comes with the models may run.
 
-    ``int8``: so are their weights held. ``CirfError`` for an address, a key or a model that cannot be used.
+    ``int8``: see `load_served`. ``CirfError`` for an address, a key or a model that cannot be used.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise CirfError(f"cirf serve needs {' and '.join(missing)}: pip install 'cirf[server]'")

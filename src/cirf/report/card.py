@@ -104,7 +104,7 @@ def card_from_report(
         training=trained.get("numbers"),
         data=report["data"],
         own=(trained.get("settings") or {}).get("method"),
-        notes=trained.get("notes", ()),
+        notes=(*trained.get("notes", ()), *(report["methods"].get(method) or {}).get("caveats", ())),
         latents=latents,
         guide=guide,
     )

@@ -81,11 +81,11 @@ class Served:
         return Answer(trace, steps_of(trace, self.functions), answer)
 
 
-def load_served(model: str | Path, trust: bool = False, int8: bool = False) -> Served:
+def load_served(model: str | Path, trust: bool = False, int8: bool | None = None) -> Served:
     """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
     It goes by its folder's name. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
-    wherever the model is from, has no say in that. ``int8``: so are its weights held, whatever the recipe says.
+    wherever the model is from, has no say in that. ``int8``: so are its weights held, or not; ``None``: as the recipe says.
     ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.lm import backbone
@@ -103,7 +103,7 @@ def load_served(model: str | Path, trust: bool = False, int8: bool = False) -> S
     source = str(folder)
     tokenizer = backbone.load_tokenizer(source, section)
     loaded = backbone.load_model(source, section, training=None)
-    settle_weights(loaded, "int8" if int8 else limits.weights)
+    settle_weights(loaded, limits.weights if int8 is None else "int8" if int8 else "saved")
     config = loaded.config.get_text_config(decoder=True)
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name

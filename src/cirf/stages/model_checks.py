@@ -20,9 +20,12 @@ def check_backbone(context: Context) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method reads is not there: told by
     their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
+    from cirf.lm.int8 import check_int8
     from cirf.lm.vocabulary import single
 
-    pick_device(context.recipe.backbone.device)
+    device = pick_device(context.recipe.backbone.device)
+    if context.recipe.evaluate.weights == "int8":
+        check_int8(device)
     source = resolve(context.recipe.backbone.model, context.progress)
     config = load_config(source, context.recipe.backbone)
     check_causal(config, source)

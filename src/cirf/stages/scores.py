@@ -45,4 +45,6 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         share,
     )
     number = str(model.dtype).removeprefix("torch.")
-    return {"rows": scores.overall.n, "notes": list(method.caveats()), "computed_in": number}
+    rounded = ["answered with weights in int8 (evaluate.weights), not as they are saved"]
+    notes = [*method.caveats(), *(rounded if context.recipe.evaluate.weights == "int8" else ())]
+    return {"rows": scores.overall.n, "notes": notes, "computed_in": number}
