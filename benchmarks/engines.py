@@ -66,6 +66,7 @@ def server(url: str, cap: int, names: TokenNames, together: int) -> Ask:
 
     def ask(question: str) -> Said:
         asking = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0.0, "max_tokens": cap}
+        asking["repeat_penalty"] = 1.0  # llama-cpp-python's server makes what was written before less likely unless told not to
         request = urllib.request.Request(
             f"{url}/chat/completions", json.dumps(asking).encode(), {"Content-Type": "application/json"}
         )
