@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,15 +65,23 @@ def server(url: str, cap: int, names: TokenNames, together: int) -> Ask:
         with urllib.request.urlopen(f"{url}/models", timeout=60) as response:
             model = json.load(response)["data"][0]["id"]
 
+    # llama-cpp-python's server makes what was written before less likely unless it is told not to; some servers refuse the key.
+    more = {"repeat_penalty": 1.0}
+
     def ask(question: str) -> Said:
         asking = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0.0, "max_tokens": cap}
-        asking["repeat_penalty"] = 1.0  # llama-cpp-python's server makes what was written before less likely unless told not to
         request = urllib.request.Request(
-            f"{url}/chat/completions", json.dumps(asking).encode(), {"Content-Type": "application/json"}
+            f"{url}/chat/completions", json.dumps(asking | more).encode(), {"Content-Type": "application/json"}
         )
         started = time.perf_counter()
-        with urllib.request.urlopen(request, timeout=600) as response:
-            message = json.load(response)["choices"][0]["message"]
+        try:
+            with urllib.request.urlopen(request, timeout=600) as response:
+                message = json.load(response)["choices"][0]["message"]
+        except urllib.error.HTTPError as error:
+            if error.code not in (400, 422) or not more:
+                raise
+            more.clear()
+            return ask(question)
         seconds = time.perf_counter() - started
         trace, content = message.get("reasoning") or message.get("reasoning_content") or "", message.get("content") or ""
         trace, answer = (trace, content) if trace else read_trace(content, names)
