@@ -25,7 +25,7 @@ def test_a_pretrained_model_learns_a_trace_in_a_few_updates(bundled: Callable[[s
     ids = vocabulary.extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
     assert model.get_input_embeddings().weight.shape[0] == len(tokenizer) == 49152 + 10
     settings = recipe.Finetune(
-        lora=recipe.Lora(rank=16), epochs=22, batch_size=1, accumulation=1, learning_rate=1e-2, warmup_steps=3
+        lora=recipe.Lora(rank=16), epochs=30, batch_size=1, accumulation=1, learning_rate=3e-3, warmup_steps=3
     )
     row = Row(prompt, "<cirf><cirf_003>5</cirf>5")
     model, history, _ = finetune(model, tokenizer, [row], [], settings, "cirf_full", ids, tmp_path / "scratch", 0)
