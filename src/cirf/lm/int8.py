@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from cirf.errors import CirfError
-from cirf.lm.packed import SMALLEST
+from cirf.lm.packed import SMALLEST, pack, put
 
 _COLUMNS, _ROWS = 64, 4  # torch's product reads as many at once, and beyond a matrix of other sizes: zeros fill it up
 
@@ -80,9 +80,7 @@ def quantise(model: Any, smallest: int = SMALLEST) -> int:
     if not layers or held < every / 2:
         told = f"{held:,} of this model's {every:,} weights could be held as int8"
         raise CirfError(f"{told}, which is too few; leave them as they are saved")
-    for name, layer in layers.items():
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, Int8Linear(layer))
+    put(model, {name: Int8Linear(layer) for name, layer in layers.items()})
     return len(layers)
 
 
@@ -106,8 +104,6 @@ def _is_there() -> bool:
 
 def settle_weights(model: Any, weights: str) -> None:
     """Bring a model that will only answer into the form that answers quickest: packed, or as ``int8`` if that is asked for."""
-    from cirf.lm.packed import pack
-
     if weights == "int8":
         quantise(model)
     else:

@@ -8,6 +8,7 @@ same bits as before; in float32 they are rounded otherwise. Such a layer has no 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -57,10 +58,15 @@ def pack(model: Any, smallest: int = SMALLEST) -> int:
         for name, module in model.named_modules()
         if type(module) is nn.Linear and module.weight.numel() >= smallest and _can_pack(module.weight)
     }
-    for name, layer in layers.items():
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, PackedLinear(layer))
+    put(model, {name: PackedLinear(layer) for name, layer in layers.items()})
     return len(layers)
+
+
+def put(model: Any, modules: Mapping[str, nn.Module]) -> None:
+    """Put modules in the places of others in a model, by their dotted names."""
+    for name, module in modules.items():
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, module)
 
 
 def _can_pack(weight: torch.Tensor) -> bool:
