@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,13 +210,19 @@ def test_a_run_killed_again_and_again_ends_like_an_unbroken_one(
 # Two processes
 
 
-def launch(recipe: Path, folder: Path, ledger: Ledger | None = None, doom: Callable[[], bool] | None = None) -> tuple[int, str]:
+def launch(
+    recipe: Path,
+    folder: Path,
+    ledger: Ledger | None = None,
+    doom: Callable[[], bool] | None = None,
+    program: Sequence[str] = ("-m", "cirf"),
+) -> tuple[int, str]:
     """A run under ``accelerate launch`` with two processes on the CPU; all of it killed when ``doom`` holds."""
     # "--cpu" alone would start one process; "--multi_gpu" with this variable starts several on the CPU, joined by gloo.
     environment = tinyrun.ENVIRONMENT | {"ACCELERATE_USE_CPU": "true"}
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2"]
     command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    command += ["-m", "cirf", "run", str(recipe), "--out", str(folder)]
+    command += [*program, "run", str(recipe), "--out", str(folder)]
     with open(folder.parent / "log", "w+") as log:
         with subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as process:
             until = time.monotonic() + 200
@@ -274,3 +280,34 @@ def test_two_processes_embed_prune_and_evaluate_to_the_files_of_one(workshop: ti
     code, said = launch(recipe, folder)
     assert code == 0 and "Traceback" not in said, said
     assert tinyrun.artefacts(folder) == whole
+
+
+@pytest.mark.slow
+def test_two_processes_make_a_large_damaged_file_again(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    """A file too large to be read when a run begins is read before something is made of it, by any number of processes."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from cirf.cli import main\n"
+        "from cirf.integrity import set_damaged_aside\n"
+        "set_damaged_aside.__defaults__ = (1000,)  # bytes, in place of 64 MiB\n"
+        "main()\n"
+    )
+    rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(60))
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, methods=["cirf_full"], evaluate__latency_items=0)
+    folder, weights = tmp_path / "run", "models/cirf_full/model.safetensors"
+    code, said = launch(recipe, folder)
+    assert code == 0, said
+    whole = tinyrun.artefacts(folder)
+    data = bytearray(whole[weights])
+    data[len(data) // 2] ^= 1
+    (folder / weights).chmod(0o644)
+    (folder / weights).write_bytes(bytes(data))
+    code, said = launch(recipe, folder, program=[str(program)])  # nothing is to be made of it
+    assert code == 0 and "made again" not in said and (folder / weights).read_bytes() == bytes(data), (
+        said
+    )  # nothing is made of it
+    shutil.rmtree(folder / "evaluation")
+    code, said = launch(recipe, folder, program=[str(program)])
+    assert code == 0 and said.count(f"{folder / weights}: gone, or not as it was written; made again") == 1, said
+    kept = {name: data for name, data in tinyrun.artefacts(folder).items() if not name.startswith(".work/")}
+    assert kept == whole

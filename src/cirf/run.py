@@ -342,7 +342,7 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
             if settled(partial(context.folder.is_done, stage)):
                 continue
         _restore_inputs(context.folder, stage, say)
-        if world_size() == 1 and set_damaged_aside(context.folder, read_by(stage), say, None):
+        if _damaged_aside(context.folder, read_by(stage), say):
             return _bring_up_to_date(context, stages, say, sharing)  # what is behind them may come out otherwise, too
         say(f"{stage.name} ...")
         if (stage.together or stage.divided) and world_size() > 1:
@@ -354,6 +354,18 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
         say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
         for note in standing.notes:
             say(f"{stage.name}: {note}")
+
+
+def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], None]) -> bool:
+    """Whether the main process found finished stages damaged, in files of any size, and took them out of their places."""
+
+    def whole() -> bool:
+        return all(stands(folder, plan) for plan in inputs)
+
+    before = settled(whole)
+    if is_main():
+        set_damaged_aside(folder, inputs, say, None)
+    return before and not settled(whole)
 
 
 def _restore_inputs(folder: RunFolder, stage: Plan, say: Callable[[str], None]) -> None:
