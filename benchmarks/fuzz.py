@@ -323,7 +323,7 @@ def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
     count, slowest, late = 0, 0.0, list[str]()
     broken: list[str] = []
     case = KINDS[kind](work)
-    how = {"max_examples": cases, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+    how: dict[str, Any] = {"max_examples": cases, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
     def one(data: Any) -> None:
         with warnings.catch_warnings():

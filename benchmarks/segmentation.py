@@ -30,7 +30,7 @@ def _recipe(data: Path, file: str, rule: str, rows: int, codes: int, seed: int) 
         backbone=Backbone(model="bundled:smollm2-135m-instruct"),
         problems=Problems(tasks=(TaskEntry(task=file.split(".")[0], rows=rows, test=1),), data=str(data), validation=0.0),
         rationales=Rationales(source="files", files=(file,)),
-        segments=Segments(by=rule),  # type: ignore[arg-type]
+        segments=Segments(by=rule),
         codebook=Codebook(size=codes),
     )
 
@@ -82,7 +82,7 @@ def main() -> None:
     """Measure, print a table and a line of JSON."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--files", nargs="*", help="names of rationale files; default: all of DIR/rationales")

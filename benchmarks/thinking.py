@@ -50,7 +50,8 @@ def write_model(folder: File, seed: int) -> None:
     core = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[a-z][a-z][01]|[a-z][01]|[\s\S]"), "isolated")
     core.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", unk_token="<unk>", pad_token="<end>")
+    names = {"eos_token": "<end>", "unk_token": "<unk>", "pad_token": "<end>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **names)  # type: ignore[no-untyped-call]
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)

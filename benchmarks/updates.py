@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 TURNS = ("ours", "memory", "peer")
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "smollm2-135m": {
         "vocab_size": 49152,
         "hidden_size": 576,

@@ -75,7 +75,8 @@ def write_embedder(folder: Path) -> Path:
     trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["[PAD]"], initial_alphabet=alphabet, show_progress=False)
     core.train_from_iterator(texts, trainer)
     plain = folder.with_name(f"{folder.name}-bert")
-    PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", model_max_length=64).save_pretrained(plain)
+    names = {"pad_token": "[PAD]", "model_max_length": 64}
+    PreTrainedTokenizerFast(tokenizer_object=core, **names).save_pretrained(plain)  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = BertConfig(
