@@ -83,6 +83,7 @@ def test_annotations_are_dropped_or_kept() -> None:
 @example("**a*")
 @example("\\\\frac{1}{2}")
 @example("$\\$1$")
+@example("a" + "\\" * 1001)
 def test_twice_is_once(text: str) -> None:
     once = normalise(text)
     assert normalise(once) == once

@@ -51,7 +51,8 @@ _STRAY = re.compile(r"\\[\[\]()]")
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
 _FORMULA = re.compile(r"[\\^=_{]|^\S+$")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
-_LINE_BREAK = re.compile(r"\\\\(?=\s|$)")
+# A run of them at once, sought from its first backslash alone: one a pass would take as many passes as there are.
+_LINE_BREAK = re.compile(r"(?<!\\)(\\?)((?:\\\\)++)(?=\s|$)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:bf|it|rm|sf|tt|bb|cal)|boldsymbol|operatorname|mbox|boxed|fbox|underline|overline)\*?"
     r"\s*\{([^{}]*)\}"
@@ -130,7 +131,7 @@ def _latex(text: str) -> str:
     if "\\" not in text:
         return text
     text = _ENVIRONMENT.sub(" ", text)
-    text = _LINE_BREAK.sub("\n", text)
+    text = _LINE_BREAK.sub(lambda m: m[1] + "\n" * (len(m[2]) // 2), text)
     text = _WRAPPER.sub(r"\1", text)
     text = _FRACTION.sub(lambda m: f"{_beside(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
     text = _SHORT_FRACTION.sub(lambda m: f"{_beside(m[1])}{m[2]}/{m[3]}", text)
