@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,13 @@ def test_a_run_evaluated_in_int8_keeps_its_models_and_says_so(
     assert "answered with weights in int8" in (tmp_path / "out/report.html").read_text()
     asked = tinyrun.cirf("ask", finished, "How many?", "--int8", "--json")
     assert asked.code == 0 and len(made) == held + 1, asked.err
+
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    for path in (run / "recipe.yaml", run / "models/cirf_full/recipe.yaml"):
+        text = path.read_text()
+        assert "weights: saved" in text
+        path.write_text(text.replace("weights: saved", "weights: int8"))
+    for options, more in (((), 2), (("--no-int8",), 2), (("--int8",), 3)):
+        asked = tinyrun.cirf("ask", run, "How many?", *options, "--json")
+        assert asked.code == 0 and len(made) == held + more, asked.err
