@@ -5,7 +5,8 @@
 ``MODEL`` is anything ``cirf serve`` takes, or ``tiny``: a model made on the spot. The server is the command in a process of its
 own. In every wave all clients ask at once: the well-behaved ones, half of them streaming, through the ``openai`` client without
 its retries; the slow ones send their request a piece at a time and half of them never finish; those that are cut off hang up
-after the first bytes of the answer, or before any. Told are the share of the well-behaved that were served, refusals by status
+after the first bytes of the answer, or before any. The next wave comes when the well-behaved have their answers, while those that
+never finish are still waited for. Told are the share of the well-behaved that were served, refusals by status
 with the least and most of their Retry-After, latencies of the served, and the server's memory after each wave. The last line is
 JSON; a ratio of 1 means that all of the well-behaved were served.
 """
@@ -132,6 +133,7 @@ def _measure(options: argparse.Namespace, process: subprocess.Popen[str]) -> Non
     client = OpenAI(base_url=f"{told['url']}/v1", api_key="none", max_retries=0, timeout=options.seconds + 60)
     Wave().ask(client, model, 1)  # to warm up
     memory, waves, seconds = [_memory(process.pid)], [], []
+    lingering: list[threading.Thread] = []
     good = options.clients - options.slow - options.cut
     for number in range(options.waves):
         wave = Wave()
@@ -146,10 +148,11 @@ def _measure(options: argparse.Namespace, process: subprocess.Popen[str]) -> Non
         for thread in threads:
             thread.join()
         seconds.append(time.perf_counter() - started)
-        for thread in bad:
-            thread.join()
+        lingering += bad
         waves.append(wave)
         memory.append(_memory(process.pid))
+    for thread in lingering:
+        thread.join()
     client.close()
     served = sorted(time for wave in waves for time in wave.served)
     refused = [one for wave in waves for one in wave.refused]
