@@ -117,6 +117,12 @@ def test_again_the_same_bytes(analysed, sweep):
     assert {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()} == first
 
 
+def test_the_page_has_no_backtick_and_long_names_may_be_broken(analysed, runs):
+    page = (analysed / "index.html").read_text(encoding="utf-8")
+    assert "`" not in page and "<code>codebook</code> are the code vectors" in page
+    assert f'class="long">{runs["representation"]}</td>' in page and 'class="long">paper<' not in page
+
+
 def test_a_run_alone_says_what_it_lacks(sweep, runs, tmp_path):
     shutil.copytree(sweep / runs["representation"], tmp_path / "run")
     assert "differ in codebook.size alone" in tinyrun.cirf("analyze", tmp_path / "run", "codebook_size").error()

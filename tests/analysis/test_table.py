@@ -54,6 +54,7 @@ def test_columns_that_say_the_same_in_every_row_are_told_once() -> None:
     assert [column.key for column in made.varying()] == ["n"]
     assert ("Name", "a_b") in made.constant() and len(made.constant()) == 4
     assert len(table(ROW).varying()) == len(COLUMNS) and not table(ROW).constant()
+    assert [title for title, _ in table(*[ROW | {"name": "", "parts": []}] * 2).constant()] == ["Accuracy", "Gap", "n"]
 
 
 def test_a_list_takes_a_line_an_entry_in_latex() -> None:

@@ -13,6 +13,8 @@ from cirf.report.explorer import variable
 from cirf.report.page import dark_colours
 from cirf.report.templates import template
 
+_CODE = re.compile(r"`([^`]+)`")
+_LONG = 18  # characters
 _HALF = 400  # points; pictures up to this width stand two in a row
 
 
@@ -27,7 +29,26 @@ def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
     pictures = {
         name: [(Markup(themed(svg, colours)), _wide(svg)) for svg in made.pictures.values()] for name, made in found.items()
     }
-    return template("analyses.html.j2").render(told=told, found=found, pictures=pictures, dark_colours=Markup(dark_colours()))
+    return template("analyses.html.j2").render(
+        told=told,
+        found=found,
+        pictures=pictures,
+        dark_colours=Markup(dark_colours()),
+        coded=_coded,
+        has_long_word=_has_long_word,
+    )
+
+
+def _coded(text: str) -> Any:
+    """A text for HTML, escaped, with what stands in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def _has_long_word(text: str) -> bool:
+    """Whether a word of a cell, such as a run's name, would by itself make a column wider than a phone has room for."""
+    return any(len(word) > _LONG for word in text.split())
 
 
 def _wide(svg: str) -> bool:
