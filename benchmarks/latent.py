@@ -1,18 +1,20 @@
 """Answers of a model that thinks in vectors, in padded batches against one question at a time, from the text to the answer.
 
-    python -m benchmarks.latent --data DIR [--run RUN --method coconut] [--task gsm8k] [--rows 64] [--batch 16] [--threads 2]
+    python -m benchmarks.latent --data DIR [--run RUN --method coconut] [--task gsm8k] [--rows 64] [--batch 16] [--rounds 5]
 
 With ``--run`` the model is that run's, asked as it was trained. Without, a bundled one or ``--model`` is given fresh marks and
 thinks in ``--thoughts`` vectors without having learned to: what it writes means nothing, but a thought takes as long. It seldom
 ends before its cap, by default the task's. Both sides do the same work in one process, with the same prompts, cap, number format
-and threads, and take turns batch by batch. In 16 bits a padded batch rounds otherwise than a single row, so a few answers may
-differ there. The last line is JSON; a ratio above 1 means that batches are faster.
+and threads, and take turns batch by batch; all rows are asked in each of ``--rounds``, and the median of the rounds counts. In 16
+bits a padded batch rounds otherwise than a single row, so a few answers may differ there. The last line is JSON; a ratio above 1
+means that batches are faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from pathlib import Path as File
 from typing import Any, NamedTuple
@@ -83,6 +85,22 @@ def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:
     return get(options.task), load_problems(Problems(tasks=(entry,), data=options.data, validation=0), 1).test[options.task]
 
 
+def _round(asked: _Side, sizes: list[int], largest: int) -> tuple[dict[int, float], dict[int, list[Any]]]:
+    """All rows once by either side, in turns batch by batch: seconds and outputs by size of batch."""
+    from cirf.lm import decode
+
+    seconds, written = dict.fromkeys(sizes, 0.0), {size: list[Any]() for size in sizes}
+    for turn, start in enumerate(range(0, len(asked.prompts), largest)):
+        batch = asked.prompts[start : start + largest]
+        for size in sizes[:: 1 if turn % 2 else -1]:
+            started = time.perf_counter()
+            written[size] += decode.generate(
+                asked.model, asked.tokenizer, batch, asked.cap, batch_size=size, prefixes=asked.thinking
+            )
+            seconds[size] += time.perf_counter() - started
+    return seconds, written
+
+
 def main() -> None:
     """Time both in turns, compare what they write, print the table and the line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,6 +115,7 @@ def main() -> None:
     parser.add_argument("--cap", type=int, help="most tokens of an answer (default: the method's or the task's)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--rounds", type=int, default=5, help="all rows so many times, each a ratio of its own")
     options = parser.parse_args()
 
     import torch
@@ -110,13 +129,10 @@ def main() -> None:
     sides = {options.batch: f"batches of {options.batch}", 1: "one at a time"}
     for size in sides:  # to warm up
         decode.generate(model, tokenizer, prompts[:size], 4, batch_size=size, prefixes=thinking)
-    seconds, written = dict.fromkeys(sides, 0.0), {size: list[Any]() for size in sides}
-    for turn, start in enumerate(range(0, len(prompts), options.batch)):
-        batch = prompts[start : start + options.batch]
-        for size in list(sides)[:: 1 if turn % 2 else -1]:
-            started = time.perf_counter()
-            written[size] += decode.generate(model, tokenizer, batch, cap, batch_size=size, prefixes=thinking)
-            seconds[size] += time.perf_counter() - started
+    rounds = [_round(asked, list(sides)[:: 1 if number % 2 else -1], options.batch) for number in range(options.rounds)]
+    seconds = {size: statistics.median(taken[size] for taken, _ in rounds) for size in sides}
+    ratios = sorted(taken[1] / taken[options.batch] for taken, _ in rounds)
+    written = rounds[0][1]
     together, alone = written[options.batch], written[1]
     differing = sum(one.ids != other.ids for one, other in zip(together, alone, strict=True))
     count = len(prompts)
@@ -126,7 +142,10 @@ def main() -> None:
         print(f"{name:15} {seconds[size] / count:.3f} s a question")
     print(f"{options.dtype}, {options.threads} threads; outputs that differ: {differing}")
     ours, peer = seconds[options.batch] / count, seconds[1] / count
-    told = {"benchmark": "latent", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(peer / ours, 2)}
+    ratio = statistics.median(ratios)
+    print(f"ratio {ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds)")
+    told = {"benchmark": "latent", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ratio, 2)}
+    told |= {"ratio_low": round(ratios[0], 2), "ratio_high": round(ratios[-1], 2), "rounds": len(ratios)}
     told |= {"unit": "s a question", "n": count, "model": told_by, "task": options.task, "batch": options.batch}
     told |= {"tokens": round(tokens, 1), "cap": cap, "dtype": options.dtype, "threads": options.threads}
     print(json.dumps(told | {"same_outputs": differing == 0, "differing": differing}))
