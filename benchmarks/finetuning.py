@@ -8,11 +8,11 @@
 
 Rows are those of ``--run``, else of the quickstart, whose stages up to the traces are then made first. Both sides get the same
 weights with the same rows for the new tokens, the same rows in the same order (which has rows of like length in a batch), update
-sizes, optimiser, schedule and precision. TRL is tried with every setting for a few updates first; the best counts. How far the
-losses of TRL's own settings are from one another's is told beside how far ours are. *Useful
-tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x parameters x useful tokens (4 with
-adapters: frozen weights get no gradient) over the speed of a large bfloat16 product here. Both clocks are told, since on a busy
-machine CPU seconds are the fairer ones. The last line is JSON; a ratio above 1 means ours is faster.
+sizes, optimiser, schedule and number format: bfloat16, or float32 where the processor has no instructions for it. TRL is tried
+with every setting for a few updates first; the best counts. How far the losses of TRL's own settings are from one another's is
+told beside how far ours are. *Useful tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x
+parameters x useful tokens (4 with adapters: frozen weights get no gradient) over the speed of a large product here. Both clocks
+are told, since on a busy machine CPU seconds are the fairer ones. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seed": recipe.seed,
         "batch_size": section.batch_size,
         "accumulation": section.accumulation,
+        "dtype": backbone.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),
         "lora": None if options.training == "full" else {"rank": section.lora.rank, "alpha": section.lora.alpha},
         "section": section.model_dump(mode="json"),
         "backbone": recipe.backbone.model_dump(mode="json"),
@@ -163,11 +164,11 @@ def ours(folder: Path) -> dict[str, Any]:
     return {"stamps": stamps.found, "losses": losses, "tokens": history.tokens, "updates": history.updates, "peak_gb": peak}
 
 
-def peak() -> dict[str, Any]:
-    """Operations a second of a bfloat16 product of 2048 x 2048 matrices, by wall and by CPU time."""
+def peak(dtype: str) -> dict[str, Any]:
+    """Operations a second of a product of 2048 x 2048 matrices, by wall and by CPU time."""
     import torch
 
-    a, b = (torch.randn(2048, 2048).bfloat16() for _ in range(2))
+    a, b = (torch.randn(2048, 2048, dtype=getattr(torch, dtype)) for _ in range(2))
     best = [math.inf, math.inf]
     for turn in range(7):
         started = time.perf_counter(), time.process_time()
@@ -224,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.only:
         side, where = options.only
-        print(json.dumps(peak() if side == "peak" else ours(Path(where))))
+        print(json.dumps(peak(where) if side == "peak" else ours(Path(where))))
         return
     with tempfile.TemporaryDirectory() as temporary:
         compare(options, Path(temporary))
@@ -249,12 +250,13 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
         print(f"{name:28}{speeds['wall']:12.0f}{speeds['cpu']:14.0f}{one['peak_gb']:9.2f}", flush=True)
         return speeds
 
-    fastest = _child([sys.executable, "-m", "benchmarks.finetuning", "--only", "peak", "-"], options.threads)
+    fastest = _child([sys.executable, "-m", "benchmarks.finetuning", "--only", "peak", told["dtype"]], options.threads)
     operations = (6 if told["training"] == "full" else 4) * told["parameters"]
     floor = {clock: fastest[clock] / operations for clock in ("wall", "cpu")}
     cut = f" of {options.layers} layers" if options.layers else ""
     print(f"{options.model}{cut}, {told['training']}, {len(lengths)} updates of {sum(lengths) / len(lengths):.0f} useful tokens")
-    print(f"largest product: {fastest['wall'] / 1e9:.0f} GFLOP/s by the wall clock, {fastest['cpu'] / 1e9:.0f} a CPU second")
+    speeds = f"{fastest['wall'] / 1e9:.0f} GFLOP/s by the wall clock, {fastest['cpu'] / 1e9:.0f} a CPU second"
+    print(f"largest product in {told['dtype']}: {speeds}")
     print(f"\n{'useful tokens a second':28}{'wall':>12}{'CPU':>14}{'peak GB':>9}")
     print(f"{'floor':28}{floor['wall']:12.0f}{floor['cpu']:14.0f}")
     if options.peer_python is None:
@@ -327,6 +329,7 @@ def _tell(
                 "model": options.model,
                 "layers": options.layers,
                 "training": told["training"],
+                "dtype": told["dtype"],
                 "method": options.method,
                 "updates": len(told["lengths"]),
                 "peer_is": f"TRL {next(iter(tried.values()))[1]['trl']}, {best}",

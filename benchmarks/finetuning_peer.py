@@ -38,7 +38,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
                 losses.append(logs["loss"])
 
     lora, peft_config = told["lora"], None
-    dtype = torch.float32 if lora is None else torch.bfloat16
+    dtype = torch.float32 if lora is None else getattr(torch, told["dtype"])
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(
         folder / "model", dtype=dtype, attn_implementation=how.get("attention", "sdpa")
     )
@@ -65,7 +65,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
         train_sampling_strategy="sequential",
         gradient_checkpointing=False,
         optim="adamw_torch_fused",
-        bf16=True,
+        bf16=told["dtype"] == "bfloat16",
         use_cpu=True,
         logging_steps=1,
         save_strategy="no",
