@@ -81,7 +81,7 @@ BEYOND: list[tuple[str, Any]] = [
     ("compression.faster", 0.2),
 ]
 BACKBONES = {"paper-qwen3-8b": "Qwen/Qwen3-8B", "paper-llama3.1-8b": "meta-llama/Llama-3.1-8B-Instruct"}
-TASKS = ["gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa"]
+TASKS = ["gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa", "math500", "bbh", "strategyqa", "scienceqa"]
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -1,4 +1,7 @@
-"""Every shipped recipe, with tiny models and few rows in place of its own, trains four updates of each method and evaluates."""
+"""Every shipped recipe, with tiny models and few rows in place of its own, trains four updates of each method and evaluates.
+
+The sweeps' recipes, too: the first run of each part, with the passes that its presets say.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf import methods, tasks
+from cirf import methods, sweep_io, tasks
 from cirf.recipe import Recipe
-from cirf.recipe_io import load, shipped
+from cirf.recipe_io import dump, load, shipped
 from cirf.rows import read_rows
 from cirf.tasks.bbh import KINDS
 
@@ -151,21 +154,26 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
     return list(itertools.chain.from_iterable(("--set", f"{key}={json.dumps(value)}") for key, value in sets.items()))
 
 
+def prepared(workshop: tinyrun.Workshop, recipe: Recipe, folder: Path, each: int) -> list[str | Path]:
+    """Data where the recipe's tasks have any, and overrides."""
+    write_mirror(folder, recipe, each)
+    data = [] if all(tasks.get(entry.task).generated for entry in recipe.problems.tasks) else ["--data", folder]
+    return [*data, *overrides(recipe, workshop, each)]
+
+
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     recipe = load(name)
     each = 8
-    write_mirror(tmp_path / "data", recipe, each)
-    data = [] if all(tasks.get(entry.task).generated for entry in recipe.problems.tasks) else ["--data", tmp_path / "data"]
-    sets = overrides(recipe, workshop, each)
+    given = prepared(workshop, recipe, tmp_path / "data", each)
     run = tmp_path / "run"
-    said = tinyrun.cirf("run", name, *data, *sets, "--out", run, "--until", "segments")
+    said = tinyrun.cirf("run", name, *given, "--out", run, "--until", "segments")
     assert said.code == 0, said.err
     training = {row["id"] for row in read_rows(run / "problems" / "train.jsonl")}
     rows = sum(row["problem"] in training for row in read_rows(run / "segments" / "segments.jsonl"))
     assert rows >= UPDATES
-    sets += ["--set", f"finetune.epochs={UPDATES / -(-rows // 2)!r}"]
-    said = tinyrun.cirf("run", name, *data, *sets, "--out", run)
+    given += ["--set", f"finetune.epochs={UPDATES / -(-rows // 2)!r}"]
+    said = tinyrun.cirf("run", name, *given, "--out", run)
     assert said.code == 0, said.err
     report = json.loads((run / "report.json").read_text())
     assert list(report["methods"]) == list(KEPT.get(name, recipe.methods))
@@ -180,3 +188,26 @@ def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_p
         assert numbers["updates"] == UPDATES and len(numbers["losses"]) == UPDATES
         assert numbers["adaptation"] == ("frozen" if methods.get(method, recipe).frozen else recipe.finetune.adaptation)
     assert tinyrun.cirf("status", run).out.endswith("a rerun would do nothing\n")
+
+
+OFFLINE = {
+    "variants.token_skip_paper.settings": {"scorer": "rules"},  # the classifier comes from the hub
+    "variants.sem_cot_paper.settings": {"short_by": "rule"},  # nobody is asked here
+}
+PARTS = [(name, part.name) for name, path in sorted(sweep_io.shipped().items()) for part in sweep_io.load(str(path)).sweep.parts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "part"), PARTS)
+def test_a_part_of_a_shipped_sweep_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str, part: str) -> None:
+    point = next(point for point in sweep_io.load(name).points() if point.part == part)
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(dump(point.recipe))
+    given = prepared(workshop, point.recipe, tmp_path / "data", 8)
+    for key, value in OFFLINE.items():
+        given += ["--set", f"{key}={json.dumps(value)}"] if key.split(".")[1] in point.recipe.variants else []
+    said = tinyrun.cirf("run", file, *given, "--out", tmp_path / "run", *(["--until", point.until] if point.until else []))
+    assert said.code == 0, said.err
+    if not point.until:
+        report = json.loads((tmp_path / "run" / "report.json").read_text())
+        assert list(report["methods"]) == list(point.recipe.methods)
