@@ -107,7 +107,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seed": recipe.seed,
         "batch_size": section.batch_size,
         "accumulation": section.accumulation,
-        "dtype": backbone.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),
+        "dtype": backbone.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),  # of products
+        "weights": backbone.computed_in(recipe.backbone.dtype, "cpu"),  # that adapters leave as they are
         "lora": None if options.training == "full" else {"rank": section.lora.rank, "alpha": section.lora.alpha},
         "section": section.model_dump(mode="json"),
         "backbone": recipe.backbone.model_dump(mode="json"),
@@ -218,11 +219,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=80)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(TRIED))
-    parser.add_argument("--trial", type=int, default=8, help="updates to try each of the peer's settings for")
+    parser.add_argument(
+        "--trial", type=int, default=8, help=f"updates to try each of the peer's settings for, {WARM} of them not timed"
+    )
     parser.add_argument("--threads", type=int)
     parser.add_argument("--layers", type=int, help="leave the model so many, for a first look or where memory is short")
     parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.trial < WARM + 2:
+        parser.error(f"--trial: at least {WARM + 2}, as the first {WARM} updates are not timed and one alone tells little")
     if options.only:
         side, where = options.only
         print(json.dumps(peak(where) if side == "peak" else ours(Path(where))))

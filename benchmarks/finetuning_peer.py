@@ -38,7 +38,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
                 losses.append(logs["loss"])
 
     lora, peft_config = told["lora"], None
-    dtype = torch.float32 if lora is None else getattr(torch, told["dtype"])
+    dtype = torch.float32 if lora is None else getattr(torch, told["weights"])
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(
         folder / "model", dtype=dtype, attn_implementation=how.get("attention", "sdpa")
     )

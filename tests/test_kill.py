@@ -303,9 +303,7 @@ def test_two_processes_make_a_large_damaged_file_again(workshop: tinyrun.Worksho
     (folder / weights).chmod(0o644)
     (folder / weights).write_bytes(bytes(data))
     code, said = launch(recipe, folder, program=[str(program)])  # nothing is to be made of it
-    assert code == 0 and "made again" not in said and (folder / weights).read_bytes() == bytes(data), (
-        said
-    )  # nothing is made of it
+    assert code == 0 and "made again" not in said and (folder / weights).read_bytes() == bytes(data), said
     shutil.rmtree(folder / "evaluation")
     code, said = launch(recipe, folder, program=[str(program)])
     assert code == 0 and said.count(f"{folder / weights}: gone, or not as it was written; made again") == 1, said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 
 import numpy as np
@@ -48,7 +49,10 @@ def test_each_is_made_with_tables_and_pictures(name, told, analysed):
         assert "\\toprule" in (analysed / name / f"{one['name']}.tex").read_text()
     for picture in told[name]["pictures"]:
         svg = (analysed / name / f"{picture}.svg").read_text()
-        assert svg.startswith('<svg role="img" aria-label="') and "nan" not in svg.lower().replace("nano", "")
+        assert svg.startswith('<svg role="group" aria-label="') and "nan" not in svg.lower().replace("nano", "")
+        points = re.findall(r'<g class="mark point" [^>]*data-told="([^"]+)" tabindex="0"', svg)
+        assert points and all(re.search(r"\d", said) for said in points)  # each tells a number, to mouse and keyboard
+        assert all(said in re.match(r'<svg role="group" aria-label="([^"]+)"', svg)[1] for said in points)
 
 
 @pytest.mark.parametrize("name", WITH_PAPER)
@@ -119,7 +123,7 @@ def test_again_the_same_bytes(analysed, sweep):
 
 def test_the_page_has_no_backtick_and_long_names_may_be_broken(analysed, runs):
     page = (analysed / "index.html").read_text(encoding="utf-8")
-    assert "`" not in page and "<code>codebook</code> are the code vectors" in page
+    assert "`" not in page.partition("<script>")[0] and "<code>codebook</code> are the code vectors" in page
     assert f'class="long">{runs["representation"]}</td>' in page and 'class="long">paper<' not in page
 
 

@@ -1,4 +1,4 @@
-"""The page of a run's analyses in a real browser: it fits its window, and its tables lie as tables do."""
+"""The page of analyses in a real browser: it fits its window, its tables lie as tables do, its points tell their numbers."""
 
 from __future__ import annotations
 
@@ -43,3 +43,60 @@ def test_the_page_fits_its_window_and_its_tables_are_whole(browser: Browser, add
     }).map(table => table.innerText.slice(0, 60))"""
     assert browser.run(apart) == []
     assert browser.errors == []
+
+
+@pytest.fixture(scope="module")
+def of_a_sweep(analysed: Path) -> str:
+    return (analysed / "index.html").as_uri()
+
+
+def test_long_names_of_runs_leave_the_next_column_in_sight_on_a_phone(browser: Browser, of_a_sweep: str) -> None:
+    browser.open(of_a_sweep, width=390)
+    cell = "document.querySelector('table[data-table=geometry-geometry] td.long + td').getBoundingClientRect()"
+    assert browser.run(f"{cell}.width") > 0 and browser.run(f"{cell}.right") <= 390
+
+
+def test_a_point_tells_its_numbers_to_mouse_and_keyboard(browser: Browser, of_a_sweep: str) -> None:
+    browser.open(of_a_sweep)
+    tip = "(t => t.hidden ? null : t.textContent)(document.getElementById('tip'))"
+    for section in ("codebook_size", "geometry", "scaling", "stability"):
+        points = f"[...document.querySelector('#{section} svg').querySelectorAll('.mark.point')]"
+        last = f"{points}.filter(one => one.getBoundingClientRect().height > 4).at(-1)"  # nothing lies over it
+        told = browser.run(f"({last}.id = '{section}-last', {last}.dataset.told)")
+        browser.hover(f"#{section}-last")
+        assert browser.run(tip) == told
+        browser.hover("h1")
+        assert browser.run(tip) is None
+        browser.run(f"document.getElementById('{section}-last').focus()")
+        assert browser.run(tip) == told
+        browser.run("document.activeElement.blur()")
+    assert browser.errors == []
+
+
+def test_rows_are_filtered_and_sorted(browser: Browser, of_a_sweep: str, runs: dict[str, str]) -> None:
+    browser.open(of_a_sweep)
+    rows = "[...document.querySelectorAll('table[data-table=geometry-geometry] > tbody > tr')].filter(row => !row.hidden)"
+    total = browser.run(f"{rows}.length")
+    browser.click("[data-filter=geometry-geometry]")
+    browser.type("question, raw")
+    shown = browser.run(f"{rows}.map(row => row.textContent)")
+    assert 0 < len(shown) < total and all("raw" in text.lower() or "question" in text.lower() for text in shown)
+    told = browser.run("document.querySelector('[data-count=geometry-geometry]').textContent")
+    assert told == f"{len(shown)} of {total} rows"
+    browser.run("document.querySelectorAll('table[data-table=geometry-geometry] thead .sort').forEach(one => one.click())")
+    head = browser.run("document.querySelector('table[data-table=geometry-geometry] th:last-child').ariaSort")
+    assert head == "ascending" and browser.errors == []
+
+
+def test_the_reports_of_the_runs_are_a_click_away(browser: Browser, of_a_sweep: str, runs: dict[str, str]) -> None:
+    browser.open(of_a_sweep)
+    found = browser.run("[...document.querySelectorAll('header a')].map(link => [link.textContent, link.href])")
+    assert sorted(name for name, _ in found) == sorted(runs.values())
+    browser.open(found[0][1])
+    assert browser.run("document.title").startswith("CIRF report") and browser.errors == []
+
+
+def test_without_a_script_the_page_is_whole_and_offers_nothing_that_needs_one(browser: Browser, of_a_sweep: str) -> None:
+    browser.open(of_a_sweep, scripts=False)
+    assert browser.run("[...document.querySelectorAll('.live')].every(one => one.hidden)")
+    assert browser.run("document.querySelectorAll('svg .mark title').length") > 10  # the browser's own tooltips

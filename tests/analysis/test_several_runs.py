@@ -60,7 +60,7 @@ def test_codebook_size(tmp_path):
     assert use[4]["segments"] == 120 and use[4]["per_code"] == 30
     assert use[4]["trained_least"] == min(count.get(code, 0) for code in range(4)) and use[4]["trained_used"] == len(count)
     assert use[4]["written"] == 80 and use[4]["written_used"] == 3 and use[4]["written_least"] == 0
-    assert "few segments" in found.pictures["accuracy"] and "least used code in answers" in found.pictures["accuracy"]
+    assert "M / K under 10" in found.pictures["accuracy"] and "least used code in answers" in found.pictures["accuracy"]
     assert found.pictures == make("codebook_size", large, small, other).pictures
 
 

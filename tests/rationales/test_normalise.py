@@ -84,6 +84,9 @@ def test_annotations_are_dropped_or_kept() -> None:
 @example("\\\\frac{1}{2}")
 @example("$\\$1$")
 @example("a" + "\\" * 1001)
+@example("- " * 150 + "x")
+@example("# " * 150 + "x")
+@example("\\text{" * 90 + "x" + "}" * 90)
 def test_twice_is_once(text: str) -> None:
     once = normalise(text)
     assert normalise(once) == once
@@ -97,6 +100,11 @@ def test_no_digit_is_lost(text: str) -> None:
     assert re.findall(r"[0-9]", normalise(text, annotations="keep")) == re.findall(r"[0-9]", text)
     if "<" not in text:
         assert re.findall(r"[0-9]", normalise(text)) == re.findall(r"[0-9]", text)
+
+
+def test_marks_in_a_row_go_at_once_but_an_answers_stay() -> None:
+    assert normalise("- " * 1000 + "5 apples") == "5 apples" and normalise("# " * 1000 + "Count") == "Count:"
+    assert normalise("so\n# #### 72") == "so\n#### 72" and normalise("so\n#### # 72") == "so\n#### # 72"
 
 
 @pytest.mark.parametrize("mark", ["\\[ a ", "\\( a ", "**a ", "*a ", "$$ a ", "$a ", "`a ", "__a "])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cirf.analysis import few
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.dots import Mark, draw_dots
 from cirf.analysis.groups import Group, file_name, grouped, put
@@ -34,6 +35,7 @@ _COLUMNS = (
     Column("representation", "Representation"),
     Column("size", "K", "number"),
     Column("segments", "Training segments", "count"),
+    few.COLUMN,
     Column("used", "Used", "number"),
     Column("ami", "AMI, question", "number", bounds=True),
     Column("purity", "Purity, question", "number", bounds=True),
@@ -81,7 +83,7 @@ def make(source: Source) -> Found:
     if not rows:
         raise Lacking("no training segment has a code yet; bring the run to its stage `codebook`")
     rows.sort(key=lambda row: (row["settings"], row["size"]))
-    notes = _notes(effects)
+    notes = _notes(effects) + ([few.NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:
         rows += [row | {"size": 128} for row in published("clustering")]
     tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
@@ -123,12 +125,14 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
     question, task = measure(bags, size)
     units = _by_question(bags)
     without = left_out(units, lambda kept: _four([bag for unit in kept for bag in unit], size))
+    segments = sum(len(codes) for _, _, codes in bags)
     row: dict[str, Any] = {
         "source": run.name if run.settings else "this run",
         "settings": group.label,
         "representation": run.key(_KEY),
         "size": size,
-        "segments": sum(len(codes) for _, _, codes in bags),
+        "segments": segments,
+        "few": few.mark(segments, size),
         "used": question.used,
         "collapsed": question.collapsed,
         "unique": question.unique,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from cirf.analysis import few
 from cirf.analysis.accuracy import Shares, difference, functional, of_task, of_tasks, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.curves import Curve, draw_sizes
@@ -15,16 +16,13 @@ from cirf.analysis.table import Column, Table
 from cirf.analysis.traces import read_codes
 
 Row = dict[str, Any]
-FEW = 10
-"""Points with fewer training segments a code than this are marked."""
-
 _MEANS = {True: "mean in domain", False: "mean out of domain"}
 _SIZES = (
     Column("settings", "Settings"),
     Column("size", "K", "count"),
     Column("segments", "Training segments M", "count"),
     Column("per_code", "M / K", "number"),
-    Column("few", "Few segments"),
+    few.COLUMN,
 )
 _ACCURACY = (
     *_SIZES,
@@ -51,7 +49,7 @@ def make(source: Source) -> Found:
     accuracy: list[Row] = []
     use: list[Row] = []
     pictures: dict[str, str] = {}
-    notes = [f"Marked as of few segments: points with fewer than {FEW} training segments a code."]
+    notes = [few.NOTE]
     for group in groups:
         runs = sorted(group.runs, key=lambda run: int(run.key("codebook.size")))
         method = functional(runs)
@@ -83,8 +81,8 @@ def make(source: Source) -> Found:
 def _about(run: Run, group: Group) -> Row:
     size = int(run.key("codebook.size"))
     segments = sum(len(codes) for codes in run.training_codes.values())
-    few = "few" if segments < FEW * size else ""
-    return {"settings": group.label, "size": size, "segments": segments, "per_code": segments / size, "few": few}
+    marked = few.mark(segments, size)
+    return {"settings": group.label, "size": size, "segments": segments, "per_code": segments / size, "few": marked}
 
 
 def _accuracies(runs: Sequence[Run], method: str, group: Group) -> list[Row]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cirf.analysis.drawing import canvas
-from cirf.analysis.marks import INK, SOFT
+from cirf.analysis.marks import INK, SOFT, Mark, add, marked
+from cirf.analysis.table import with_ends
 
 _COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#b0204f", "#5b3a8c", "#6b4b3a")
 _MARKERS = "osD^vPXph"
 _BARS = (("#8a92a1", "", "training segments"), ("#c9ced8", "////", "answers"))
+_GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 can be seen
 
 
 class Curve(NamedTuple):
@@ -34,7 +36,7 @@ def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: 
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
         above.set_title(title, loc="left", fontsize=10, color=SOFT)
         above.set_xscale("log", base=2)
-        told = []
+        marks: list[Mark] = []
         means = any(curve.thick for curve in curves)
         for place, curve in enumerate(curves):
             colour = INK if curve.thick else _COLOURS[place % len(_COLOURS)]
@@ -47,8 +49,9 @@ def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: 
                 if low is not None and high is not None and (curve.thick or not means):
                     above.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=2, alpha=0.4, solid_capstyle="round")
                 face = "white" if few else colour
-                above.plot([x], [100 * value], marker, color=colour, markerfacecolor=face, markersize=6.5, zorder=4)
-                told.append(f"{curve.name}, K = {x}: {100 * value:.1f}{' (few segments)' if few else ''}")
+                told = f"{curve.name}, K = {x}: {with_ends(value, low, high, 'share')}{', M / K under 10' if few else ''}"
+                looks: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 4}
+                above.plot([x], [100 * value], marker, **looks, gid=add(marks, told))
         if any(point[4] for curve in curves for point in curve.points):
             above.plot([], [], "o", color=SOFT, markerfacecolor="white", label="M / K under 10")
         above.set_ylabel(axis)
@@ -56,21 +59,22 @@ def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: 
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         highest = max((count for bar in bars for count in bar[1:] if count is not None), default=1)
         below.set_yscale("log")
-        below.set_ylim(0.5, max(10, highest) * 4)
+        below.set_ylim(_GROUND, max(10, highest) * 4)
         for place, (colour, hatch, said) in enumerate(_BARS):
             shift = 2 ** (0.14 * (2 * place - 1))
             known = [(bar[0], count) for bar in bars if (count := bar[1 + place]) is not None]
             if not known:
                 continue
-            counts = [count for _, count in known]
+            heights = [max(0.0, count - _GROUND) for _, count in known]
             lefts = [size * shift * 2**-0.12 for size, _ in known]
             widths = [size * shift * (2**0.12 - 2**-0.12) for size, _ in known]
-            below.bar(lefts, counts, widths, align="edge", color=colour, hatch=hatch, edgecolor=SOFT, linewidth=0.6, label=said)
-            for size, count in known:
+            looks = {"align": "edge", "color": colour, "hatch": hatch, "edgecolor": SOFT, "linewidth": 0.6, "label": said}
+            bars_drawn = below.bar(lefts, heights, widths, _GROUND, **looks)
+            for drawn, (size, count) in zip(bars_drawn, known, strict=True):
+                drawn.set_gid(add(marks, f"least used code in {said}, K = {size}: {count}"))
                 below.annotate(
-                    str(count), (size * shift, max(count, 0.5)), (0, 2), textcoords="offset points", ha="center", fontsize=8
+                    str(count), (size * shift, max(count, _GROUND)), (0, 2), textcoords="offset points", ha="center", fontsize=8
                 )
-                told.append(f"least used code in {said}, K = {size}: {count}")
         below.set_ylabel("least used")
         below.legend(loc="upper right", fontsize=8, frameon=False, ncols=2, borderaxespad=0)
         below.set_xlabel("functional tokens K")
@@ -80,5 +84,7 @@ def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: 
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
         below.yaxis.set_minor_locator(NullLocator())
         below.set_xlim(min(sizes) / 2**0.6, max(sizes) * 2**0.6)
-        out.append(f"{axis} by number of functional tokens{f', {title}' if title else ''}. {'; '.join(told)}")
-    return out[0]
+        out.append(
+            f"{axis} by number of functional tokens{f', {title}' if title else ''}. {'; '.join(mark.told for mark in marks)}"
+        )
+    return marked(out[0], marks)

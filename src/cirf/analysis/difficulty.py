@@ -8,10 +8,10 @@ from typing import Any
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas
-from cirf.analysis.marks import SOFT
+from cirf.analysis.marks import SOFT, Mark, add, marked
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
-from cirf.analysis.table import Column, Table
+from cirf.analysis.table import Column, Table, with_ends
 from cirf.analysis.traces import read_codes
 from cirf.evaluation.statistics import mean, wilson
 
@@ -134,17 +134,20 @@ def _picture(rows: Sequence[dict[str, Any]], direct: str) -> str:
         axes = figure.add_subplot()
         xs, ys = [row["mean_tokens"] for row in rows], [100 * row["error"] for row in rows]
         axes.plot(xs, ys, color=look.colour, linewidth=1.2, alpha=0.5)
+        marks: list[Mark] = []
         for row, x, y in zip(rows, xs, ys, strict=True):
+            error = with_ends(row["error"], row["error_low"], row["error_high"], "share")
+            reach = add(marks, f"{row['tokens']} tokens: {error} of {row['n']}", direct)
             axes.plot([x, x], [100 * row["error_low"], 100 * row["error_high"]], color=look.colour, linewidth=2, alpha=0.55)
-            axes.plot([x], [y], **look.point, markersize=8, markeredgecolor="white")
+            axes.plot([x], [y], **look.point, markersize=8, markeredgecolor="white", gid=reach)
             axes.annotate(f"n = {row['n']}", (x, 4), ha="center", fontsize=8, color=SOFT)
         axes.set_ylim(0, 103)
         axes.margins(x=0.08)
         axes.set_xlabel("functional tokens generated")
         axes.set_ylabel(f"error rate of {look.title.lower()}, %")
-        told = "; ".join(f"{row['tokens']} tokens: {100 * row['error']:.0f} % of {row['n']}" for row in rows)
+        told = "; ".join(mark.told for mark in marks)
         out.append(f"Error rate of direct answering by number of functional tokens. {told}")
-    return out[0]
+    return marked(out[0], marks)
 
 
 ANALYSIS = Analysis(

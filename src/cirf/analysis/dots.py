@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from textwrap import fill, wrap
 from typing import NamedTuple
 
+from cirf.analysis import marks as reachable
 from cirf.analysis.drawing import canvas
 from cirf.analysis.marks import INK, SOFT
-from cirf.analysis.table import Form, shown
+from cirf.analysis.table import Form, with_ends
 
 _WIDE = 24
 """Letters of a label on one line."""
@@ -53,7 +54,7 @@ def draw_dots(
     with canvas(4.9, 1.25 + 0.3 * height + 0.25 * bool(legend), name) as (figure, out):
         axes = figure.add_subplot()
         axes.set_title(title, loc="left", fontsize=10, color=SOFT)
-        told = []
+        points: list[reachable.Mark] = []
         for place, (label, marks) in enumerate(lines):
             for mark in marks:
                 look = LOOKS[mark.look]
@@ -61,6 +62,8 @@ def draw_dots(
                     ends = [scale * mark.low, scale * mark.high]
                     axes.plot(ends, [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
                 face = look.colour if look.filled else "white"
+                said = (legend or {}).get(mark.look, "")
+                told = f"{label}{', ' * bool(said)}{said}: {with_ends(mark.value, mark.low, mark.high, form)}"
                 axes.plot(
                     [scale * mark.value],
                     [place],
@@ -69,9 +72,8 @@ def draw_dots(
                     color=look.colour,
                     markerfacecolor=face,
                     markersize=7.5,
+                    gid=reachable.add(points, told),
                 )
-                said = (legend or {}).get(mark.look, "")
-                told.append(f"{label}{', ' * bool(said)}{said}: {shown(mark.value, form)}")
         axes.set_yticks(range(len(lines)), [fill(label, _WIDE) for label, _ in lines])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.grid(axis="y", visible=False)
@@ -93,5 +95,5 @@ def draw_dots(
             figure.legend(
                 handles, list(legend.values()), loc="outside lower center", ncols=len(legend), frameon=False, fontsize=9
             )
-        out.append(f"{title}: {axis}. {'; '.join(told)}")
-    return out[0]
+        out.append(f"{title}: {axis}. {'; '.join(point.told for point in points)}")
+    return reachable.marked(out[0], points)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cirf.analysis import few
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.dots import Mark, draw_dots
@@ -31,6 +32,7 @@ _COLUMNS = (
     Column("initialiser", "Initialiser"),
     Column("init", "First rows"),
     Column("size", "K", "number"),
+    few.COLUMN,
     Column("seed", "Seed", "number"),
     Column("matrix", "Rows of"),
     Column("bias", "Bias share", "number"),
@@ -54,6 +56,7 @@ def make(source: Source) -> Found:
         raise Lacking("no model with functional tokens is there; bring a run to its stage `models/cirf_full`")
     pictures = _pictures(rows)
     notes = [
+        *([few.NOTE] if any(row["few"] for row in rows) else []),
         "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
         " code vectors before the language model was trained, `input` and `output` rows of the trained model (one matrix where"
         " they are tied).",
@@ -108,6 +111,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         "initialiser": run.key("codebook.initialiser"),
         "init": run.key("vocabulary.init"),
         "size": size,
+        "few": few.mark(sum(map(len, run.training_codes.values())), size) if run.training_codes else None,
         "seed": run.key("seed"),
         "bias_chance": 1 / math.sqrt(size),
     }

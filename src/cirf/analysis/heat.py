@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cirf.analysis.drawing import canvas
-from cirf.analysis.marks import INK, SOFT
+from cirf.analysis.marks import INK, SOFT, Mark, add, marked
 
 
 def draw_matrix(name: str, title: str, labels: Sequence[str], values: Mapping[tuple[str, str], float]) -> str:
@@ -17,14 +17,15 @@ def draw_matrix(name: str, title: str, labels: Sequence[str], values: Mapping[tu
     with canvas(4.9, 1.4 + 0.5 * len(rows), name) as (figure, out):
         axes = figure.add_subplot()
         axes.set_title(title, loc="left", fontsize=10, color=SOFT)
-        told = []
+        marks: list[Mark] = []
         for down, second in enumerate(rows):
             for across, first in enumerate(columns[: down + 1]):
                 value = values[first, second]
-                axes.fill_between([across - 0.48, across + 0.48], down - 0.46, down + 0.46, color=shades(value), linewidth=0)
+                reach = add(marks, f"{first} and {second}: {value:.2f}")
+                box = ([across - 0.48, across + 0.48], down - 0.46, down + 0.46)
+                axes.fill_between(*box, color=shades(value), linewidth=0, gid=reach)
                 ink = "white" if value > 0.8 else INK
                 axes.annotate(f"{value:.2f}", (across, down), ha="center", va="center", color=ink, fontsize=10)
-                told.append(f"{first} and {second}: {value:.2f}")
         axes.grid(visible=False)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -33,5 +34,5 @@ def draw_matrix(name: str, title: str, labels: Sequence[str], values: Mapping[tu
         axes.tick_params(length=0, labelcolor=INK)
         for side in axes.spines.values():
             side.set_visible(False)
-        out.append(f"{title}. {'; '.join(told)}")
-    return out[0]
+        out.append(f"{title}. {'; '.join(mark.told for mark in marks)}")
+    return marked(out[0], marks)

@@ -29,6 +29,12 @@ def gid(place: int, part: str) -> str:
     return f"mark-{place}-{part}"
 
 
+def add(marks: list[Mark], told: str, method: str = "") -> str:
+    """The gid of the point that is drawn next; what it tells goes into ``marks``, for `marked`."""
+    marks.append(Mark(method, told))
+    return gid(len(marks) - 1, "point")
+
+
 def marked(svg: str, marks: Sequence[Mark]) -> str:
     """The picture with its points made reachable: a title for the mouse, a name and a tab stop for the keyboard."""
     if not marks:

@@ -13,9 +13,9 @@ from cirf.analysis.accuracy import TASK, of_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put
-from cirf.analysis.marks import SOFT
+from cirf.analysis.marks import SOFT, Mark, add, marked
 from cirf.analysis.placing import CROWD, names_below, place_names
-from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, without_answers
+from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
@@ -46,12 +46,15 @@ _TASKS = (
     Column("task", "Task"),
     Column("domain", "Domain"),
     Column("accuracy", "Accuracy", "share", bounds=True),
+    Column("accuracy_sd", "Its ± in the paper", "share"),
     Column("n", "Questions", "count"),
     Column("seconds", "Time an answer", "seconds"),
+    Column("seconds_sd", "Its ± in the paper", "seconds"),
     Column("tokens", "Tokens an answer", "number"),
     Column("truncated", "Cut off", "share"),
     Column("unparsed", "Not read", "share"),
 )
+_SHOWN = {column.key: column for column in _TASKS}
 
 
 def make(source: Source) -> Found:
@@ -175,10 +178,10 @@ def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for (backbone, source, method), by_task in groups.items():
         head = {"source": source, "backbone": backbone, "method": method}
-        told = {f"{TASK}{task}": _TASKS[5].show(row) for task, row in by_task.items()}
+        told = {f"{TASK}{task}": _SHOWN["accuracy"].show(row) for task, row in by_task.items()}
         lines.append({**head, "metric": "accuracy", **told})
         if any(row.get("seconds") is not None for row in by_task.values()):
-            told = {f"{TASK}{task}": _TASKS[7].show(row) for task, row in by_task.items()}
+            told = {f"{TASK}{task}": _SHOWN["seconds"].show(row) for task, row in by_task.items()}
             lines.append({**head, "metric": "time", **told})
     columns = (*_TASKS[:3], Column("metric", "Metric"), *(Column(f"{TASK}{task}", task) for task in tasks))
     return Table("main", "Accuracy with its 95 % interval, and time an answer, by task.", columns, lines)
@@ -189,10 +192,11 @@ def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
     task = row["task"]
     known = any(task in run.trained_on for run in source.runs)
     return {
-        **{key: row[key] for key in ("source", "method", "task", "seconds")},
+        **{key: row[key] for key in ("source", "method", "task", "seconds", "seconds_sd")},
         "backbone": row["model"],
         "domain": "in" if known or task in ("coin_flip", "commonsense_qa", "gsm8k", "multiarith", "svamp") else "out",
         "accuracy": row["accuracy"] / 100,
+        "accuracy_sd": row["accuracy_sd"] / 100,
     }
 
 
@@ -221,15 +225,15 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
         axes.set_ylim(-3, 103)
         front = sorted((row[cost], 100 * row["accuracy"]) for row in points if row[f"front_{cost}"])
         line = axes.plot([x for x, _ in front], [y for _, y in front], color="#9aa1ad", linewidth=1.4, zorder=1)
-        placed, handles = [], []
+        placed, handles, marks = [], [], list[Mark]()
         for row, x in zip(points, xs, strict=True):
             look, y = style(row["kind"], names), 100 * row["accuracy"]
             low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
             name = row["method"] if row["method"] != row["kind"] else look.title
-            handles += axes.plot(
-                [x], [y], **look.point, markersize=9, markeredgecolor="white", zorder=3, label=shorten(name, LONGEST)
-            )
+            reach = add(marks, tell(name, row, cost), row["kind"])
+            drawn: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": reach}
+            handles += axes.plot([x], [y], **look.point, **drawn, label=shorten(name, LONGEST))
             placed.append((x, y, low, high, name, look.colour))
         ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
         axes.set_xlabel(COSTS[cost])
@@ -237,10 +241,8 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
         named = [len(points) <= CROWD or row[f"front_{cost}"] for row in points]
         names_below(figure, [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it])
         place_names(figure, axes, _together([point for point, beside_it in zip(placed, named, strict=True) if beside_it]), line)
-        unit = "s" if cost == "seconds" else "tokens"
-        told = "; ".join(f"{name}: {y:.1f} % at {x:.3g} {unit}" for x, y, _, _, name, _ in placed)
-        out.append(f"Accuracy against cost, {title}. {told}")
-    return out[0]
+        out.append(f"Accuracy against cost, {title}. {'; '.join(mark.told for mark in marks)}")
+    return marked(out[0], marks)
 
 
 def _together(points: Sequence[tuple[float, float, float, float, str, str]]) -> list[tuple[float, float, float, float, str, str]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cirf.analysis.table import Column
+from cirf.analysis.table import Column, with_ends
 
 Point = dict[str, Any]
 """A method's numbers on some tasks; keys that begin with ``_`` are for computing and stand in no table."""
@@ -36,6 +36,12 @@ def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
     word = {"seconds": "time", "tokens": "count of tokens"}[cost]
     said = f"{missing} of {len(points)} points have no {word} and are not in the picture of it." if missing else ""
     return known, said
+
+
+def tell(name: str, point: Point, cost: str) -> str:
+    """A point in words: its name, accuracy with the interval, and the cost."""
+    accuracy = with_ends(point["accuracy"], point["accuracy_low"], point["accuracy_high"], "share")
+    return f"{name}: {accuracy} at {point[cost]:.3g} {'s' if cost == 'seconds' else 'tokens'}"
 
 
 def without_answers(point: Point) -> Point:

@@ -16,8 +16,8 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings
 from cirf.analysis.line import Line, drawn, fit
-from cirf.analysis.marks import SOFT
-from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, without_answers
+from cirf.analysis.marks import SOFT, Mark, add, marked
+from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
@@ -259,12 +259,14 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
         limits(axes, xs, logarithmic)
         axes.fill_between(grid, 100 * line.band[1], 100 * line.band[2], color="#c9ced8", alpha=0.55, linewidth=0, zorder=0)
         axes.plot(grid, [100 * line.at(x) for x in line.band[0]], color="#7d8592", linewidth=1.6, zorder=1)
+        marks: list[Mark] = []
         for point in points:
             look = style(point["method"], names)
             x, y = point[cost], 100 * point["accuracy"]
             ends = [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
             axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.4, solid_capstyle="round")
-            axes.plot([x], [y], **look.point, markersize=7.5, markeredgecolor="white", zorder=3)
+            reach = add(marks, tell(f"{point['method']}, K = {point['size']}", point, cost), point["method"])
+            axes.plot([x], [y], **look.point, markersize=7.5, markeredgecolor="white", zorder=3, gid=reach)
             if len({one["size"] for one in points}) > 1:
                 axes.annotate(f"{point['size']}", (x, y), (6, 5), textcoords="offset points", fontsize=7.5, color=look.colour)
         for method in names:
@@ -275,11 +277,9 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
         axes.set_xlabel(COSTS[cost])
         axes.set_ylabel("accuracy, mean of tasks, %")
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-        told = "; ".join(
-            f"{point['method']}, K = {point['size']}: {100 * point['accuracy']:.1f} % at {point[cost]:.3g}" for point in points
-        )
+        told = "; ".join(mark.told for mark in marks)
         out.append(f"Accuracy against {COSTS[cost]} with a line and its 95 % band, {title}. {told}")
-    return out[0]
+    return marked(out[0], marks)
 
 
 ANALYSIS = Analysis(

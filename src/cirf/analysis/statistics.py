@@ -13,13 +13,16 @@ from cirf.evaluation.statistics import mean
 _COLUMNS = (
     Column("task", "Dataset"),
     Column("domain", "Domain"),
-    Column("train", "Train", "count"),
-    Column("used", "With a rationale", "count"),
-    Column("test", "Test", "count"),
+    Column("train", "Training problems there", "count"),
+    Column("used", "Trained on", "count"),
+    Column("test", "Test problems there", "count"),
+    Column("asked", "Asked", "count"),
     Column("cot_tokens", "Mean CoT tokens", "number"),
     Column("functional_tokens", "Mean functional tokens", "number"),
     Column("trace_tokens", "Mean trace tokens", "number"),
 )
+
+_COUNTS = "The paper counts the problems that are there; a run trains on those with a rationale, and asks some of the test's."
 
 
 def make(source: Source) -> Found:
@@ -32,7 +35,10 @@ def make(source: Source) -> Found:
     if not tasks:
         raise Lacking("no problems yet; bring the run to its stage `problems`")
     rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
-    notes = [*source.told(run), "Train: problems that models are trained on; the paper counts all of a dataset."]
+    notes = [
+        *source.told(run),
+        "What is there, as the paper counts it, and what this run takes of it: problems with a rationale, test problems asked.",
+    ]
     if source.paper:
         rows += published("statistics")
     columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS
@@ -55,7 +61,8 @@ def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, 
         "domain": "in" if trained else "out",
         "train": counted.get("available_train", told["train"].get(task)) if trained else None,
         "used": told["train"].get(task),
-        "test": told["test"].get(task),
+        "test": counted.get("available_test", told["test"].get(task)),
+        "asked": told["test"].get(task),
     }
     for place, key in enumerate(("cot_tokens", "functional_tokens", "trace_tokens")):
         row[key] = mean([values[place] for values in lengths]) if lengths else None

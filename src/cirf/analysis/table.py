@@ -35,6 +35,7 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
+_NARROW = 6  # columns that fit one column of a page
 _SPACE = "\N{NO-BREAK SPACE}"
 _SIGNS = {
     _SPACE: "~",
@@ -96,12 +97,8 @@ class Column:
         value = row.get(self.key)
         if value is None:
             return "–"
-        told = shown(value, self.form)
-        low, high = row.get(f"{self.key}_low"), row.get(f"{self.key}_high")
-        if not self.bounds or low is None or high is None:
-            return told
-        bare = [shown(end, self.form).removesuffix(f"{_SPACE}%").removesuffix(f"{_SPACE}s") for end in (low, high)]
-        return f"{told} ({bare[0]} to {bare[1]})"
+        ends = (row.get(f"{self.key}_low"), row.get(f"{self.key}_high")) if self.bounds else (None, None)
+        return with_ends(value, *ends, self.form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,34 +140,51 @@ class Table:
         return out.getvalue()
 
     def to_latex(self) -> str:
-        """A ``table`` with booktabs' rules, everything escaped."""
-        form = "".join("r" if column.numeric else "l" for column in self.columns)
+        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows stands in its caption.
+
+        One of many columns goes over both columns of a page and is made as small as it must be (graphicx).
+        """
+        columns = self.varying() or list(self.columns)
+        form = "".join("r" if column.numeric else "l" for column in columns)
+        wide = len(columns) > _NARROW
+        kind = "table*" if wide else "table"
+        caption = " ".join([self.caption, *(f"{title}: {value}." for title, value in self.constant())])
         lines = [
-            r"\begin{table}[t]",
+            rf"\begin{{{kind}}}[t]",
             r"\centering",
             r"\small",
+            *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
             rf"\begin{{tabular}}{{{form}}}",
             r"\toprule",
-            " & ".join(escape(column.title) for column in self.columns) + r" \\",
+            " & ".join(escape(column.title) for column in columns) + r" \\",
             r"\midrule",
-            *(line for row in self.rows for line in self._latex_rows(row)),
+            *(line for row in self.rows for line in self._latex_rows(columns, row)),
             r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{escape(self.caption)}}}",
+            r"\end{tabular}" + "}" * wide,
+            rf"\caption{{{escape(caption)}}}",
             rf"\label{{tab:{self.name}}}",
-            r"\end{table}",
+            rf"\end{{{kind}}}",
         ]
         return "\n".join(lines) + "\n"
 
-    def _latex_rows(self, row: Mapping[str, Any]) -> list[str]:
+    def _latex_rows(self, columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
         """A row; one with lists takes a line an entry."""
         cells = [
             [str(entry) for entry in row.get(column.key) or ()] if column.form == "list" else [column.show(row)]
-            for column in self.columns
+            for column in columns
         ]
         height = max(1, *(len(cell) for cell in cells))
         padded = [cell + [""] * (height - len(cell)) for cell in cells]
         return [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
+
+
+def with_ends(value: Any, low: Any, high: Any, form: Form) -> str:
+    """A value in words, with the ends of its interval where both are known."""
+    told = shown(value, form)
+    if low is None or high is None:
+        return told
+    bare = [shown(end, form).removesuffix(f"{_SPACE}%").removesuffix(f"{_SPACE}s") for end in (low, high)]
+    return f"{told} ({bare[0]} to {bare[1]})"
 
 
 def shown(value: Any, form: Form) -> str:

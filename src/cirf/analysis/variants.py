@@ -9,8 +9,8 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.backbones import CIRF, families, points_of, settings_of
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.marks import SOFT
-from cirf.analysis.points import COSTS, DOMAINS, MEASURED, Point, costed, without_answers
+from cirf.analysis.marks import SOFT, Mark, add, marked
+from cirf.analysis.points import COSTS, DOMAINS, MEASURED, Point, costed, tell, without_answers
 from cirf.analysis.source import Source
 from cirf.analysis.style import style
 from cirf.analysis.table import Column, Table
@@ -73,7 +73,7 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
             axes.set_xscale("log")
         limits(axes, xs, logarithmic)
         axes.set_ylim(-3, 103)
-        told = []
+        marks: list[Mark] = []
         for place, line in enumerate(lines):
             ordered = sorted(line, key=lambda point: float(point[cost]))
             stroke = _STROKES[place % len(_STROKES)]
@@ -90,8 +90,8 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
                     **look.point,
                     markersize=8,
                     markeredgecolor="white",
+                    gid=add(marks, tell(f"{point['backbone']}, {look.title}", point, cost), point["method"]),
                 )
-                told.append(f"{point['backbone']}, {look.title}: {100 * point['accuracy']:.1f} % at {x:.3g}")
         for method in names:
             look = style(method, names)
             axes.plot([], [], label=look.title, **look.point)
@@ -99,8 +99,8 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
         axes.set_xlabel(axis)
         axes.set_ylabel("accuracy, mean of tasks, %")
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        out.append(f"CIRF variants over backbones, {title}. {'; '.join(told)}")
-    return out[0]
+        out.append(f"CIRF variants over backbones, {title}. {'; '.join(mark.told for mark in marks)}")
+    return marked(out[0], marks)
 
 
 ANALYSIS = Analysis(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from cirf.errors import CirfError
 
@@ -146,6 +148,7 @@ def _told(
     return {
         "name": str(source.single.key("name")) if len(runs) == 1 else folder.resolve().name,
         "runs": [run.name for run in runs],
+        "reports": {run.name: _link(page, folder) for run in runs if (page := run.folder / "report.html").is_file()},
         "paper": source.paper,
         "analyses": {
             name: {"title": row.title, "summary": row.summary, "paper": row.paper, **made.to_dict()}
@@ -154,6 +157,11 @@ def _told(
         "left_out": dict(lacking),
         "warnings": [f"{run.name}: {run.warning}" for run in runs if run.warning],
     }
+
+
+def _link(page: Path, folder: Path) -> str:
+    """A page's address as the page of analyses is to name it: relative, so that both can be moved together."""
+    return quote(Path(os.path.relpath(page, folder / FOLDER)).as_posix())
 
 
 def _counted(made: Found) -> str:

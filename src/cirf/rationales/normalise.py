@@ -12,7 +12,7 @@ A worked example::
     \( \boxed{7} \) meals at $8
 
 Ordinal marks, numbers, headings' words and answer lines (``#### 72``) stay: segmentation reads them. Normalising twice
-is normalising once, and no digit is lost but those inside ``<<...>>``.
+is normalising once where no more than 100 marks stand inside one another, and no digit is lost but those inside ``<<...>>``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
 _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
-_HEADING = re.compile(r"^ ?(#{1,6}) +([^\n]*)$", re.MULTILINE)
-_BULLET = re.compile(r"^ ?[-*•◦▪‣] +(?=\S)", re.MULTILINE)
+# Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts, but
+# a first ``####`` may be an answer's.
+_HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.MULTILINE)
+_BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.MULTILINE)
 _INK = re.compile(r"\S")
 _STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.IGNORECASE)
 _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNORECASE)
@@ -79,7 +81,7 @@ _DIVIDED = re.compile(r" *÷ *")
 _MINUS = re.compile(r"−(?! )|(?<=[^\n])−")
 _SIMPLE = re.compile(r"[\w.,$%√°]+")
 
-_PASSES = 100
+_PASSES = 100  # a bound on time: each pass takes away one layer of what stands inside other marks
 
 # What could make a pass change anything; most short texts have none of it, and testing once is cheaper than substituting.
 _ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|<br|\n{3}"
@@ -93,7 +95,8 @@ def normalise(text: str, annotations: Annotations = "drop") -> str:
     """The plain form of a rationale (paper A.2, "normalized into a step-structured format").
 
     ``annotations``: what becomes of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
-    reads results. Idempotent: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all stay, in order.
+    reads results. Idempotent up to 100 layers of marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all
+    stay, in order.
     """
     active = _ACTIVE_FOR[annotations]
     for _ in range(_PASSES):  # what one removal lays bare, the next pass removes; every pass but the last shortens or simplifies

@@ -1,4 +1,4 @@
-"""The page of analyses: one HTML file that needs nothing else."""
+"""The page of analyses: one HTML file that needs nothing else; tables can be sorted and filtered, points tell their numbers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from cirf.analysis.analysis import Found
 from cirf.analysis.marks import themed
 from cirf.analysis.style import every_style
-from cirf.report.explorer import variable
+from cirf.report.explorer import read_script, script_hash, variable
 from cirf.report.page import dark_colours
 from cirf.report.templates import template
 
-_CODE = re.compile(r"`([^`]+)`")
+_CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
 _LONG = 18  # characters
 _HALF = 400  # points; pictures up to this width stand two in a row
+_FILTERED = 8  # rows from which on a table has a filter
 
 
 def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
@@ -29,17 +30,21 @@ def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
     pictures = {
         name: [(Markup(themed(svg, colours)), _wide(svg)) for svg in made.pictures.values()] for name, made in found.items()
     }
+    script = read_script("common.js")
     return template("analyses.html.j2").render(
         told=told,
+        script=Markup(script),
+        script_hash=Markup(script_hash(script)),
+        filtered=_FILTERED,
         found=found,
         pictures=pictures,
         dark_colours=Markup(dark_colours()),
-        coded=_coded,
+        coded=in_code,
         has_long_word=_has_long_word,
     )
 
 
-def _coded(text: str) -> Any:
+def in_code(text: str) -> Any:
     """A text for HTML, escaped, with what stands in backticks as code."""
     from markupsafe import Markup, escape
 

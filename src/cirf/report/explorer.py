@@ -47,9 +47,9 @@ def to_script(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
 
 
-def read_script() -> str:
-    """The page's script."""
-    return files("cirf.report").joinpath("page.js").read_text(encoding="utf-8")
+def read_script(*names: str) -> str:
+    """A page's script: files of this package, one after the other."""
+    return "".join(files("cirf.report").joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def script_hash(script: str) -> str:

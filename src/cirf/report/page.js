@@ -1,6 +1,5 @@
-"use strict";
-// What a page can do beyond being read: sort and filter tables, points that tell, and the two explorers (tokens, questions).
-// All text comes from models and users: it becomes text nodes, never HTML. Without this script the page is whole.
+// What a report can do beyond what every page can (common.js): methods shown and hidden in plots, and the two explorers (tokens,
+// questions). All text comes from models and users: it becomes text nodes, never HTML. Without this script the page is whole.
 (() => {
   const data = JSON.parse(document.getElementById("page-data").textContent);
   const find = (id) => document.getElementById(id);
@@ -35,80 +34,7 @@
   const method = (name) =>
     make("span", { class: "method" }, make("i", { "aria-hidden": "true", style: { background: data.colours[name] } }), data.methods[name]);
 
-  // Tables ------------------------------------------------------------------------------------------------------------
-  const valueOf = (cell) => {
-    const text = (cell.dataset.value ?? cell.textContent).trim();
-    const digits = cell.matches("td.num") && text.replace(/,/g, "").match(/[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?/i);
-    return { text, number: digits ? Number(digits[0]) : null, empty: text === "" || text === "–" };
-  };
-  const collator = new Intl.Collator("en", { numeric: true });
-  const compare = (one, other, sign) => {
-    if (one.empty || other.empty) return Number(one.empty) - Number(other.empty); // what is not known comes last, either way
-    const order = one.number !== null && other.number !== null ? one.number - other.number : collator.compare(one.text, other.text);
-    return sign * order;
-  };
-  for (const table of all(".scroll > table:not(.fixed)")) {
-    const body = table.tBodies[0];
-    if (!body || body.rows.length < 2) continue;
-    const first = [...body.rows];
-    const heads = [...table.tHead.rows[0].cells];
-    heads.forEach((head, column) => {
-      const button = make("button", { type: "button", class: "sort" });
-      button.append(...head.childNodes);
-      if (!button.textContent.trim()) button.setAttribute("aria-label", "Verdict");
-      button.addEventListener("click", () => {
-        const turn = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort") ?? "none"];
-        heads.forEach((other) => other.removeAttribute("aria-sort"));
-        if (turn !== "none") head.setAttribute("aria-sort", turn);
-        const sign = turn === "descending" ? -1 : 1;
-        const keyed = first.map((row) => [valueOf(row.cells[column]), row]);
-        if (turn !== "none") keyed.sort((one, other) => compare(one[0], other[0], sign));
-        body.append(...keyed.map(([, row]) => row));
-      });
-      head.append(button);
-    });
-  }
-  for (const input of all("input[data-filter]")) {
-    const kind = input.dataset.filter;
-    const selector = kind === "methods" ? "#methods tr[data-method]" : `table[data-table="${kind}"] tbody tr`;
-    const status = document.querySelector(`[data-count="${kind}"]`);
-    input.addEventListener("input", () => {
-      const parts = spoken(input.value).split(",").map((part) => part.trim()).filter(Boolean);
-      const shows = (text) => !parts.length || parts.some((part) => spoken(text).includes(part));
-      const named = (row) => `${row.dataset.method} ${data.methods[row.dataset.method] ?? ""}`;
-      for (const row of all(selector)) row.hidden = !shows(kind === "methods" ? named(row) : row.textContent);
-      if (kind === "codes" && parts.length) all("#codes details").forEach((part) => { part.open = true; });
-      if (status) {
-        const names = Object.keys(data.methods);
-        const kept = names.filter((name) => shows(`${name} ${data.methods[name]}`));
-        status.textContent = parts.length ? `${kept.length} of ${plural(names.length, "method")}` : "";
-      }
-    });
-  }
-
   // Plots -------------------------------------------------------------------------------------------------------------
-  const tip = find("tip");
-  let told = null;
-  const showTip = (mark) => {
-    told = mark;
-    tip.textContent = mark.dataset.told;
-    tip.hidden = false;
-    const box = mark.getBoundingClientRect();
-    const left = Math.min(Math.max(8, box.left + box.width / 2 - tip.offsetWidth / 2), document.documentElement.clientWidth - tip.offsetWidth - 8);
-    const above = box.top - tip.offsetHeight - 8;
-    tip.style.setProperty("left", `${left}px`);
-    tip.style.setProperty("top", `${above > 0 ? above : box.bottom + 8}px`);
-  };
-  const hideTip = () => { tip.hidden = true; told = null; };
-  for (const mark of all("svg .mark")) {
-    all("title", mark).forEach((title) => title.remove()); // the tooltip tells it
-    mark.addEventListener("pointerenter", () => showTip(mark));
-    mark.addEventListener("pointerleave", hideTip);
-    mark.addEventListener("focus", () => showTip(mark));
-    mark.addEventListener("blur", hideTip);
-  }
-  document.addEventListener("scroll", () => { if (told) showTip(told); }, { passive: true }); // to reach a point is to scroll
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   for (const button of all("[data-legend]")) {
     button.addEventListener("click", () => {
       const shown = button.getAttribute("aria-pressed") !== "true";
@@ -358,21 +284,7 @@
     filter();
   }
 
-  // What needs the script shows itself, and the contents say where one is ------------------------------------------------
-  for (const element of all(".live")) element.hidden = false;
-  const links = new Map(all("nav a").map((link) => [link.hash.slice(1), link]));
-  const seen = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      for (const [id, link] of links) {
-        if (id === target.id) {
-          link.setAttribute("aria-current", "true");
-          link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 12;
-        } else link.removeAttribute("aria-current");
-      }
-    }
-  }, { rootMargin: "-70px 0px -75% 0px" });
-  for (const id of links.keys()) seen.observe(find(id));
+  // A token's own address -----------------------------------------------------------------------------------------------
   addEventListener("hashchange", fromAddress);
   if (document.readyState === "complete") fromAddress();
   else addEventListener("load", fromAddress); // later than the browser's own way to the fragment, which takes the focus

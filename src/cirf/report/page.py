@@ -61,7 +61,7 @@ def render(data: Mapping[str, Any]) -> str:
     voted = (data["voting"] or {}).get("latency") or {}
     styles = looks(data)
     variables = {one.colour: variable(one.colour) for one in every_style()}
-    script = read_script()
+    script = read_script("common.js", "page.js")
     return template("page.html.j2", filters).render(
         data=data,
         sections=[section for section in SECTIONS if section.has(data)],
