@@ -142,7 +142,8 @@ class Table:
     def to_latex(self) -> str:
         """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows stands in its caption.
 
-        One of many columns goes over both columns of a page and is made as small as it must be (graphicx).
+        One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
+        (graphicx).
         """
         columns = self.varying() or list(self.columns)
         form = "".join("r" if column.numeric else "l" for column in columns)
@@ -153,14 +154,14 @@ class Table:
             rf"\begin{{{kind}}}[t]",
             r"\centering",
             r"\small",
-            *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{form}}}",
             r"\toprule",
             " & ".join(escape(column.title) for column in columns) + r" \\",
             r"\midrule",
             *(line for row in self.rows for line in self._latex_rows(columns, row)),
             r"\bottomrule",
-            r"\end{tabular}" + "}" * wide,
+            r"\end{tabular}}",
             rf"\caption{{{escape(caption)}}}",
             rf"\label{{tab:{self.name}}}",
             rf"\end{{{kind}}}",
