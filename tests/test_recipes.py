@@ -24,6 +24,7 @@ UPDATES, TEST = 4, 2
 KEPT = {
     "compare-qwen2.5-0.5b": ("sft_cot", "cirf_full"),
     "paper-llama3.1-8b": ("cirf_fast", "sft_cot"),
+    "paper-qwen3-8b": ("cirf_full", "cirf_faster", "direct"),
 }
 """Of recipes that share methods with another one, those to try: what the others do is told there."""
 
