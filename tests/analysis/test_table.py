@@ -54,7 +54,8 @@ def test_columns_that_say_the_same_in_every_row_are_told_once() -> None:
     assert [column.key for column in made.varying()] == ["n"]
     assert ("Name", "a_b") in made.constant() and len(made.constant()) == 4
     assert len(table(ROW).varying()) == len(COLUMNS) and not table(ROW).constant()
-    assert [title for title, _ in table(*[ROW | {"name": "", "parts": []}] * 2).constant()] == ["Accuracy", "Gap", "n"]
+    empty = ROW | {"name": "", "parts": []}
+    assert [title for title, _ in table(empty, empty | {"n": 1}).constant()] == ["Accuracy", "Gap"]
 
 
 def test_a_list_takes_a_line_an_entry_in_latex() -> None:
@@ -71,6 +72,14 @@ def test_a_table_of_many_columns_is_made_to_fit_and_says_once_what_is_the_same()
     assert lines[0] == r"\begin{table*}[t]" and r"\end{tabular}}" in lines
     assert r"\caption{Many. C0: 0. C8: 5.}" in lines and r"C1 & C2 & C3 & C4 & C5 & C6 & C7 \\" in lines
     assert "table*" not in Table("narrow", "Few.", columns[:3], rows).to_latex()
+
+
+def test_rows_all_alike_keep_their_columns_and_no_row_begins_with_a_command() -> None:
+    columns = (Column("a", "A"), Column("b", "B", "count"))
+    alike = Table("alike", "All the same.", columns, [{"a": "x", "b": 1}] * 2)
+    assert alike.varying() == list(columns) and not alike.constant() and r"\caption{All the same.}" in alike.to_latex()
+    lines = Table("t", "T.", columns, [{"a": "[1] run", "b": 1}, {"a": "*", "b": 2}]).to_latex().splitlines()
+    assert r"{}[1] run & 1 \\" in lines and r"{}* & 2 \\" in lines
 
 
 def test_signs_of_reasoning_are_those_that_pdflatex_knows() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cirf.codebook.clustering import Clustering
 
 _KEY = "codebook.representation"
-_NOT_OF_CODES = (_KEY, "codebook.size", "vocabulary", "finetune", "results", "evaluate")
+_NOT_OF_CODES = (_KEY, "codebook.size", "variants", "vocabulary", "finetune", "results", "evaluate")
 """What may differ between runs of one group: what is compared, and what codes do not hang on."""
 
 _MEASURES = ("ami", "purity", "task_ami", "task_purity")
@@ -85,7 +85,7 @@ def make(source: Source) -> Found:
     rows.sort(key=lambda row: (row["settings"], row["size"]))
     notes = _notes(effects) + ([few.NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:
-        rows += [row | {"size": 128} for row in published("clustering")]
+        rows += [row | {"size": 128, "few": ""} for row in published("clustering")]
     tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
     if effects:
         tables.append(Table("centring", "What mean-centring does to the measures.", _DIFFERENCES, effects))

@@ -12,7 +12,7 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.curves import Curve, draw_sizes
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
+from cirf.analysis.table import Column, Form, Table
 from cirf.analysis.traces import read_codes
 
 Row = dict[str, Any]
@@ -132,6 +132,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
     """Accuracy and the difference to the least by K, the paper's two figures."""
     ending = f"-{file_name(group.label)}" if group.label else ""
     pictures = {}
+    forms: dict[str, Form] = {"accuracy": "share", "delta": "points"}
     for key, title in (("accuracy", "accuracy, %"), ("delta", "points above the minimum")):
         curves = []
         for task in dict.fromkeys(row["task"] for row in rows):
@@ -141,7 +142,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
                 curves.append(Curve(task, points, task in _MEANS.values()))
         bars = [(row["size"], row["trained_least"], row["written_least"]) for row in counts]
         if curves:
-            pictures[f"{key}{ending}"] = draw_sizes(f"codebook-size-{key}{ending}", group.label, title, curves, bars)
+            pictures[f"{key}{ending}"] = draw_sizes(f"codebook-size-{key}{ending}", group.label, title, forms[key], curves, bars)
     return pictures
 
 

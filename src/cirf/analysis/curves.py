@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cirf.analysis.drawing import canvas
+from cirf.analysis.few import FEW
 from cirf.analysis.marks import INK, SOFT, Mark, add, marked
-from cirf.analysis.table import with_ends
+from cirf.analysis.table import Form, with_ends
 
 _COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#b0204f", "#5b3a8c", "#6b4b3a")
 _MARKERS = "osD^vPXph"
 _BARS = (("#8a92a1", "", "training segments"), ("#c9ced8", "////", "answers"))
+_FEW = f"M / K under {FEW}"
 _GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 can be seen
 
 
@@ -23,9 +25,12 @@ class Curve(NamedTuple):
     thick: bool
 
 
-def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: Sequence[tuple[int, int | None, int]]) -> str:
+def draw_sizes(
+    name: str, title: str, axis: str, form: Form, curves: Sequence[Curve], bars: Sequence[tuple[int, int | None, int]]
+) -> str:
     """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
 
+    ``form``: how a point tells its value, ``share`` or ``points``.
     ``bars``: K, count of the least used code in training segments (``None``: not known) and in answers. The intervals of single
     tasks are left to the table wherever there is a mean.
     """
@@ -49,11 +54,11 @@ def draw_sizes(name: str, title: str, axis: str, curves: Sequence[Curve], bars: 
                 if low is not None and high is not None and (curve.thick or not means):
                     above.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=2, alpha=0.4, solid_capstyle="round")
                 face = "white" if few else colour
-                told = f"{curve.name}, K = {x}: {with_ends(value, low, high, 'share')}{', M / K under 10' if few else ''}"
+                told = f"{curve.name}, K = {x}: {with_ends(value, low, high, form)}{f', {_FEW}' if few else ''}"
                 looks: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 4}
                 above.plot([x], [100 * value], marker, **looks, gid=add(marks, told))
         if any(point[4] for curve in curves for point in curve.points):
-            above.plot([], [], "o", color=SOFT, markerfacecolor="white", label="M / K under 10")
+            above.plot([], [], "o", color=SOFT, markerfacecolor="white", label=_FEW)
         above.set_ylabel(axis)
         above.margins(y=0.08)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)

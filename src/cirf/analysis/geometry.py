@@ -159,7 +159,7 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
 def _theirs(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the paper's table, which says one setting a row."""
     told = {key: value for key, value in row.items() if key not in ("by", "value")}
-    return told | {row["by"]: row["value"], "matrix": "not said"}
+    return told | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 
 
 def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

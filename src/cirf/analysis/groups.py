@@ -32,6 +32,9 @@ _NO_MATTER = (
 _PRUNING = "compression"
 """What matters to the methods with pruned results, and to nothing else."""
 
+_VARIANTS = "variants"
+"""What matters to a recipe's own variants, and to no method that comes with cirf."""
+
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
 """Those methods."""
 
@@ -65,13 +68,14 @@ def grouped(
     """Runs that agree in all of their recipe but ``keys`` (dotted, with all below them) and what matters to none.
 
     A group has one run for each value of the keys (see `one_each`), of which there are at least two; where ``keep`` says which
-    groups stay, it has all of them. ``method`` tells the method that is looked at in a group: where its results are pruned,
-    runs must agree in how, too; ``None``: codes are looked at, which do not hang on it.
+    groups stay, it has all of them. ``method`` tells the method that is looked at in a group, none of a recipe's own variants:
+    where its results are pruned, runs must agree in how, too; ``None``: codes are looked at, which do not hang on it.
     """
     found: dict[str, list[Run]] = {}
-    for place, members in _sorted_out(distinct(runs), (*keys, _PRUNING)).items():
+    apart = (*keys, *([_VARIANTS] if method is not None else []))
+    for place, members in _sorted_out(distinct(runs), (*apart, _PRUNING)).items():
         if method is not None and method(one_each(members, keys)) in PRUNED:
-            found |= _sorted_out(members, keys)
+            found |= _sorted_out(members, apart)
         else:
             found[place] = members
     kept = []

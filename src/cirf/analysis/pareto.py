@@ -46,10 +46,10 @@ _TASKS = (
     Column("task", "Task"),
     Column("domain", "Domain"),
     Column("accuracy", "Accuracy", "share", bounds=True),
-    Column("accuracy_sd", "Its ± in the paper", "share"),
+    Column("accuracy_sd", "Accuracy’s ± in the paper", "share"),
     Column("n", "Questions", "count"),
     Column("seconds", "Time an answer", "seconds"),
-    Column("seconds_sd", "Its ± in the paper", "seconds"),
+    Column("seconds_sd", "Time’s ± in the paper", "seconds"),
     Column("tokens", "Tokens an answer", "number"),
     Column("truncated", "Cut off", "share"),
     Column("unparsed", "Not read", "share"),
@@ -86,7 +86,8 @@ def make(source: Source) -> Found:
     wide = _wide(tasks)
     plain = [without_answers(point) for point in points]
     front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, plain)
-    table = Table("tasks", "Accuracy and time by task.", _TASKS, tasks)
+    columns = _TASKS if source.paper else tuple(column for column in _TASKS if not column.key.endswith("_sd"))
+    table = Table("tasks", "Accuracy and time by task.", columns, tasks)
     return Found((front, wide, table), pictures, notes)
 
 

@@ -41,7 +41,8 @@ def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
 def tell(name: str, point: Point, cost: str) -> str:
     """A point in words: its name, accuracy with the interval, and the cost."""
     accuracy = with_ends(point["accuracy"], point["accuracy_low"], point["accuracy_high"], "share")
-    return f"{name}: {accuracy} at {point[cost]:.3g} {'s' if cost == 'seconds' else 'tokens'}"
+    value = f"{point[cost]:.3g}" if point[cost] < 1000 else f"{point[cost]:,.0f}"
+    return f"{name}: {accuracy} at {value} {'s' if cost == 'seconds' else 'tokens'}"
 
 
 def without_answers(point: Point) -> Point:

@@ -35,10 +35,7 @@ def make(source: Source) -> Found:
     if not tasks:
         raise Lacking("no problems yet; bring the run to its stage `problems`")
     rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
-    notes = [
-        *source.told(run),
-        "What is there, as the paper counts it, and what this run takes of it: problems with a rationale, test problems asked.",
-    ]
+    notes = [*source.told(run), _COUNTS]
     if source.paper:
         rows += published("statistics")
     columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS

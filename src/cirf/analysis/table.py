@@ -115,8 +115,9 @@ class Table:
         return [key for column in self.columns for key in (column.key, *_ends(column))]
 
     def varying(self) -> list[Column]:
-        """The columns whose values are not all the same, or all of them in a table of one row."""
-        return [column for column in self.columns if len(self.rows) < 2 or len({column.show(row) for row in self.rows}) > 1]
+        """The columns whose values are not all the same, or all of them in a table of one row or of rows all alike."""
+        found = [column for column in self.columns if len({column.show(row) for row in self.rows}) > 1]
+        return found or list(self.columns)
 
     def constant(self) -> list[tuple[str, str]]:
         """Titles and values of the other columns that hold anything."""
@@ -145,7 +146,7 @@ class Table:
         One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
         (graphicx).
         """
-        columns = self.varying() or list(self.columns)
+        columns = self.varying()
         form = "".join("r" if column.numeric else "l" for column in columns)
         wide = len(columns) > _NARROW
         kind = "table*" if wide else "table"
@@ -176,7 +177,8 @@ class Table:
         ]
         height = max(1, *(len(cell) for cell in cells))
         padded = [cell + [""] * (height - len(cell)) for cell in cells]
-        return [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
+        rows = [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
+        return ["{}" + row if row.startswith(("[", "*")) else row for row in rows]  # behind a row's end these are commands
 
 
 def with_ends(value: Any, low: Any, high: Any, form: Form) -> str:

@@ -37,8 +37,8 @@ _BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
 _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
-# Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts, but
-# a first ``####`` may be an answer's.
+# Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts; of
+# ``####``, which may be an answer's, one a pass goes.
 _HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.MULTILINE)
 _BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.MULTILINE)
 _INK = re.compile(r"\S")

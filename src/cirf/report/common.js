@@ -27,7 +27,7 @@
       button.type = "button";
       button.className = "sort";
       button.append(...head.childNodes);
-      if (!button.textContent.trim()) button.setAttribute("aria-label", "Verdict");
+      if (!button.textContent.trim()) button.setAttribute("aria-label", head.dataset.label ?? `Column ${column + 1}`);
       button.addEventListener("click", () => {
         const turn = { none: "ascending", ascending: "descending", descending: "none" }[head.getAttribute("aria-sort") ?? "none"];
         heads.forEach((other) => other.removeAttribute("aria-sort"));
