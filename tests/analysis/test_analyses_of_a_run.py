@@ -54,7 +54,8 @@ def test_every_table_lies_there_as_csv_and_latex_and_every_picture_as_svg(analys
             assert len(lines) == len(table["rows"])
             assert rf"\label{{tab:{table['name']}}}" in (analysed / "analysis" / name / f"{table['name']}.tex").read_text()
         for picture in row["pictures"]:
-            assert (analysed / "analysis" / name / f"{picture}.svg").read_text().startswith("<svg")
+            svg = (analysed / "analysis" / name / f"{picture}.svg").read_text()
+            assert svg.startswith("<svg") and ('class="mark point"' in svg) == (name != "transitions")  # a point tells of itself
     page = (analysed / "analysis" / "index.html").read_text()
     assert all(f'<section id="{name}">' in page for name in found["analyses"])
 

@@ -77,6 +77,23 @@ def test_a_point_tells_its_numbers_to_mouse_and_keyboard(browser: Browser, of_a_
     assert browser.errors == []
 
 
+def test_a_bar_and_a_point_that_have_the_focus_show_it(browser: Browser, of_a_sweep: str) -> None:
+    browser.open(of_a_sweep)
+    browser.press("Tab")  # as somebody does who has no mouse
+    for shape in (" use", " > path"):
+        mark = f"document.querySelector('#codebook_size svg .mark.point{shape}')"
+        width = f"getComputedStyle({mark}).strokeWidth"
+        assert browser.run(width) != "4px"
+        browser.run(f"{mark}.closest('.mark').focus()")
+        assert browser.run(width) == "4px"
+
+
+def test_every_filter_has_a_name_of_its_own(browser: Browser, of_a_sweep: str) -> None:
+    browser.open(of_a_sweep)
+    names = browser.run("[...document.querySelectorAll('[data-filter]')].map(one => one.ariaLabel)")
+    assert len(names) > 3 and len(set(names)) == len(names)
+
+
 def test_rows_are_filtered_and_sorted(browser: Browser, of_a_sweep: str, runs: dict[str, str]) -> None:
     browser.open(of_a_sweep)
     rows = "[...document.querySelectorAll('table[data-table=geometry-geometry] > tbody > tr')].filter(row => !row.hidden)"

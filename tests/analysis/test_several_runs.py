@@ -142,6 +142,14 @@ def test_clustering_says_which_way_centring_falls(tmp_path):
     assert any("mean-centring lowers AMI of code and question" in note for note in found.notes)
 
 
+def test_clustering_marks_a_codebook_of_few_segments(tmp_path):
+    codes = {"sums": [[number % 4, (number + 1) % 4] for number in range(24)]}  # 48 segments
+    for size, told in ((4, ""), (8, "few")):
+        found = make("clustering", made.run(tmp_path / str(size), {}, codes=codes, codebook__size=size))
+        assert [row["few"] for row in rows(found, "clustering")] == [told]
+        assert any("few segments" in note for note in found.notes) == bool(told)
+
+
 def family(tmp_path: Any, model: str, better: float, **keys: Any) -> Any:
     shares = {"cirf_full": 0.8, "cirf_fast": 0.7, "cirf_faster": 0.5, "codi": better, "pause": 0.2}
     seconds = {"cirf_full": 1.0, "cirf_fast": 0.7, "cirf_faster": 0.4, "codi": 0.9, "pause": 0.3}

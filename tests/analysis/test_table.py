@@ -70,6 +70,7 @@ def test_a_table_of_many_columns_is_made_to_fit_and_says_once_what_is_the_same()
     rows = [{f"c{place}": 5 if place == 8 else place * row for place in range(9)} for row in (1, 2, 3)]
     lines = Table("wide", "Many.", columns, rows).to_latex().splitlines()
     assert lines[0] == r"\begin{table*}[t]" and r"\end{tabular}}" in lines
+    assert sum(line.startswith(r"\resizebox{\ifdim\width>\linewidth") for line in lines) == 1
     assert r"\caption{Many. C0: 0. C8: 5.}" in lines and r"C1 & C2 & C3 & C4 & C5 & C6 & C7 \\" in lines
     assert "table*" not in Table("narrow", "Few.", columns[:3], rows).to_latex()
 

@@ -24,6 +24,10 @@ _SIZES = (
     Column("per_code", "M / K", "number"),
     few.COLUMN,
 )
+_FIGURES: tuple[tuple[str, str, Form], ...] = (
+    ("accuracy", "accuracy, %", "share"),
+    ("delta", "points above the minimum", "points"),
+)
 _ACCURACY = (
     *_SIZES,
     Column("task", "Task"),
@@ -132,8 +136,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
     """Accuracy and the difference to the least by K, the paper's two figures."""
     ending = f"-{file_name(group.label)}" if group.label else ""
     pictures = {}
-    forms: dict[str, Form] = {"accuracy": "share", "delta": "points"}
-    for key, title in (("accuracy", "accuracy, %"), ("delta", "points above the minimum")):
+    for key, title, form in _FIGURES:
         curves = []
         for task in dict.fromkeys(row["task"] for row in rows):
             line = [row for row in rows if row["task"] == task and row[key] is not None]
@@ -142,7 +145,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
                 curves.append(Curve(task, points, task in _MEANS.values()))
         bars = [(row["size"], row["trained_least"], row["written_least"]) for row in counts]
         if curves:
-            pictures[f"{key}{ending}"] = draw_sizes(f"codebook-size-{key}{ending}", group.label, title, forms[key], curves, bars)
+            pictures[f"{key}{ending}"] = draw_sizes(f"codebook-size-{key}{ending}", group.label, title, form, curves, bars)
     return pictures
 
 

@@ -74,8 +74,7 @@ def draw_sizes(
             lefts = [size * shift * 2**-0.12 for size, _ in known]
             widths = [size * shift * (2**0.12 - 2**-0.12) for size, _ in known]
             looks = {"align": "edge", "color": colour, "hatch": hatch, "edgecolor": SOFT, "linewidth": 0.6, "label": said}
-            bars_drawn = below.bar(lefts, heights, widths, _GROUND, **looks)
-            for drawn, (size, count) in zip(bars_drawn, known, strict=True):
+            for drawn, (size, count) in zip(below.bar(lefts, heights, widths, _GROUND, **looks), known, strict=True):
                 drawn.set_gid(add(marks, f"least used code in {said}, K = {size}: {count}"))
                 below.annotate(
                     str(count), (size * shift, max(count, _GROUND)), (0, 2), textcoords="offset points", ha="center", fontsize=8
