@@ -81,6 +81,7 @@ def test_targets_are_the_papers_forms() -> None:
     wanted = {
         "cirf_full": "<cirf><cirf_001>24<cirf_006>72</cirf>72",
         "cirf_bare": "<cirf><cirf_001><cirf_006></cirf>72",
+        "cirf_self": "<cirf><cirf_001>24<cirf_006>72</cirf>72",  # where no sample was right
         "direct_sft": "72",
         "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
         "sft_terse": "48/2=24\n48+24=72\n#### 72",
@@ -149,7 +150,7 @@ def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
     section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
     prose = {"cot": 300, "chain_of_draft": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
-    functional = dict.fromkeys(("cirf_full", "cirf_bare", *PRUNED), 50 + task.cap)
+    functional = dict.fromkeys(("cirf_full", "cirf_bare", "cirf_self", *PRUNED), 50 + task.cap)
     assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler", *THINKING), task.cap) | prose
 
 

@@ -16,7 +16,7 @@ Shares = Mapping[str, Mapping[str, float]]
 TASK = "task:"
 """What stands before a task's name in the key of a column, so that no task takes the place of another column."""
 
-FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare")
+FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self")
 """Methods that write functional tokens, the plain one first."""
 
 

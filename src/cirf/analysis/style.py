@@ -30,6 +30,7 @@ _STYLES = {
     "cirf_faster": Style("CIRF Faster", "#324531", "X", "#828c6e"),
     "cirf_lean": Style("CIRF Lean", "#9c6673", "h", "#f393ab"),
     "cirf_bare": Style("CIRF, no results", "#3f1800", "<", "#fabfa3"),
+    "cirf_self": Style("CIRF, self-trained", "#7b21fa", (6, 1, 0), "#a4fa25"),
     "cot": Style("Chain-of-thought", "#9b310a", "s", "#ff7907"),
     "chain_of_draft": Style("Chain-of-Draft", "#647046", ".", "#78b25d"),
     "sft_cot": Style("Chain-of-thought, fine-tuned", "#7c349e", "D", "#a378a9"),

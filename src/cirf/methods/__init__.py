@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from cirf.errors import CirfError
 from cirf.methods.chain_of_draft import ChainOfDraft
 from cirf.methods.cirf import CirfBare, CirfFast, CirfFaster, CirfFull, CirfLean, CirfZero
+from cirf.methods.cirf_self import CirfSelf
 from cirf.methods.coconut import Coconut
 from cirf.methods.codi import Codi
 from cirf.methods.cot import Cot, SftCot
@@ -37,6 +38,7 @@ METHODS: dict[str, type[Method]] = {
     "cirf_faster": CirfFaster,
     "cirf_lean": CirfLean,
     "cirf_bare": CirfBare,
+    "cirf_self": CirfSelf,
     "direct": Direct,
     "cot": Cot,
     "chain_of_draft": ChainOfDraft,

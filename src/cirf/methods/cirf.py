@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cirf.methods.controls import Codes, recoded
 from cirf.methods.method import Method
@@ -64,7 +64,7 @@ class CirfFull(Method):
     trained = True
     functional = True
     caps = ("trace_cap",)
-    Settings = CirfSettings
+    Settings: ClassVar[type[TraceSettings]] = CirfSettings
     answering = frozenset(TraceSettings.model_fields)
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ class Material:
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
     model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of such a model, of any other by its name,
     or of the backbone for ``None``; code that comes with a model is never run for a name, else where the recipe allows it.
+    ``answers`` asks the trained model of a method, as an evaluation does, every problem that has a rationale, as often as it is
+    told, at a temperature and nucleus: the rows of `cirf.evaluation.harness` by problem.
     ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
     What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
     """
@@ -40,3 +42,4 @@ class Material:
     folder: Path
     held_out: frozenset[str]
     asked: Callable[[str], RowLog]
+    answers: Callable[[str, int, float, float], Mapping[str, list[dict[str, Any]]]]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cirf.distributed import ALONE
 from cirf.errors import CirfError
 from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
-from cirf.records import Steps
+from cirf.records import Problem, Steps
+from cirf.rows import read_rows
 from cirf.stages.context import Context
+from cirf.stages.scores import answer
 
 
 def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
@@ -33,6 +36,22 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         other = other.model_copy(update={"trust_remote_code": False})
         return load_tokenizer(resolve(model, context.progress), other)
 
+    def answers(judge: str, runs: int, temperature: float, top_p: float) -> dict[str, list[dict[str, Any]]]:
+        asked = {row.problem for row in steps}
+        problems: dict[str, list[Problem]] = {}
+        for problem in (*context.train(), *context.validation()):
+            if problem.id in asked:
+                problems.setdefault(problem.task, []).append(problem)
+        drawn = recipe.evaluate.model_copy(update={"runs": runs, "temperature": temperature, "top_p": top_p})
+        place = work / "scratch" / f"answers-{judge}"
+        answer(context, judge, drawn, problems, place, ALONE)
+        release(context)
+        found: dict[str, list[dict[str, Any]]] = {}
+        for task in problems:
+            for row in read_rows(place / f"{task}.jsonl"):
+                found.setdefault(row["id"], []).append(row)
+        return found
+
     material = Material(
         recipe=recipe,
         problems={problem.id: problem for problem in [*context.train(), *context.validation()]},
@@ -43,6 +62,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         source=lambda judge: source_of(context, judge),
         tokenizer=tokenizer,
         asked=context.asked,
+        answers=answers,
         scratch=work / "scratch",
         folder=work,
         progress=context.progress,

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.distributed import Share
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe import Evaluate
+from cirf.records import Problem
 from cirf.stages import openings
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
+
+if TYPE_CHECKING:
+    from cirf.evaluation.harness import Scores
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
     """Answer every test question in padded batches as ``section`` says, and judge the answers (paper A.2, inference settings).
     Processes share the batches."""
+    scores, number = answer(context, name, section, context.test(), work, Share.of_launch())
+    rounded = ["answered with weights in int8 (evaluate.weights), not as they are saved"]
+    notes = [
+        *get(name, context.recipe).caveats(),
+        *(rounded if context.recipe.evaluate.weights == "int8" else ()),
+    ]
+    return {"rows": scores.overall.n, "notes": notes, "computed_in": number}
+
+
+def answer(
+    context: Context, name: str, section: Evaluate, problems: Mapping[str, Sequence[Problem]], work: Path, share: Share
+) -> tuple[Scores, str]:
+    """Ask the model that answers for a method the ``problems`` of each task; rows and scores lie in ``work``, and the number
+    format that it computes in is told."""
     from cirf.evaluation.harness import evaluate
     from cirf.lm import backbone, decode
 
@@ -32,11 +51,10 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         how = (cap, section.temperature, section.top_p, seed, section.batch_size)
         return decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
 
-    share = Share.of_launch()
     scores = evaluate(
         method,
         context.tasks,
-        context.test(),
+        problems,
         generate,
         partial(backbone.prompt_text, tokenizer),
         section,
@@ -44,7 +62,4 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
         context.progress if share.main else SILENT,
         share,
     )
-    number = str(model.dtype).removeprefix("torch.")
-    rounded = ["answered with weights in int8 (evaluate.weights), not as they are saved"]
-    notes = [*method.caveats(), *(rounded if context.recipe.evaluate.weights == "int8" else ())]
-    return {"rows": scores.overall.n, "notes": notes, "computed_in": number}
+    return scores, str(model.dtype).removeprefix("torch.")
