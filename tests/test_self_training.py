@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from hypothesis import strategies as st
 from cirf import methods
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import parse_trace, read_trace, token_names, write_trace
-from cirf.methods.cirf_self import chosen, right_traces
+from cirf.methods.cirf_self import ranked
 from cirf.methods.material import Material
 from cirf.recipe import Recipe
 from cirf.records import Example, Problem, Steps, Trace
 from cirf.rows import read_rows
+from cirf.stages import keys
 
 NAMES = token_names(4)
+NAMED = ("cirf_full", "again")
 
 
 def _recipe(variants: dict[str, Any] | None = None, **settings: Any) -> Recipe:
@@ -33,11 +36,11 @@ def _row(trace: str, correct: bool = True, tokens: int = 5, truncated: bool = Fa
     return {"trace": trace, "correct": correct, "tokens": tokens, "truncated": truncated}
 
 
-def test_the_trace_written_most_often_is_kept_or_the_shortest() -> None:
+def test_the_trace_written_most_often_comes_first_or_the_shortest() -> None:
     rows = [_row("<cirf_000>3<cirf_001>4", tokens=9), *[_row("<cirf_001>3+1=4", tokens=8)] * 2, _row("<cirf_002>4", tokens=5)]
-    assert chosen(rows, NAMES, "likely") == ((1, "3+1=4"),)
-    assert chosen(rows, NAMES, "short") == ((2, "4"),)
-    assert chosen(rows[:2], NAMES, "likely") == ((0, "3"), (1, "4"))  # of equal ones the first
+    long, likely, short = ((0, "3"), (1, "4")), ((1, "3+1=4"),), ((2, "4"),)
+    assert ranked(rows, NAMES, "likely") == [likely, long, short]  # of equal ones the first
+    assert ranked(rows, NAMES, "short") == [short, likely, long]
 
 
 @pytest.mark.parametrize(
@@ -54,14 +57,13 @@ def test_the_trace_written_most_often_is_kept_or_the_shortest() -> None:
     ],
 )
 def test_what_is_wrong_or_out_of_form_is_never_kept(row: dict[str, Any]) -> None:
-    assert right_traces([row], NAMES) == [] and chosen([row], NAMES, "short") is None is chosen([row], NAMES, "likely")
+    assert ranked([row], NAMES, "short") == [] == ranked([row], NAMES, "likely")
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=5)), min_size=1, max_size=6))
 def test_what_was_written_is_what_is_learnt(steps: list[tuple[int, str]]) -> None:
     written = write_trace(Trace("p", 0, tuple(code for code, _ in steps), tuple(result for _, result in steps), "4"), NAMES)
-    found = chosen([_row(read_trace(written, NAMES)[0])], NAMES, "likely")
-    assert found is not None
+    (found,) = ranked([_row(read_trace(written, NAMES)[0])], NAMES, "likely")
     again = Trace("p", 0, tuple(code for code, _ in found), tuple(result for _, result in found), "4")
     assert write_trace(again, NAMES) == written
 
@@ -69,7 +71,10 @@ def test_what_was_written_is_what_is_learnt(steps: list[tuple[int, str]]) -> Non
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"of": "sft_cot"}, "sft_cot writes no functional tokens"),
+        ({"of": "sft_cot"}, "sft_cot does not write all results behind the learned codes"),
+        ({"of": "cirf_bare"}, "cirf_bare does not write"),
+        ({"of": "cirf_fast"}, "cirf_fast does not write"),
+        ({"of": "mixed"}, "mixed does not write"),
         ({"of": "cirf_ful"}, "the nearest is 'cirf_full'"),
         ({"codes": "single"}, "no such setting"),
         ({"samples": 0}, "settings.samples"),
@@ -78,57 +83,87 @@ def test_what_was_written_is_what_is_learnt(steps: list[tuple[int, str]]) -> Non
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(CirfError, match=said):
-        methods.get("cirf_self", _recipe(**settings))
+        methods.get("cirf_self", _recipe({"mixed": {"method": "cirf_full", "settings": {"codes": "shuffled"}}}, **settings))
 
 
 def test_no_model_is_trained_on_its_own_samples() -> None:
     around = {"again": {"method": "cirf_self", "settings": {"of": "cirf_self"}}}
-    for settings, variants in (({"of": "cirf_self"}, {}), ({"of": "again"}, around)):
+    lent = {"again": {"method": "cirf_self", "model": "cirf_self", "settings": {"of": "again"}}}
+    for settings, variants in (({"of": "cirf_self"}, {}), ({"of": "again"}, around), ({"of": "again"}, lent)):
         recipe = _recipe(variants, **settings).model_copy(update={"methods": ("cirf_self",)})
         with pytest.raises(CirfError, match=r"prepared with .*'s model itself"):
             methods.learners(recipe)
 
 
-def _material(answers: dict[str, list[dict[str, Any]]], recipe: Recipe) -> Material:
+def _material(answers: dict[str, list[dict[str, Any]]], recipe: Recipe, asked: list[Any]) -> Material:
     problems = {name: Problem(name, "gsm8k", "How many?", "4") for name in answers}
     steps = [Steps(name, sample, "line", ("2+2 = 4",)) for name in answers for sample in (0, 1)]
     missing: Any = None
+
+    def answered(*how: Any) -> dict[str, list[dict[str, Any]]]:
+        asked.append(how)
+        return answers
+
     return Material(
         recipe=recipe, problems=problems, tasks={}, steps=steps, annotated=steps, source=missing, tokenizer=missing,
-        scratch=missing, progress=missing, folder=missing, held_out=frozenset(), asked=missing,
-        answers=lambda of, samples, temperature, top_p: answers,
+        scratch=missing, progress=missing, folder=missing, held_out=frozenset(), asked=missing, answers=answered,
     )  # fmt: skip
 
 
-def test_every_rationale_of_a_question_learns_the_kept_trace_and_the_right_answer() -> None:
-    recipe = _recipe()
+def test_rationales_of_a_question_learn_its_kept_traces_and_the_right_answer() -> None:
+    settings = {"of": "cirf_full", "samples": 3, "temperature": 0.5, "top_p": 0.9}
+    recipe, asked = _recipe(**settings), list[Any]()
     method = methods.get("cirf_self", recipe)
-    answers = {
-        "solved": [_row("<cirf_003>2+2=4"), _row("<cirf_001>5", correct=False)],
-        "missed": [_row("<cirf_001>5", False)] * 2,
-    }
-    rows, told = method.prepare(_material(answers, recipe))
+    wrong, right, other = _row("<cirf_001>5", correct=False), _row("<cirf_003>2+2=4"), _row("<cirf_002>4")
+    answers = {"once": [right, wrong, wrong], "missed": [wrong] * 3, "twice": [other, right, right]}
+    rows, told = method.prepare(_material(answers, recipe, asked))
+    assert asked == [("cirf_full", 3, 0.5, 0.9)]
     assert [(row["problem"], row["sample"], row["right"]) for row in rows] == [
-        ("solved", 0, 1), ("solved", 1, 1), ("missed", 0, 0), ("missed", 1, 0),
+        ("once", 0, 1), ("once", 1, 1), ("missed", 0, 0), ("missed", 1, 0), ("twice", 0, 3), ("twice", 1, 3),
     ]  # fmt: skip
-    assert (told["own"], told["right"], told["samples"], told["different"]) == (0.5, 0.25, 4, 0.5)
+    assert (told["own"], told["right"], told["samples"], told["different"]) == (0.6667, 0.4444, 9, 1.0)
+    first = "<cirf><cirf_000>four</cirf>4"
+    kept, second = "<cirf><cirf_003>2+2=4</cirf>4", "<cirf><cirf_002>4</cirf>4"
+    learnt = []
     for row in rows:
         problem = Problem(row["problem"], "gsm8k", "How many?", "4")
         example = Example(problem, ("2+2 = 4",), Trace(row["problem"], row["sample"], (0,), ("four",), "4"), row)
-        wanted = "<cirf><cirf_003>2+2=4</cirf>4" if row["problem"] == "solved" else "<cirf><cirf_000>four</cirf>4"
-        assert method.target(example) == wanted
-        assert method.target(dataclasses.replace(example, prepared=None)) == "<cirf><cirf_000>four</cirf>4"
+        learnt.append(method.target(example))
+        assert method.target(dataclasses.replace(example, prepared=None)) == first
+    assert learnt == [kept, kept, first, first, kept, second]
+
+
+def test_what_decides_the_samples_is_in_the_key_of_what_is_prepared_and_nothing_else(workshop: tinyrun.Workshop) -> None:
+    variants = {"held": {"method": "cirf_full", "model": "cirf_full", "settings": {"grammar": True}}}
+
+    def key(settings: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+        recipe = _recipe(variants, **(settings or {}))
+        backbone = recipe.backbone.model_copy(update={"model": str(workshop.backbone)} | changes.pop("backbone", {}))
+        seed = changes.pop("seed", recipe.seed)
+        evaluate = recipe.evaluate.model_copy(update=changes)
+        recipe = recipe.model_copy(update={"backbone": backbone, "evaluate": evaluate, "seed": seed})
+        return keys.preparing(recipe, methods.get("cirf_self", recipe))
+
+    decides: list[dict[str, Any]] = [{"trace_cap": 9}, {"batch_size": 9}, {"weights": "int8"}, {"seed": 9}]
+    decides += [{"backbone": {"attention": "eager"}}, {"backbone": {"empty_system": False}}, {"backbone": {"dtype": "float16"}}]
+    settings: list[dict[str, Any]] = [{"samples": 9}, {"temperature": 0.9}, {"top_p": 0.5}, {"keep": "short"}, {"of": "held"}]
+    found = [key(), *(key(**changes) for changes in decides), *map(key, settings)]
+    assert len({json.dumps(one, sort_keys=True) for one in found}) == len(found)
+    for changes in ({"text_cap": 9}, {"temperature": 0.9}, {"runs": 3}, {"latency_items": 0}, {"backbone": {"threads": 3}}):
+        assert key(**changes) == key()
+    assert key({"budget": 2}) == key()  # matters when it answers
 
 
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of the workshop's, one trained on its samples, and one on samples of that one."""
+    """A model of the workshop's, one trained on its samples when held to the grammar, and one on samples of that one."""
     folder = tmp_path_factory.mktemp("self")
     variants = {
-        "cirf_self": {"settings": {"samples": 3, "temperature": 0.3}},
+        "held": {"method": "cirf_full", "model": "cirf_full", "settings": {"grammar": True}},
+        "cirf_self": {"settings": {"of": "held", "samples": 3, "temperature": 0.3}},
         "again": {"method": "cirf_self", "settings": {"of": "cirf_self", "samples": 2, "keep": "short"}},
     }
-    keys: dict[str, Any] = {
+    given: dict[str, Any] = {
         "train": tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(12, steps=2)),
         "methods": ["cirf_full", "again"],
         "variants": variants,
@@ -137,9 +172,9 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
         "finetune__learning_rate": 0.005,
         "evaluate__latency_items": 0,
     }
-    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
+    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **given), "--out", folder / "run")
     assert said.code == 0, said.err
-    assert "of the rows are traces of cirf_full's model" in said.err
+    assert "of the rows are traces of held's model" in said.err
     return folder / "run"
 
 
@@ -165,6 +200,62 @@ def _trained(run: Path) -> set[str]:
     return {row["id"] for row in read_rows(run / "problems" / "train.jsonl")}
 
 
+def test_the_samples_stay_and_no_right_answer_was_in_sight(run: Path) -> None:
+    rows = read_rows(run / "prepared" / "cirf_self" / "answers-held" / "sums.jsonl")
+    assert [row["run"] for row in rows] == [0] * 12 + [1] * 12 + [2] * 12
+    asked = {row["id"]: row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
+    assert all(row["prompt"] == asked[row["id"]] for row in rows)
+    assert sum(row["correct"] for row in rows) == sum(
+        row["right"] for row in read_rows(run / "prepared" / "cirf_self" / "rows.jsonl")
+    )
+
+
+def test_its_model_can_be_asked_by_itself(run: Path, tmp_path: Path) -> None:
+    said = tinyrun.cirf("evaluate", run / "models" / "cirf_self", "--limit", "2", "--out", tmp_path / "asked")
+    assert said.code == 0, said.err
+
+
+def test_what_a_sampled_model_from_elsewhere_was_trained_on_is_compared_with_the_test(
+    workshop: tinyrun.Workshop, run: Path, tmp_path: Path
+) -> None:
+    leaked = tinyrun.write_jsonl(tmp_path / "test.jsonl", tinyrun.sums(12, steps=2)[:4])
+    given: dict[str, Any] = {"test": leaked, "methods": ["cirf_self"], "models": {"cirf_full": str(run / "models" / "cirf_full")}}
+    recipe = workshop.recipe(tmp_path / "r.yaml", **given)
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "problems").code == 0
+    (row,) = json.loads((tmp_path / "run" / "problems" / "problems.json").read_text())["overlap"]["models"]
+    assert row["methods"] == ["cirf_full"] and row["tasks"]["sums"]["exact"] == 4
+
+
+def test_a_kill_while_samples_are_drawn_changes_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cirf.lm import decode
+
+    generate, calls = decode.generate, list[int]()
+
+    def breaking(model: Any, tokenizer: Any, prompts: list[str], *more: Any, **named: Any) -> Any:
+        calls.append(len(prompts))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return generate(model, tokenizer, prompts, *more, **named)
+
+    killed = tmp_path / "run"
+    shutil.copytree(run, killed)
+    shutil.rmtree(killed / "prepared" / "cirf_self")
+    monkeypatch.setattr(decode, "generate", breaking)
+    recipe = run.parent / "recipe.yaml"
+    assert tinyrun.cirf("run", recipe, "--out", killed, "--until", "prepared/cirf_self").code != 0
+    assert tinyrun.cirf("run", recipe, "--out", killed, "--until", "prepared/cirf_self").code == 0
+    assert calls == [4] * 10  # twelve questions, three times, and the batch that was broken again
+    for name in ("rows.jsonl", "report.json", "answers-held/sums.jsonl"):
+        files = [(folder / "prepared" / "cirf_self" / name).read_bytes() for folder in (killed, run)]
+        assert files[0] == files[1], name
+
+
 def test_a_rerun_does_nothing(run: Path) -> None:
     assert tinyrun.cirf("status", run).out.endswith("a rerun would do nothing\n")
     assert not list(run.glob("**/scratch"))
+
+
+def test_the_card_of_its_rows_says_whose_traces_they_are(run: Path) -> None:
+    said = {name: tinyrun.cirf("push", run / "models" / name, "--to", "me/traces", "--traces", "--dry-run") for name in NAMED}
+    assert [one.code for one in said.values()] == [0, 0]
+    assert ["has the trace that this model wrote" in one.out for one in said.values()] == [False, True]

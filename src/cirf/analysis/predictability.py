@@ -198,6 +198,8 @@ def _models(run: Run) -> dict[str, float]:
     found = {}
     for method in FUNCTIONAL:
         path = run.file(f"models/{method}", "history.json")
+        if method == "cirf_self":  # the codes of its rows are those that a model chose
+            continue
         if path is None or run.key(f"variants.{method}.settings.codes"):
             continue
         losses = [row["code_loss"] for row in json.loads(path.read_text())["validation"] if "code_loss" in row]

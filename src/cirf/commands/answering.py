@@ -136,8 +136,18 @@ def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]
 
 
 def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
-    """Those names and the names of the variants whose models they answer with."""
-    return {*methods, *(recipe.variants[name].model or name for name in methods if name in recipe.variants)}
+    """Those names, and those of the methods whose models they answer with or were prepared with, theirs too."""
+    from cirf.methods import get
+
+    found: set[str] = set()
+    waiting = list(methods)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            method = get(name, recipe)
+            waiting += [method.learner, *method.needs()]
+    return found
 
 
 def _untrained(recipe: Recipe, run: Path | None) -> Recipe:

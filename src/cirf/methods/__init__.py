@@ -129,8 +129,9 @@ def learners(recipe: Recipe) -> list[Method]:
             return
         begun.add(name)
         for needed in method.needs():
-            trained = get(needed, recipe).trained
-            if not trained or needed in begun - set(made):
+            judge = get(needed, recipe)
+            trained = judge.trained
+            if not trained or judge.learner in begun - set(made):
                 why = "is not trained" if not trained else f"is prepared with {name}'s model itself"
                 raise CirfError(f"variants.{name}.settings: {needed} {why}, so its model cannot help to prepare rows")
             add(needed)

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.errors import CirfError
-from cirf.methods.cirf import CirfFull, TraceSettings
+from cirf.methods.cirf import CirfBare, CirfFull, TraceSettings
 from cirf.recipe import Fraction, Positive, key
 from cirf.records import Example, Trace
 
@@ -40,8 +40,8 @@ class SelfSettings(TraceSettings):
     top_p: Fraction = key(0.95, "Nucleus of a sample.")
     keep: Literal["likely", "short"] = key(
         "likely",
-        "Which of a question's right traces is kept: the one written most often, or the one of the fewest tokens; of equal ones "
-        "the first.",
+        "Which of a question's right traces is kept: the one written most often, or the one of the fewest tokens with its "
+        "answer; of equal ones the first. Where a question has several rationales the next ones follow.",
     )
 
 
@@ -53,12 +53,16 @@ class CirfSelf(CirfFull):
     Settings = SelfSettings
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for samples of a method that writes no traces."""
+        """``CirfError`` for samples of a method whose traces are other than those that rows without a right sample keep."""
         from cirf.methods import kind
 
         of = self.settings.of
-        if not issubclass(kind(of, recipe)[0], CirfFull):
-            raise CirfError(f"{self.name}: {of} writes no functional tokens; let `of` name a method that does, such as cirf_full")
+        made = kind(of, recipe)[0]
+        given = recipe.variants[of].settings if of in recipe.variants else {}
+        whole = issubclass(made, CirfFull) and not issubclass(made, CirfBare) and not made.pruning
+        if not whole or given.get("codes", "learned") != "learned":
+            advice = "let `of` name a method that does, such as cirf_full"
+            raise CirfError(f"{self.name}: {of} does not write all results behind the learned codes; {advice}")
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
         """The traces as they are: rows without a right sample keep them."""
@@ -84,16 +88,19 @@ class CirfSelf(CirfFull):
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """For every rationale the codes and results of the trace to learn, ``null`` where no sample is right, and how many
-        samples were ``right``. Held-out questions get traces in the same way, so that a loss on them means the same."""
+        samples were ``right``. Held-out questions get traces in the same way: a validation loss is one of such traces."""
         from cirf.lm.vocabulary import token_names
 
         settings = self.settings
         answers = material.answers(settings.of, settings.samples, settings.temperature, settings.top_p)
         names = token_names(material.recipe.codebook.size, material.recipe.vocabulary.delimiters)
-        kept = {problem: chosen(rows, names, settings.keep) for problem, rows in answers.items()}
+        right = {problem: ranked(rows, names, settings.keep) for problem, rows in answers.items()}
         rows: list[dict[str, Any]] = []
+        dealt: Counter[str] = Counter()
         for steps in material.steps:
-            trace = kept[steps.problem]
+            found = right[steps.problem]
+            trace = found[dealt[steps.problem] % len(found)] if found else None
+            dealt[steps.problem] += 1
             rows.append(
                 {
                     "problem": steps.problem,
@@ -109,10 +116,12 @@ class CirfSelf(CirfFull):
             "samples": len(every),
             "right": round(fmean(row["correct"] for row in every), 4),
             "own": round(fmean(row["codes"] is not None for row in rows), 4),
-            "different": round(fmean(len({*right_traces(some, names)}) for some in answers.values()), 4),
+            "different": round(fmean(map(len, right.values())), 4),
         }
-        right = f"{told['right']:.1%} of {len(every)} samples are right"
-        return rows, told | {"note": f"{told['own']:.1%} of the rows are traces of {settings.of}'s model; {right}"}
+        drawn = f"{told['right']:.1%} of {len(every)} samples are right"
+        weights = material.recipe.evaluate.weights
+        drawn += f", written with weights in {weights}" if weights != "saved" else ""
+        return rows, told | {"note": f"{told['own']:.1%} of the rows are traces of {settings.of}'s model; {drawn}"}
 
     def target(self, example: Example) -> str:
         """The trace that was kept, and the question's answer; the first one where none was."""
@@ -127,20 +136,14 @@ class CirfSelf(CirfFull):
         return set()  # codes are no setting of its own
 
 
-def right_traces(rows: Sequence[Mapping[str, Any]], names: TokenNames) -> list[Steps]:
-    """The traces of the answers that are right, were not cut off and are in form: nothing but functional tokens of those that
-    there are, each with its result."""
-    return [steps for row in rows if (steps := _right(row, names)) is not None]
-
-
-def chosen(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["likely", "short"]) -> Steps | None:
-    """The trace to keep of a question's answers; ``None``: none is right and in form."""
-    found = [(row["tokens"], steps) for row in rows if (steps := _right(row, names)) is not None]
-    if not found:
-        return None
+def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["likely", "short"]) -> list[Steps]:
+    """The different traces of a question's answers that are right, were not cut off and are in form (nothing but functional
+    tokens of those that there are, each with its result), the one to keep first: by how often each was written, or by the
+    tokens of its answer; of equal ones the one that was written first."""
+    found = [(steps, row["tokens"]) for row in rows if (steps := _right(row, names)) is not None]
     if keep == "short":
-        return min(found, key=lambda pair: pair[0])[1]
-    return Counter(steps for _, steps in found).most_common(1)[0][0]  # of equal ones the first
+        return list(dict.fromkeys(steps for steps, _ in sorted(found, key=lambda pair: pair[1])))
+    return [steps for steps, _ in Counter(steps for steps, _ in found).most_common()]
 
 
 def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:

@@ -25,7 +25,7 @@ class Material:
     model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of such a model, of any other by its name,
     or of the backbone for ``None``; code that comes with a model is never run for a name, else where the recipe allows it.
     ``answers`` asks the trained model of a method, as an evaluation does, every problem that has a rationale, as often as it is
-    told, at a temperature and nucleus: the rows of `cirf.evaluation.harness` by problem.
+    told, at a temperature and nucleus: the rows of `cirf.evaluation.harness` by problem, which stay in ``folder``.
     ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
     What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
     """

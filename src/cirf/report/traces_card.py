@@ -45,6 +45,7 @@ def traces_card(
         base=hub_name(recipe["backbone"]["model"]),
         book=f"{recipe['codebook']['representation'].replace('_', '-')} embeddings of {recipe['embeddings']['model']}",
         functions=functions,
+        own=(recipe["variants"].get(method, {}).get("method") or method) == "cirf_self",
         start=f"<{delimiters}>",
         close=f"</{delimiters}>",
         size=size,

@@ -45,13 +45,18 @@ def run_of(model: str) -> Path | None:
 
 
 def origins(recipe: Recipe) -> list[Origin]:
-    """The models that answer in a run without being trained in it, and a backbone from a run that its trainings start from.
+    """The models that answer in a run, or help to prepare its rows, without being trained in it, and a backbone from a run that
+    its trainings start from.
 
     Of a run that trains they are those that are known: that its backbone comes from elsewhere is said by its name.
     """
     asked: dict[str, list[str]] = {}
     for name in recipe.methods:
         asked.setdefault(recipe.models.get(get(name, recipe).learner, recipe.backbone.model), []).append(name)
+    for needed in dict.fromkeys(name for learner in learners(recipe) for name in learner.needs()):
+        model = recipe.models.get(get(needed, recipe).learner)
+        if model is not None and needed not in asked.get(model, ()):
+            asked.setdefault(model, []).append(needed)
     found = [Origin(tuple(methods), _ancestry(model)) for model, methods in asked.items()]
     return [origin for origin in found if origin.runs] if trains(recipe) else found
 

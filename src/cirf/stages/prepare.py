@@ -48,7 +48,9 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         release(context)
         found: dict[str, list[dict[str, Any]]] = {}
         for task in problems:
-            for row in read_rows(place / f"{task}.jsonl"):
+            rows = read_rows(place / f"{task}.jsonl")
+            write_rows(work / f"answers-{judge}" / f"{task}.jsonl", rows)
+            for row in rows:
                 found.setdefault(row["id"], []).append(row)
         return found
 
