@@ -16,6 +16,7 @@ from torch import nn
 from cirf.errors import CirfError
 from cirf.lm import int8
 from cirf.lm.int8 import FEW, Int8Linear, quantise, settle_weights
+from cirf.lm.memory import weight_bytes
 
 pytestmark = pytest.mark.skipif(not int8._is_there(), reason="this torch has no product of int8 weights")
 
@@ -69,7 +70,9 @@ def test_a_model_in_int8_is_nearly_the_model(tiny: Any, tokenizer: Any, kind: st
     with torch.inference_mode():
         plain = model(input_ids=ids[:, :FEW]).logits
         linear = sum(isinstance(module, nn.Linear) for module in model.modules())
+        before = weight_bytes(model)
         assert quantise(model, smallest=1) == linear and not any(isinstance(part, nn.Linear) for part in model.modules())
+        assert before / 4 < weight_bytes(model) < before
         few, many = model(input_ids=ids[:, :FEW]).logits, model(input_ids=ids).logits
     assert torch.equal(model.get_input_embeddings().weight, embeddings)
     for found in (few, many[:, :FEW]):

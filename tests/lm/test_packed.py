@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from cirf.lm.memory import weight_bytes
 from cirf.lm.packed import PackedLinear, _can_pack, pack
 
 pytestmark = pytest.mark.skipif(not _can_pack(torch.zeros(8, 8)), reason="this torch has no oneDNN that packs weights")
@@ -32,6 +33,14 @@ def test_products_are_those_of_the_plain_layer(dtype: torch.dtype, bias: bool, i
         if dtype == torch.bfloat16:
             assert torch.equal(found, wanted)
         torch.testing.assert_close(found, wanted)
+
+
+def test_weights_count_in_whatever_form_they_are_held() -> None:
+    model = nn.Sequential(nn.Embedding(9, 64), nn.Linear(64, 32), nn.Linear(32, 64, bias=False))
+    wanted = 4 * (9 * 64 + 64 * 32 + 32 + 32 * 64)
+    assert weight_bytes(model) == wanted
+    assert pack(model, smallest=1) == 2 and len(list(model.parameters())) == 1
+    assert weight_bytes(model) == wanted
 
 
 def test_a_row_does_not_hang_on_the_others() -> None:

@@ -37,6 +37,9 @@ class Int8Linear(nn.Module):
         self._scale = nn.functional.pad(scale, (0, len(self._int8) - len(scale)))
         self._bias = None if layer.bias is None else layer.bias.detach()
         self._dtype = layer.weight.dtype
+        held = (self._int8, self._scale, self._bias)
+        self.held_bytes = sum(part.nbytes for part in held if part is not None)
+        """What it takes in memory, none of it parameters."""
 
     @property
     def weight(self) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 from pathlib import Path
+from typing import Any
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 _STEP = 64 * 2**20  # bytes by which the heap grows
@@ -24,6 +25,12 @@ def keep_freed_memory() -> bool:
     # the logits of fifty targets over 150,000 words take as much.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, _STEP))
     return all([library.mallopt(name, value) == 1 for name, value in settings])
+
+
+def weight_bytes(model: Any) -> int:
+    """Bytes of a model's weights in memory, whatever form its layers hold them in (their ``held_bytes``, if not parameters)."""
+    plain = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    return int(plain + sum(getattr(module, "held_bytes", 0) for module in model.modules()))
 
 
 def free_memory(device: str) -> int | None:

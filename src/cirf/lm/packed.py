@@ -28,6 +28,8 @@ class PackedLinear(nn.Module):
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
         self._packed = _pack(layer.weight.detach())
+        self.held_bytes = layer.weight.nbytes + (0 if layer.bias is None else layer.bias.nbytes)
+        """What it takes in memory, none of it parameters; blocks take no more."""
 
     @property
     def weight(self) -> torch.Tensor:

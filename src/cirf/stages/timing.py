@@ -208,10 +208,12 @@ class Bench:
             self.templates[source] = self.held[source][1].chat_template
 
     def _weights(self, method: str) -> int:
+        from cirf.lm.memory import weight_bytes
+
         models = [self.held[self.sources[method]][0]]
         if (guide := getattr(self.prefixes.get(method), "guide", None)) is not None:
             models.append(guide)
-        return sum(tensor.numel() * tensor.element_size() for model in models for tensor in model.parameters())
+        return sum(map(weight_bytes, models))
 
     def _clean(self) -> None:
         import torch
