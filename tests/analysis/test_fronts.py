@@ -11,7 +11,7 @@ from cirf.analysis import get
 from cirf.analysis.analysis import Found
 from cirf.analysis.drawing import canvas
 from cirf.analysis.pareto import LONGEST, shorten
-from cirf.analysis.placing import names_below
+from cirf.analysis.placing import names_below, place_names
 from cirf.analysis.source import Source
 from cirf.evaluation.statistics import wilson
 
@@ -47,6 +47,31 @@ def test_a_run_without_times_leaves_the_others_theirs(tmp_path):
     assert "tiny-135m, in domain: 1 of 3 points have no time and are not in the picture of it." in found.notes
     fronts = {row["method"]: row["front_seconds"] for row in rows(found, "pareto")}
     assert fronts["cirf_full (untimed)"] is None and True in fronts.values()
+
+
+def test_a_name_in_the_picture_says_what_sets_its_run_apart(tmp_path):
+    changes: dict[str, dict[str, Any]] = {
+        "base": {}, "eight": {"codebook__size": 8}, "bare": {"codebook__representation": "raw"}, "again": {"codebook__size": 8}
+    }  # fmt: skip
+    runs = {name: run(tmp_path / name, "cirf_full", "cot", **keys) for name, keys in changes.items()}
+    told = make("pareto", *(runs[name] for name in ("base", "eight", "bare"))).pictures["tiny-135m-in-tokens"]
+    for name in ("CIRF", "CIRF, K 8", "CIRF, raw", "Chain-of-thought", "Chain-of-thought, K 8", "Chain-of-thought, raw"):
+        assert f" {name}: " in told  # in the description, whole
+    twice = make("pareto", *runs.values()).pictures["tiny-135m-in-tokens"]
+    assert " CIRF, raw: " in twice and " CIRF, K 8 1: " in twice and " CIRF, K 8 2: " in twice
+
+
+def test_a_long_name_beside_the_edge_is_written_on_two_lines():
+    with canvas(4.9, 3.7, "x") as (figure, out):
+        axes = figure.add_subplot()
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 100)
+        between = [(0.5, y, y, y, "taken", "#000000") for y in (32.0, 40.0, 48.0, 56.0, 64.0, 72.0)]
+        place_names(figure, axes, [*between, (0.98, 50.0, 45.0, 55.0, "Chain-of-thought, fine-tuned", "#000000")])
+        out.append("")
+        box, around = axes.texts[-1].get_window_extent(), figure.bbox
+        assert axes.texts[-1].get_text() == "Chain-of-thought,\nfine-tuned"
+        assert around.x0 <= box.x0 and box.x1 <= around.x1
 
 
 def test_of_many_methods_each_is_named_beside_its_point_or_below(tmp_path):

@@ -6,13 +6,15 @@ of point estimates: where the intervals beside them overlap, it says little.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirf.analysis.accuracy import TASK, of_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
-from cirf.analysis.groups import distinct, file_name, model_names, put
+from cirf.analysis.groups import distinct, file_name, model_names, put, settings, short, told_apart
 from cirf.analysis.marks import SOFT, Mark, add, marked
 from cirf.analysis.placing import CROWD, names_below, place_names
 from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
@@ -74,6 +76,7 @@ def make(source: Source) -> Found:
         title = f"{names[backbone]}, {DOMAINS[domain]}"
         equal, others = alike(group)
         mark_fronts(equal)
+        _name(equal)
         if others:
             notes.append(f"{title}: {_left_out(others)}")
         for cost in ("seconds", "tokens"):
@@ -89,6 +92,24 @@ def make(source: Source) -> Found:
     columns = _TASKS if source.paper else tuple(column for column in _TASKS if not column.key.endswith("_sd"))
     table = Table("tasks", "Accuracy and time by task.", columns, tasks)
     return Found((front, wide, table), pictures, notes)
+
+
+def _name(points: Sequence[Point]) -> None:
+    """Give points of several runs a name for the picture: the method's title, and what sets the run apart from most."""
+    kinds = list(dict.fromkeys(point["kind"] for point in points))
+    runs = distinct(point["_run"] for point in points)
+    labels = dict(zip((run.folder for run in runs), told_apart([settings(run) for run in runs], _word), strict=True))
+    names = [
+        ", ".join(filter(None, (style(point["kind"], kinds).title, labels[point["_run"].folder].removeprefix("base"))))
+        for point in points
+    ]
+    often = Counter(names)
+    for point, name in zip(points, names, strict=True):
+        point["_name"] = name if often[name] == 1 else point["method"]
+
+
+def _word(key: str, value: str) -> str:
+    return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
 
 
 def _left_out(others: Sequence[Point]) -> str:
@@ -144,6 +165,7 @@ def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
         "seconds": None if None in seconds else mean(seconds),
         "tokens": mean([row["tokens"] for row in told]),
         "questions": sum(map(len, answered.values())),
+        "_run": run,
         "_asked": frozenset((task, name) for task, found in answered.items() for name in found),
     }
 
@@ -231,7 +253,7 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
             look, y = style(row["kind"], names), 100 * row["accuracy"]
             low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
             axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            name = row["method"] if row["method"] != row["kind"] else look.title
+            name = row.get("_name") or (row["method"] if row["method"] != row["kind"] else look.title)
             reach = add(marks, tell(name, row, cost), row["kind"])
             drawn: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": reach}
             handles += axes.plot([x], [y], **look.point, **drawn, label=shorten(name, LONGEST))

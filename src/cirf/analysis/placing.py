@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.drawing import settle
@@ -20,6 +20,12 @@ CROWD = 12
 
 _COLUMNS = 3
 """Most names in a line below it."""
+
+_CUT = 10
+"""How much worse it is to reach beyond the picture than beyond its axes."""
+
+_NAME = 5
+"""How much worse it is to cover a name than a point, a bar or a line."""
 
 _DOTS = 12
 """A line between two corners is kept clear at so many places."""
@@ -42,7 +48,7 @@ def place_names(
     settle(figure)
     renderer = figure._get_renderer()  # type: ignore[attr-defined]
     inside = axes.get_window_extent(renderer)
-    taken = []
+    taken, names = list[Bbox](), list[Bbox]()
     for x, y, low, high, _, _ in points:
         (left, bottom), (_, top) = axes.transData.transform((x, low)), axes.transData.transform((x, high))
         taken.append(Bbox.from_extents(left - 4, bottom, left + 4, top))
@@ -60,21 +66,22 @@ def place_names(
         places += [((-11, 16), "right", "center", y), ((-11, -16), "right", "center", y)]
         places += [((8, 5), "right", "bottom", high), ((8, -5), "right", "top", low)]
         places += [((-8, 5), "left", "bottom", high), ((-8, -5), "left", "top", low)]
+        places += [((8, 20), "right", "bottom", high), ((8, -20), "right", "top", low)]
+        written = dict.fromkeys((title, title.replace(", ", ",\n", 1)))  # on two lines where that fits better
         tried: list[tuple[float, int, Any, Bbox]] = []
-        for offset, across, along, height in places:
-            text = axes.annotate(title, (x, height), offset, textcoords="offset points", color=colour, fontweight="bold")
+        for name, (offset, across, along, height) in product(written, places):
+            text = axes.annotate(name, (x, height), offset, textcoords="offset points", color=colour, fontweight="bold")
             text.set(horizontalalignment=across, verticalalignment=along)
             box = text.get_window_extent(renderer).padded(4)
-            beyond = (inside.x0 - box.x0, inside.y0 - box.y0, box.x1 - inside.x1, box.y1 - inside.y1)
-            outside = sum(max(0.0, by) for by in beyond)
-            covered = sum(_overlap(box, other) for other in taken)
+            outside = _beyond(box, inside) + _CUT * _beyond(box, figure.bbox)
+            covered = sum(_overlap(box, other) for other in taken) + _NAME * sum(_overlap(box, other) for other in names)
             tried.append((20 * outside + covered, len(tried), text, box))
         chosen = min(tried, key=lambda one: one[:2])
         for _, place, text, _ in tried:
             if place != chosen[1]:
                 text.remove()
         chosen[2].set_gid(gid(mark, "name"))
-        taken.append(chosen[3])
+        names.append(chosen[3])
 
 
 def names_below(figure: Figure, handles: Sequence[Line2D]) -> None:
@@ -90,6 +97,11 @@ def names_below(figure: Figure, handles: Sequence[Line2D]) -> None:
         if columns == 1 or legend.get_window_extent(renderer).width <= 0.97 * figure.bbox.width:
             return
         legend.remove()
+
+
+def _beyond(box: Any, around: Any) -> float:
+    beyond = (around.x0 - box.x0, around.y0 - box.y0, box.x1 - around.x1, box.y1 - around.y1)
+    return float(sum(max(0.0, by) for by in beyond))
 
 
 def _overlap(one: Any, other: Any) -> float:
