@@ -74,6 +74,23 @@ def swept(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) 
     return Swept(file, folder / "out", json.loads(foretold.out), said)
 
 
+def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    for _ in range(2):  # again is the same
+        said = tinyrun.cirf("archive", swept.out, "--out", out, "--json")
+        assert said.code == 0, said.err
+    begun = {point["run"] for point in swept.record()["points"] if point["stages"]["made"] or point["stages"]["taken"]}
+    assert set(json.loads(said.out)["runs"]) == begun >= {SMALL, SHORT}
+    assert {path.parent.relative_to(out).as_posix() for path in out.rglob("archive.json")} == begun
+    assert not list(out.rglob("*.safetensors")) and str(swept.out.parent) not in (out / "sweep.json").read_text()
+    analysed = tinyrun.cirf("analyze", out, "--json")
+    assert analysed.code == 0, analysed.err
+    assert "pareto" in json.loads(analysed.out)["analyses"]
+    (out / "sweep.json").write_text(json.dumps(swept.record() | {"name": "other"}))
+    assert "holds the archive of the sweep other" in tinyrun.cirf("archive", swept.out, "--out", out).error()
+    assert "the sweep itself" in tinyrun.cirf("archive", swept.out, "--out", swept.out).error()
+
+
 def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept: Swept) -> None:
     record = swept.record()
     told = [(point["part"], point["point"], point["run"], point["state"]) for point in record["points"]]

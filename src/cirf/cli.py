@@ -330,11 +330,12 @@ def export(
 
 @app.command()
 def archive(
-    run: RunPath,
+    run: Annotated[Path, typer.Argument(help="The folder of a run or of a sweep.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive: a new folder, or one of the same recipe.")],
     as_json: Json = False,
 ) -> None:
-    """Write a run's numbers without texts, weights and vectors: small enough for a repository, whole enough to go on from."""
+    """Write the numbers of a run, or of each run of a sweep, without texts, weights and vectors: small enough for a repository,
+    whole enough to go on from."""
     from cirf.commands.archiving import archive as write
 
     write(run, out, as_json)
