@@ -51,7 +51,9 @@ def prepared(made: Method, recipe: Recipe, scratch: Path) -> dict[str, Any]:
 
     named = {name: tasks.get(name) for name in ("gsm8k", "coin_flip")}
     problems = {"n": CLIPS, "c": COIN}
-    material = Material(recipe, problems, named, annotated, annotated, none, none, scratch, SILENT, scratch, frozenset(), none)
+    material = Material(
+        recipe, problems, named, annotated, annotated, none, none, scratch, SILENT, scratch, frozenset(), none, none
+    )
     rows, report = made.prepare(material)
     assert report["steps"] == 7 and report["share_empty"] == round(2 / 7, 4)
     assert all(row["sample"] == 0 for row in rows)

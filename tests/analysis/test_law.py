@@ -16,7 +16,7 @@ from cirf.analysis.line import drawn, fit
 from cirf.analysis.source import Source
 from cirf.files import write_rows
 
-TOKENS = dict(zip(FUNCTIONAL, (4, 8, 16, 32, 64, 128), strict=True))
+TOKENS = dict(zip(FUNCTIONAL, (4, 8, 16, 32, 64, 128), strict=False))
 
 
 def make(*runs: Any) -> Found:
