@@ -58,6 +58,9 @@ def test_a_name_in_the_picture_says_what_sets_its_run_apart(tmp_path):
     for name in ("CIRF", "CIRF, K 8", "CIRF, raw", "Chain-of-thought", "Chain-of-thought, K 8", "Chain-of-thought, raw"):
         assert f" {name}: " in told  # in the description, whole
     twice = make("pareto", *runs.values()).pictures["tiny-135m-in-tokens"]
+    same = [runs["base"], run(tmp_path / "same", "cirf_full", "cot"), runs["eight"], runs["bare"]]
+    alike = make("pareto", *same).pictures["tiny-135m-in-tokens"]
+    assert all(f" CIRF, {name}: " in alike for name in ("base 1", "base 2", "K 8", "raw"))
     assert " CIRF, raw: " in twice and " CIRF, K 8 1: " in twice and " CIRF, K 8 2: " in twice
 
 

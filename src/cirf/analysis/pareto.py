@@ -98,11 +98,10 @@ def _name(points: Sequence[Point]) -> None:
     """Give points of several runs a name for the picture: the method's title, and what sets the run apart from most."""
     kinds = list(dict.fromkeys(point["kind"] for point in points))
     runs = distinct(point["_run"] for point in points)
-    labels = dict(zip((run.folder for run in runs), told_apart([settings(run) for run in runs], _word), strict=True))
-    names = [
-        ", ".join(filter(None, (style(point["kind"], kinds).title, labels[point["_run"].folder].removeprefix("base"))))
-        for point in points
-    ]
+    told = told_apart([settings(run) for run in runs], _word)
+    labels = {run.folder: label for run, label in zip(runs, told, strict=True) if label != "base"}
+    titles = [(style(point["kind"], kinds).title, labels.get(point["_run"].folder)) for point in points]
+    names = [", ".join(filter(None, parts)) for parts in titles]
     often = Counter(names)
     for point, name in zip(points, names, strict=True):
         point["_name"] = name if often[name] == 1 else point["method"]

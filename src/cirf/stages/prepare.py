@@ -25,7 +25,8 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     recipe = context.recipe
     release(context)
     backbone = resolve(recipe.backbone.model, context.progress)
-    steps = context.steps()
+    steps, held_out = context.steps(), context.validation()
+    known = {problem.id: problem for problem in [*context.train(), *held_out]}
 
     def tokenizer(model: Path | str | None) -> Any:
         if model is None:
@@ -37,11 +38,9 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         return load_tokenizer(resolve(model, context.progress), other)
 
     def answers(judge: str, runs: int, temperature: float, top_p: float) -> dict[str, list[dict[str, Any]]]:
-        asked = {row.problem for row in steps}
         problems: dict[str, list[Problem]] = {}
-        for problem in (*context.train(), *context.validation()):
-            if problem.id in asked:
-                problems.setdefault(problem.task, []).append(problem)
+        for problem in map(known.__getitem__, dict.fromkeys(row.problem for row in steps)):
+            problems.setdefault(problem.task, []).append(problem)
         drawn = recipe.evaluate.model_copy(update={"runs": runs, "temperature": temperature, "top_p": top_p})
         place = work / "scratch" / f"answers-{judge}"
         answer(context, judge, drawn, problems, place, ALONE)
@@ -56,8 +55,8 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
 
     material = Material(
         recipe=recipe,
-        problems={problem.id: problem for problem in [*context.train(), *context.validation()]},
-        held_out=frozenset(problem.id for problem in context.validation()),
+        problems=known,
+        held_out=frozenset(problem.id for problem in held_out),
         tasks=context.tasks,
         steps=steps,
         annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
