@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import tinyrun
+import typer
 from hypothesis import HealthCheck, settings
 
 from cirf.assets import resolve
@@ -18,6 +22,16 @@ from cirf.errors import CirfError
 settings.register_profile("cirf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cirf")
 
+_ROOM = 8 * 2**30
+"""Bytes, several times what all tests write."""
+
+
+def pytest_configure() -> None:
+    """Keep temporary files in memory where there is room for them: many small ones are written to last, and all are removed."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _imports_apart() -> None:
@@ -26,6 +40,20 @@ def _imports_apart() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _objects_apart() -> None:
+    """The same for what the modules before have left: a run collects garbage many times."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_once() -> Iterator[None]:
+    """Typer reads the signatures of all commands anew at every call; a process has but one, tests have thousands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ Every record is immutable and knows its way to one JSON object and back. Records
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -38,8 +39,13 @@ class Record:
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """The record held by a JSON object; lists become tuples, objects records, unknown keys are an error (``TypeError``)."""
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         return cls(**{key: _to_field(value, hints.get(key)) for key, value in row.items()})
+
+
+@functools.cache
+def _hints(cls: type[Record]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _to_field(value: Any, hint: Any) -> Any:

@@ -217,17 +217,27 @@ class RunFolder:
 
     def key(self, plan: Plan) -> str | None:
         """The key of a stage, or ``None`` while an input is not finished or is itself out of date."""
-        inputs = plan.given
-        for label, part in plan.parts.items():
-            if not self.is_done(part.plan):
-                return None
-            inputs[label] = self.content(part.plan.name, part.names)
-        return key_of(plan, inputs)
+        return self._key(plan, {})
 
     def is_done(self, plan: Plan) -> bool:
         """Whether a finished stage with this very key is there, be it without files that an archive left out."""
-        manifest = self.manifest(plan.name)
-        return manifest is not None and manifest["key"] == self.key(plan)
+        return self._done(plan, {}) is not None
+
+    def _key(self, plan: Plan, seen: dict[str, dict[str, Any] | None]) -> str | None:
+        inputs = plan.given
+        for label, part in plan.parts.items():
+            before = self._done(part.plan, seen)
+            if before is None:
+                return None
+            inputs[label] = content_of(before["files"], part.names)
+        return key_of(plan, inputs)
+
+    def _done(self, plan: Plan, seen: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
+        """The record of a stage that is done; ``seen`` has those looked at before, for many ways lead to the first stages."""
+        if plan.name not in seen:
+            manifest = self.manifest(plan.name)
+            seen[plan.name] = manifest if manifest is not None and manifest["key"] == self._key(plan, seen) else None
+        return seen[plan.name]
 
     def standing(self, plan: Plan) -> Standing:
         """What a rerun would find."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.drawing import settle
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.transforms import Bbox
+
+_Place = tuple[tuple[int, int], str, str, float]
+"""How far from a point, in points; which side of the name lies there, across and along; and the point's height."""
 
 CROWD = 12
 """Of more points only some are named beside them, the others below the picture."""
@@ -61,7 +65,11 @@ def place_names(
     for mark, (x, y, low, high, title, colour) in enumerate(points):
         if not title:
             continue
-        places = [((11, 0), "left", "center", y), ((-11, 0), "right", "center", y), ((0, 7), "center", "bottom", high)]
+        places: list[_Place] = [
+            ((11, 0), "left", "center", y),
+            ((-11, 0), "right", "center", y),
+            ((0, 7), "center", "bottom", high),
+        ]
         places += [((0, -7), "center", "top", low), ((11, 16), "left", "center", y), ((11, -16), "left", "center", y)]
         places += [((-11, 16), "right", "center", y), ((-11, -16), "right", "center", y)]
         places += [((8, 5), "right", "bottom", high), ((8, -5), "right", "top", low)]
@@ -69,19 +77,32 @@ def place_names(
         places += [((8, 20), "right", "bottom", high), ((8, -20), "right", "top", low)]
         written = dict.fromkeys((title, title.replace(", ", ",\n", 1)))  # on two lines where that fits better
         tried: list[tuple[float, int, Any, Bbox]] = []
-        for name, (offset, across, along, height) in product(written, places):
-            text = axes.annotate(name, (x, height), offset, textcoords="offset points", color=colour, fontweight="bold")
-            text.set(horizontalalignment=across, verticalalignment=along)
-            box = text.get_window_extent(renderer).padded(4)
-            outside = _beyond(box, inside) + _CUT * _beyond(box, figure.bbox)
-            covered = sum(_overlap(box, other) for other in taken) + _NAME * sum(_overlap(box, other) for other in names)
-            tried.append((20 * outside + covered, len(tried), text, box))
-        chosen = min(tried, key=lambda one: one[:2])
-        for _, place, text, _ in tried:
-            if place != chosen[1]:
+        for name in written:
+            text = axes.annotate(name, (x, y), (0, 0), textcoords="offset points", color=colour, fontweight="bold")
+            size = text.get_window_extent(renderer)  # measured once: where it stands does not change it
+            for place in places:
+                box = _box(axes.transData.transform((x, place[3])), place, size, figure.dpi / 72).padded(4)
+                outside = _beyond(box, inside) + _CUT * _beyond(box, figure.bbox)
+                covered = sum(_overlap(box, other) for other in taken) + _NAME * sum(_overlap(box, other) for other in names)
+                tried.append((20 * outside + covered, len(tried), text, box))
+        _, number, chosen, box = min(tried, key=lambda one: one[:2])
+        for text in {id(one[2]): one[2] for one in tried}.values():
+            if text is not chosen:
                 text.remove()
-        chosen[2].set_gid(gid(mark, "name"))
-        names.append(chosen[3])
+        offset, across, along, height = places[number % len(places)]
+        chosen.xy = (x, height)
+        chosen.set(position=offset, horizontalalignment=across, verticalalignment=along, gid=gid(mark, "name"))
+        names.append(box)
+
+
+def _box(point: Any, place: _Place, size: Bbox, scale: float) -> Bbox:
+    """Where a text of that size comes to stand beside a point, both in pixels."""
+    from matplotlib.transforms import Bbox
+
+    (right, up), across, along, _ = place
+    left = point[0] + scale * right - {"left": 0, "center": 0.5, "right": 1}[across] * size.width
+    bottom = point[1] + scale * up - {"bottom": 0, "center": 0.5, "top": 1}[along] * size.height
+    return Bbox.from_bounds(left, bottom, size.width, size.height)
 
 
 def names_below(figure: Figure, handles: Sequence[Line2D]) -> None:
