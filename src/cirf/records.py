@@ -39,7 +39,7 @@ class Record:
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """The record held by a JSON object; lists become tuples, objects records, unknown keys are an error (``TypeError``)."""
-        hints = _hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]
         return cls(**{key: _to_field(value, hints.get(key)) for key, value in row.items()})
 
 
