@@ -70,6 +70,25 @@ def test_what_its_report_cannot_know_is_no_number(archived: Path, finished: Path
     assert "left out of the archive" in tinyrun.cirf("label", copy, "1=adds").error()
 
 
+def test_of_codes_it_is_told_what_the_run_tells(archived: Path, finished: Path, tmp_path: Path) -> None:
+    copies = [shutil.copytree(folder, tmp_path / name) for name, folder in (("archive", archived), ("run", finished))]
+    told = []
+    for copy in copies:
+        said = tinyrun.cirf("analyze", copy, "clustering", "transitions", "--json")
+        assert said.code == 0, said.err
+        told.append(json.loads(said.out)["analyses"])
+    ours, theirs = ({name: one["tables"] for name, one in found.items()} for found in told)
+    assert ours["clustering"] == theirs["clustering"]
+    counts = [
+        [{key: row[key] for key in row if "label" not in key} for row in one["transitions"][0]["rows"]] for one in (ours, theirs)
+    ]
+    assert counts[0] == counts[1] and counts[0]
+    again = tmp_path / "again"
+    archive(copies[0], again, ["codebook-4"])  # of an archive, what it kept
+    kept = [folder / "codebook-4" / "training_codes.jsonl" for folder in (archived, again)]
+    assert kept[0].read_bytes() == kept[1].read_bytes()
+
+
 def test_passages_that_questions_share_stay_behind(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     told = json.loads((run / "problems" / "problems.json").read_text())

@@ -1,10 +1,11 @@
 """A run's numbers without its texts, weights and vectors: small enough for a repository, whole enough to go on from.
 
 An archive is laid out as the run's folder is. It holds every finished stage's record, times and counts, the histories of
-trainings, and of each answer whether it is right and how long it is; functional traces stay, being short and the model's own.
-What is left out are data sets' rows, prose, models and vectors: a repository should not hold them, and may not where they are
-another's. ``cirf report`` and ``cirf analyze`` read an archive as they do a run; ``cirf run --out`` in a copy of it goes on
-with what is missing, and makes files that were left out again only where something new rests on them.
+trainings, the codes of training steps, and of each answer whether it is right and how long it is; functional traces stay,
+being short and the model's own. What is left out are data sets' rows, prose, models and vectors: a repository should not hold
+them, and may not where they are another's. ``cirf report`` and ``cirf analyze`` read an archive as they do a run; ``cirf run
+--out`` in a copy of it goes on with what is missing, and makes files that were left out again only where something new rests on
+them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from cirf.analysis.source import TRAINING_CODES
 from cirf.analysis.traces import is_functional
 from cirf.errors import CirfError
 from cirf.files import hash_file, to_json, write_atomic, write_rows
@@ -48,6 +50,7 @@ _ROWS = {
 }
 """Files of rows by stage; where they differ, methods have answered or learnt others."""
 _RECORD, _RECIPE, _TIMES, _ENVIRONMENT = "stage.json", "recipe.yaml", "timings.json", "environment.json"
+_CODES = "codes.jsonl"
 _MARK = "archive.json"
 
 
@@ -151,12 +154,29 @@ def _stage(run: RunFolder, name: str, target: Path) -> None:
         elif name.split("/")[0] in _JUDGED and file.endswith(".jsonl") and path.is_file():
             target.mkdir(parents=True, exist_ok=True)
             write_rows(target / file, [_verdict(row) for row in read_rows(path)])
+    if codes := _training_codes(run, name):
+        target.mkdir(parents=True, exist_ok=True)
+        write_rows(target / TRAINING_CODES, codes)
     if times := load_object(folder / _TIMES):
         rows = {"rows": [_verdict(row) for row in times["rows"]]} if isinstance(times.get("rows"), list) else {}
         write_atomic(target / _TIMES, to_json(times | rows))
     known = manifest["files"]
     gone = [file for file in known if not (target / file).is_file() or hash_file(target / file) != known[file]]
     write_atomic(target / _RECORD, record(without_folders({**manifest, LEFT_OUT: gone})))
+
+
+def _training_codes(run: RunFolder, name: str) -> list[dict[str, Any]]:
+    """Of a codebook, its codes of the training rationales; none of another stage."""
+    folder, train = run.folder(name), run.folder("problems") / "train.jsonl"
+    if (kept := folder / TRAINING_CODES).is_file():  # of an archive that was gone on from
+        return read_rows(kept)
+    if not name.startswith("codebook-") or not (folder / _CODES).is_file() or not train.is_file():
+        return []
+    tasks = {row["id"]: row["task"] for row in read_rows(train)}
+    rows = ((row, tasks.get(row["problem"])) for row in read_rows(folder / _CODES))
+    return [
+        {"problem": row["problem"], "sample": row["sample"], "task": task, "codes": row["codes"]} for row, task in rows if task
+    ]
 
 
 def _verdict(row: Mapping[str, Any]) -> dict[str, Any]:

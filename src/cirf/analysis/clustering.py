@@ -13,7 +13,6 @@ from cirf.analysis.jackknife import interval, left_out
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column, Table
-from cirf.rows import read_rows
 
 if TYPE_CHECKING:
     from cirf.codebook.clustering import Clustering
@@ -97,10 +96,7 @@ def _bags(run: Run) -> dict[int, list[Bag]]:
     sizes = dict.fromkeys([run.key("codebook.size"), *(run.key("codebook.sizes") or ())])
     found = {}
     for size in sizes:
-        path = run.file(f"codebook-{size}", "codes.jsonl")
-        rows = [] if path is None else read_rows(path)
-        tasks = {name: problem["task"] for name, problem in run.problems.items()}
-        bags = [(row["problem"], tasks[row["problem"]], row["codes"]) for row in rows if row["problem"] in tasks]
+        bags = [(row["problem"], row["task"], row["codes"]) for row in run.coded(size)]
         if any(codes for _, _, codes in bags):
             found[int(size)] = bags
     return found

@@ -84,9 +84,11 @@ def make(source: Source) -> Found:
 
 def _about(run: Run, group: Group) -> Row:
     size = int(run.key("codebook.size"))
+    told: Row = {"settings": group.label, "size": size}
+    if not run.training_codes:  # an archive of before these were kept
+        return told
     segments = sum(len(codes) for codes in run.training_codes.values())
-    marked = few.mark(segments, size)
-    return {"settings": group.label, "size": size, "segments": segments, "per_code": segments / size, "few": marked}
+    return told | {"segments": segments, "per_code": segments / size, "few": few.mark(segments, size)}
 
 
 def _accuracies(runs: Sequence[Run], method: str, group: Group) -> list[Row]:

@@ -25,7 +25,7 @@ def make(source: Source) -> Found:
     if not book:
         raise Lacking("the run has no codebook yet; bring it to its stage `codebook`")
     if not book["codes"]:
-        raise Lacking("codes and texts of training steps, which an archive leaves out")
+        raise Lacking("the texts of training steps, which an archive leaves out")
     rows = [
         {
             "code": row["code"],

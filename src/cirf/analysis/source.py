@@ -18,6 +18,9 @@ Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
 """Rows of an evaluation, by task."""
 
+TRAINING_CODES = "training_codes.jsonl"
+"""In the place of ``codes.jsonl`` in an archive, which has no rows of the data to tell a question's task."""
+
 
 class Run:
     """A run's folder, opened by its recipe.
@@ -136,9 +139,27 @@ class Run:
         return {(row["problem"], row["sample"]): row["codes"] for row in self._rows(self.codebook, "codes.jsonl")}
 
     @cached_property
+    def _coded(self) -> dict[int, Sequence[Row]]:
+        return {}
+
+    def coded(self, size: int) -> Sequence[Row]:
+        """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""
+        if size not in self._coded:
+            kept = self._rows(f"codebook-{size}", TRAINING_CODES)
+            rows = [] if kept else self._rows(f"codebook-{size}", "codes.jsonl")
+            found = ((row, self.problems.get(row["problem"])) for row in rows)
+            self._coded[size] = kept or [row | {"task": problem["task"]} for row, problem in found if problem is not None]
+        return self._coded[size]
+
+    @cached_property
     def training_codes(self) -> Mapping[tuple[str, int], list[int]]:
         """Codes of the rationales that models are trained on."""
-        return {place: codes for place, codes in self.codes.items() if place[0] in self.problems}
+        return {(row["problem"], row["sample"]): row["codes"] for row in self.coded(self.key("codebook.size"))}
+
+    @cached_property
+    def training_tasks(self) -> Mapping[str, str]:
+        """The tasks of these rationales' questions, by id."""
+        return {row["problem"]: row["task"] for row in self.coded(self.key("codebook.size"))}
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _tasks(run: Run) -> dict[str, list[list[int]]]:
     """Codes of the training rationales by task, a question after the other."""
     found: dict[str, list[list[int]]] = {}
     for (problem, _), codes in sorted(run.training_codes.items()):
-        found.setdefault(run.problems[problem]["task"], []).append(codes)
+        found.setdefault(run.training_tasks[problem], []).append(codes)
     return {task: found[task] for task in run.data["data"]["train"] if task in found}
 
 

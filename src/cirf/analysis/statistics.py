@@ -68,7 +68,7 @@ def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, 
 
 def _lengths(run: Run) -> dict[str, list[tuple[int, int, int]]]:
     """By task, of each training rationale: its tokens, its functional tokens, the tokens of its trace with results."""
-    if not run.training_codes or not run.key("backbone.model"):
+    if not run.training_codes or not run.rationales or not run.key("backbone.model"):
         return {}
     tokenizer = run.tokenizer
     traces = run.traces
@@ -80,7 +80,7 @@ def _lengths(run: Run) -> dict[str, list[tuple[int, int, int]]]:
         results = traces[place]["results"] if place in traces else []
         written = sum(len(tokenizer(result, add_special_tokens=False)["input_ids"]) for result in results if result)
         cot = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-        found.setdefault(run.problems[place[0]]["task"], []).append((cot, len(codes), len(codes) + written))
+        found.setdefault(run.training_tasks[place[0]], []).append((cot, len(codes), len(codes) + written))
     return found
 
 
