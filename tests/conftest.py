@@ -27,9 +27,12 @@ _ROOM = 8 * 2**30
 
 
 def pytest_configure() -> None:
-    """Keep temporary files in memory where there is room for them: many small ones are written to last, and all are removed."""
-    memory = Path("/dev/shm")
-    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM:
+    """Keep temporary files in memory where there is room for them: many small ones are written to last."""
+    memory, told = Path("/dev/shm"), Path("/proc/meminfo")
+    if not memory.is_dir() or not os.access(memory, os.W_OK) or not told.is_file():
+        return
+    available = 1024 * int(next(line.split()[1] for line in told.read_text().splitlines() if line.startswith("MemAvailable")))
+    if min(shutil.disk_usage(memory).free, available) > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
@@ -45,6 +48,7 @@ def _imports_apart() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _objects_apart() -> None:
     """The same for what the modules before have left: a run collects garbage many times."""
+    gc.collect()
     gc.freeze()
 
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf.analysis.source import Run
+from cirf.analysis.stability import common
+from cirf.analysis.training_codes import TRAINING_CODES
 from cirf.archive import archive, is_archive
 from cirf.errors import CirfError
 from cirf.files import hash_file, write_atomic
@@ -87,6 +90,37 @@ def test_of_codes_it_is_told_what_the_run_tells(archived: Path, finished: Path, 
     archive(copies[0], again, ["codebook-4"])  # of an archive, what it kept
     kept = [folder / "codebook-4" / "training_codes.jsonl" for folder in (archived, again)]
     assert kept[0].read_bytes() == kept[1].read_bytes()
+
+
+def test_where_rows_are_there_again_and_traces_are_not_nothing_is_made_up(archived: Path, finished: Path, tmp_path: Path) -> None:
+    on = shutil.copytree(archived, tmp_path / "on")
+    for file in ("problems/train.jsonl", "rationales/rationales.jsonl", "segments/segments.jsonl"):
+        shutil.copy(finished / file, on / file)
+    said = tinyrun.cirf("analyze", on, "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert "an archive leaves out" in told["left_out"]["predictability"]
+    (row,) = (one for one in told["analyses"]["statistics"]["tables"][0]["rows"] if one["task"] == "sums")
+    assert row["cot_tokens"] is row["trace_tokens"] is None
+
+
+def test_codes_are_compared_where_rationales_are_known_to_be_cut_alike(archived: Path, finished: Path, tmp_path: Path) -> None:
+    def run(folder: Path) -> Run:
+        return Run(folder, lambda: {"recipe": {"codebook": {"size": 4}}})
+
+    other = shutil.copytree(archived, tmp_path / "other")
+    kept = other / "codebook-4" / TRAINING_CODES
+    rows = read_rows(kept)
+    whole = len(rows)
+    assert len(common(run(archived), run(finished))) == len(common(run(archived), run(archived))) == whole > 2
+    rows[0]["cut"], rows[1]["codes"] = "of another text", [*rows[1]["codes"], 0]
+    del rows[2]["cut"]
+    kept.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    units = common(run(archived), run(other))
+    assert len(units) == whole - 3 and all(len(ours) == len(theirs) for ours, theirs in units)
+    kept.write_text('{"problem": "x"}\n')
+    with pytest.raises(CirfError, match=r"training_codes\.jsonl: line 1 is no rationale's codes"):
+        run(other).coded(4)
 
 
 def test_passages_that_questions_share_stay_behind(finished: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from cirf.analysis.source import TRAINING_CODES
 from cirf.analysis.traces import is_functional
+from cirf.analysis.training_codes import TRAINING_CODES, cut, with_tasks
 from cirf.errors import CirfError
 from cirf.files import hash_file, to_json, write_atomic, write_rows
 from cirf.integrity import LARGE, damage
@@ -168,15 +168,14 @@ def _stage(run: RunFolder, name: str, target: Path) -> None:
 def _training_codes(run: RunFolder, name: str) -> list[dict[str, Any]]:
     """Of a codebook, its codes of the training rationales; none of another stage."""
     folder, train = run.folder(name), run.folder("problems") / "train.jsonl"
-    if (kept := folder / TRAINING_CODES).is_file():  # of an archive that was gone on from
-        return read_rows(kept)
-    if not name.startswith("codebook-") or not (folder / _CODES).is_file() or not train.is_file():
+    if not name.startswith("codebook-"):
         return []
-    tasks = {row["id"]: row["task"] for row in read_rows(train)}
-    rows = ((row, tasks.get(row["problem"])) for row in read_rows(folder / _CODES))
-    return [
-        {"problem": row["problem"], "sample": row["sample"], "task": task, "codes": row["codes"]} for row, task in rows if task
-    ]
+    if not (folder / _CODES).is_file() or not train.is_file():  # of an archive that was gone on from
+        return read_rows(folder / TRAINING_CODES) if (folder / TRAINING_CODES).is_file() else []
+    segments = run.folder("segments") / "segments.jsonl"
+    cuts = {(row["problem"], row["sample"]): cut(row["segments"]) for row in (read_rows(segments) if segments.is_file() else ())}
+    rows = with_tasks(read_rows(folder / _CODES), {row["id"]: row["task"] for row in read_rows(train)})
+    return [row | {"cut": cuts.get((row["problem"], row["sample"]))} for row in rows]
 
 
 def _verdict(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class RunFolder:
         """Whether a finished stage with this very key is there, be it without files that an archive left out."""
         return self._done(plan, {}) is not None
 
-    def _key(self, plan: Plan, seen: dict[str, dict[str, Any] | None]) -> str | None:
+    def _key(self, plan: Plan, seen: dict[int, dict[str, Any] | None]) -> str | None:
         inputs = plan.given
         for label, part in plan.parts.items():
             before = self._done(part.plan, seen)
@@ -232,12 +232,12 @@ class RunFolder:
             inputs[label] = content_of(before["files"], part.names)
         return key_of(plan, inputs)
 
-    def _done(self, plan: Plan, seen: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
+    def _done(self, plan: Plan, seen: dict[int, dict[str, Any] | None]) -> dict[str, Any] | None:
         """The record of a stage that is done; ``seen`` has those looked at before, for many ways lead to the first stages."""
-        if plan.name not in seen:
+        if id(plan) not in seen:
             manifest = self.manifest(plan.name)
-            seen[plan.name] = manifest if manifest is not None and manifest["key"] == self._key(plan, seen) else None
-        return seen[plan.name]
+            seen[id(plan)] = manifest if manifest is not None and manifest["key"] == self._key(plan, seen) else None
+        return seen[id(plan)]
 
     def standing(self, plan: Plan) -> Standing:
         """What a rerun would find."""

@@ -31,6 +31,9 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z
 _OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
 
 
+_READ_OTHERWISE = frozenset("\t\ufeff")
+"""Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
+
 _MAX_NODES = 100_000
 """Values in a document, each as often as an alias names it: a few lines of aliases of aliases may stand for billions."""
 
@@ -67,6 +70,8 @@ def parse(text: str) -> Document:
         raise YamlError(f"a character that YAML does not allow (#x{error.character:04x})") from None
     except RecursionError:
         raise YamlError("nested too deeply") from None
+    except (OverflowError, ValueError):  # of "\UFFFFFFFF"
+        raise YamlError("an escape of a character that there is not") from None
     document = Document(None)
     if root is not None:
         document.value = _read(root, (), document.lines, frozenset())
@@ -74,7 +79,7 @@ def parse(text: str) -> Document:
 
 
 def _compose(text: str) -> yaml.Node | None:
-    if yaml.__with_libyaml__:
+    if yaml.__with_libyaml__ and _READ_OTHERWISE.isdisjoint(text):
 
         class Fast(Composer, yaml.CBaseLoader):
             """Scans in C, ten times as fast, and composes in Python, where a text nested too deeply is an error and no crash."""
@@ -83,7 +88,7 @@ def _compose(text: str) -> yaml.Node | None:
                 yaml.CBaseLoader.__init__(self, stream)
                 Composer.__init__(self)
 
-        with contextlib.suppress(yaml.YAMLError):
+        with contextlib.suppress(yaml.YAMLError, UnicodeError):
             return yaml.compose(text, Loader=Fast)
     return yaml.compose(text, Loader=yaml.BaseLoader)  # which tells better what is wrong
 

@@ -73,15 +73,21 @@ def run(
             told[task] = row | ({"latency_mean_s": seconds[method]} if seconds else {})
         methods[method] = {"tasks": told}
     trained = [task for task in dict.fromkeys([*next(iter(shares.values()), {}), *(codes or {})]) if task not in out]
-    problems, coded, steps = [], [], []
+    problems, coded, steps, texts, traces = [], [], [], [], []
     for task, rationales in (codes or {}).items():
         for number, one in enumerate(rationales):
             name = f"{task}-train-{number:03d}"
             problems.append({"id": name, "task": task, "question": name, "answer": "1"})
-            coded.append({"problem": name, "sample": 0, "codes": list(one)})
-            steps.append({"problem": name, "sample": 0, "segments": [f"{name} step {place}" for place in range(len(one))]})
+            place = {"problem": name, "sample": 0}
+            coded.append(place | {"codes": list(one)})
+            segments = [f"{name} step {number}" for number in range(len(one))]
+            steps.append(place | {"segments": segments})
+            texts.append(place | {"text": " ".join(segments)})
+            traces.append(place | {"codes": list(one), "results": [""] * len(one), "answer": "1"})
     write_rows(folder / "problems" / "train.jsonl", problems)
     write_rows(folder / f"codebook-{recipe['codebook']['size']}" / "codes.jsonl", coded)
     write_rows(folder / "segments" / "segments.jsonl", steps)
+    write_rows(folder / "rationales" / "rationales.jsonl", texts)
+    write_rows(folder / "traces" / "traces.jsonl", traces)
     data = {"recipe": recipe, "methods": methods, "data": {"train": dict.fromkeys(trained, 1)}, "codebook": None}
     return Run(folder, lambda: data, name=folder.name, part=part, settings=dotted)

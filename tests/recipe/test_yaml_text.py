@@ -135,3 +135,9 @@ def test_with_and_without_the_scanner_in_c_a_text_means_the_same(text: str) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yaml, "__with_libyaml__", False)
         assert read() == fast
+
+
+@pytest.mark.parametrize("text", ["notes: \udcff", 'notes: "\\UFFFFFFFF"'])
+def test_a_character_that_there_is_not_is_refused(text: str) -> None:
+    with pytest.raises(YamlError, match="character"):
+        parse(text)

@@ -80,7 +80,10 @@ def make(source: Source) -> Found:
                 for name, picture in _pictures([row for row, _, _ in several.values()], group, size).items():
                     put(pictures, name, picture)
     if not rows:
-        raise Lacking("no training segment has a code yet; bring the run to its stage `codebook`")
+        raise Lacking(
+            "no training segment has a code yet; bring the run to its stage `codebook` (archives of before these were kept have"
+            " none)"
+        )
     rows.sort(key=lambda row: (row["settings"], row["size"]))
     notes = _notes(effects) + ([few.NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:

@@ -142,7 +142,8 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
         curves = []
         for task in dict.fromkeys(row["task"] for row in rows):
             line = [row for row in rows if row["task"] == task and row[key] is not None]
-            points = [(row["size"], row[key], row.get(f"{key}_low"), row.get(f"{key}_high"), bool(row["few"])) for row in line]
+            ends = [(row.get(f"{key}_low"), row.get(f"{key}_high")) for row in line]
+            points = [(row["size"], row[key], *end, bool(row.get("few"))) for row, end in zip(line, ends, strict=True)]
             if points:
                 curves.append(Curve(task, points, task in _MEANS.values()))
         bars = [(row["size"], row["trained_least"], row["written_least"]) for row in counts]

@@ -61,10 +61,10 @@ class Steps:
 
 def make(source: Source) -> Found:
     """A row for each thing that may be known, the trained models' own losses, and a picture of both."""
-    run = source.first(lambda one: any(one.training_codes.values()))
+    run = source.first(lambda one: one.problems and any(one.codes.values()))
     size = int(run.key("codebook.size") or 0)
-    if run.training_codes and not run.problems:
-        raise Lacking("the training questions, which an archive leaves out")
+    if run.training_codes and not (run.problems and run.codes):
+        raise Lacking("codes beside their questions, which an archive leaves out")
     if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
         raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least")
     steps = gather(run, size)

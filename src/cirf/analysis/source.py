@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.shown import Shown
+from cirf.analysis.training_codes import TRAINING_CODES, cut, read_training_codes, with_tasks
 from cirf.rows import read_rows
 
 Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
 """Rows of an evaluation, by task."""
-
-TRAINING_CODES = "training_codes.jsonl"
-"""In the place of ``codes.jsonl`` in an archive, which has no rows of the data to tell a question's task."""
 
 
 class Run:
@@ -145,11 +143,24 @@ class Run:
     def coded(self, size: int) -> Sequence[Row]:
         """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""
         if size not in self._coded:
-            kept = self._rows(f"codebook-{size}", TRAINING_CODES)
-            rows = [] if kept else self._rows(f"codebook-{size}", "codes.jsonl")
-            found = ((row, self.problems.get(row["problem"])) for row in rows)
-            self._coded[size] = kept or [row | {"task": problem["task"]} for row, problem in found if problem is not None]
+            stage = f"codebook-{size}"
+            codes, kept = self.file(stage, "codes.jsonl"), self.file(stage, TRAINING_CODES)
+            if codes is not None and self.problems:
+                tasks = {name: problem["task"] for name, problem in self.problems.items()}
+                self._coded[size] = with_tasks(read_rows(codes), tasks)
+            else:
+                self._coded[size] = [] if kept is None else read_training_codes(kept)
         return self._coded[size]
+
+    @cached_property
+    def _cuts(self) -> Mapping[tuple[str, int], str]:
+        if self.segments:
+            return {place: cut(steps) for place, steps in self.segments.items()}
+        return {(row["problem"], row["sample"]): row["cut"] for row in self.coded(self.key("codebook.size")) if row.get("cut")}
+
+    def cut_of(self, place: tuple[str, int]) -> str | None:
+        """What is the same for two rationales that are cut into the same steps; ``None`` where that is not known."""
+        return self._cuts.get(place)
 
     @cached_property
     def training_codes(self) -> Mapping[tuple[str, int], list[int]]:

@@ -71,7 +71,7 @@ def _pairs(groups: Sequence[Group], key: str, between: str) -> list[dict[str, An
     for group in groups:
         runs = sorted(group.runs, key=lambda run: int(run.key(key)))
         for first, second in combinations(runs, 2):
-            units = _common(first, second)
+            units = common(first, second)
             if not units:
                 continue
             value = _agreed(units)[0]
@@ -81,14 +81,12 @@ def _pairs(groups: Sequence[Group], key: str, between: str) -> list[dict[str, An
     return rows
 
 
-def _common(first: Run, second: Run) -> list[tuple[list[int], list[int]]]:
-    """Codes of both runs of each rationale that both trained on and cut alike, in the order of their names."""
+def common(first: Run, second: Run) -> list[tuple[list[int], list[int]]]:
+    """Codes of both runs of each rationale that both trained on and are known to have cut alike, in the order of their names."""
     shared = sorted(first.training_codes.keys() & second.training_codes.keys())
-    return [
-        (first.training_codes[place], second.training_codes[place])
-        for place in shared
-        if first.segments.get(place) == second.segments.get(place)
-    ]
+    alike = (place for place in shared if first.cut_of(place) is not None and first.cut_of(place) == second.cut_of(place))
+    units = ((first.training_codes[place], second.training_codes[place]) for place in alike)
+    return [(ours, theirs) for ours, theirs in units if len(ours) == len(theirs)]
 
 
 def _agreed(units: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:

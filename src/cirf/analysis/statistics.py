@@ -27,7 +27,7 @@ _COUNTS = "The paper counts the problems that are there; a run trains on those w
 
 def make(source: Source) -> Found:
     """Counts of the run, and lengths of its training rationales measured with the backbone's tokenizer."""
-    run = source.first(lambda one: _tasks(one) and one.training_codes)
+    run = source.first(lambda one: _tasks(one) and one.training_codes and one.rationales and one.traces)
     if not _tasks(run):
         run = source.first(_tasks)
     lengths = _lengths(run)
@@ -68,7 +68,7 @@ def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, 
 
 def _lengths(run: Run) -> dict[str, list[tuple[int, int, int]]]:
     """By task, of each training rationale: its tokens, its functional tokens, the tokens of its trace with results."""
-    if not run.training_codes or not run.rationales or not run.key("backbone.model"):
+    if not (run.training_codes and run.rationales and run.traces and run.key("backbone.model")):
         return {}
     tokenizer = run.tokenizer
     traces = run.traces

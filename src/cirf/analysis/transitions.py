@@ -54,7 +54,7 @@ def make(source: Source) -> Found:
     run = source.first(lambda one: any(one.training_codes.values()))
     sequences = {"training": [codes for codes in run.training_codes.values() if codes]}
     if not sequences["training"]:
-        raise Lacking("the run has no codes yet; bring it to its stage `codebook`")
+        raise Lacking("the run has no codes yet; bring it to its stage `codebook` (archives of before these were kept have none)")
     if answered := _answered(run):
         sequences["answers"] = answered
     labels = {row["code"]: row["label"] for row in run.data["codebook"]["codes"]}
