@@ -26,7 +26,7 @@ set -e; \
 endef
 
 help:
-	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores, 10 to 20 minutes)"
+	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores: 10 to 20 minutes, or some 35 without bfloat16)"
 	@echo "make test         the default suite; more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
 	@echo "make wheel        build the wheel and check that it installs"
