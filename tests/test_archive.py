@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf.analysis.backbones import Setting, points_of
 from cirf.analysis.source import Run
 from cirf.analysis.stability import common
 from cirf.analysis.training_codes import TRAINING_CODES
 from cirf.archive import archive, is_archive
 from cirf.errors import CirfError
 from cirf.files import hash_file, write_atomic
+from cirf.report.collect import collect
 from cirf.rows import read_rows
 from cirf.store import LEFT_OUT, Plan, RunFolder, record
 
@@ -121,6 +123,19 @@ def test_codes_are_compared_where_rationales_are_known_to_be_cut_alike(archived:
     kept.write_text('{"problem": "x"}\n')
     with pytest.raises(CirfError, match=r"training_codes\.jsonl: line 1 is no rationale's codes"):
         run(other).coded(4)
+
+
+@pytest.mark.parametrize("adaptation", ["full", "lora"])
+def test_it_knows_how_large_the_backbone_is(adaptation: str, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], finetune__adaptation=adaptation)
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "evaluation")
+    assert said.code == 0, said.err
+    assert tinyrun.cirf("archive", tmp_path / "run", "--out", tmp_path / "archive").code == 0
+    ours, theirs = (
+        points_of(Setting("tiny", [Run(folder, lambda folder=folder: collect(folder))]), "in", ["cirf_full"])
+        for folder in (tmp_path / "archive", tmp_path / "run")
+    )
+    assert ours[0]["parameters"] == theirs[0]["parameters"] > 1000
 
 
 def test_passages_that_questions_share_stay_behind(finished: Path, tmp_path: Path) -> None:

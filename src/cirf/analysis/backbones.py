@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from cirf.analysis.matrices import parameters
 from cirf.analysis.pareto import domain_points
 from cirf.analysis.points import Point, alike
 from cirf.analysis.source import Run
+from cirf.report.training import load_object
 
 CIRF = FUNCTIONAL
 BASELINES = ("codi", "pause")
@@ -67,9 +68,18 @@ def points_of(setting: Setting, domain: str, kinds: Sequence[str]) -> list[Point
 
 
 def _parameters(run: Run, methods: Sequence[str]) -> int | None:
-    """Of the first trained model; all of a run grow from one backbone."""
+    """Of the first trained model; all of a run grow from one backbone. An archive has no weights, but its trainings' counts."""
     for name in methods:
         folder = run.shown.at(f"models/{name}")
         if (folder / "config.json").is_file() and (size := parameters(folder)):
             return size
+    for name in methods:
+        if (told := load_object(run.shown.at(f"models/{name}") / "history.json")) and (size := _counted(told)):
+            return size
     return None
+
+
+def _counted(history: Mapping[str, Any]) -> int | None:
+    """The numbers of a backbone by its training's record: what was trained beside frozen weights is not the backbone's."""
+    beside = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)
+    return (history.get("parameters", 0) - beside) or None
