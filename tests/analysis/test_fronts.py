@@ -126,6 +126,15 @@ def test_tasks_called_like_columns_keep_the_papers_layout(tmp_path):
     assert (row["source"], row["method"], row["metric"]) == ("this run", "cirf_full", "accuracy")
 
 
+def test_each_run_of_a_sweep_is_told_by_its_name(tmp_path):
+    runs = [
+        run(tmp_path / "base", "cirf_full", part="sizes"),
+        run(tmp_path / "large", "cirf_full", part="sizes", backbone__model="large"),
+    ]
+    table = rows(make("pareto", *runs), "tasks")
+    assert {row["source"] for row in table} == {one.name for one in runs} and "this run" not in {one.name for one in runs}
+
+
 def test_backbones_of_long_or_equal_names_have_pictures_of_their_own(tmp_path):
     models = ["/a/model", "/b/model", "/" + "very-long-name-" * 20]
     runs = [run(tmp_path / f"{place}", "cirf_full", "direct", backbone__model=model) for place, model in enumerate(models)]

@@ -126,7 +126,7 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
     without = left_out(units, lambda kept: _four([bag for unit in kept for bag in unit], size))
     segments = sum(len(codes) for _, _, codes in bags)
     row: dict[str, Any] = {
-        "source": run.name if run.settings else "this run",
+        "source": run.source,
         "settings": group.label,
         "representation": run.key(_KEY),
         "size": size,

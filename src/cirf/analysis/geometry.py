@@ -105,7 +105,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         return []
     size = int(run.key("codebook.size"))
     about = {
-        "source": run.name if run.settings else "this run",
+        "source": run.source,
         "backbone": model_name(run),
         "representation": run.key("codebook.representation"),
         "initialiser": run.key("codebook.initialiser"),

@@ -172,7 +172,7 @@ def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
 def _task_rows(run: Run) -> list[dict[str, Any]]:
     return [
         {
-            "source": run.name if run.settings else "this run",
+            "source": run.source,
             "backbone": str(run.key("backbone.model")),
             "method": method,
             "task": task,

@@ -44,6 +44,16 @@ class Run:
         self.shown = Shown(folder, stages)
         self._collect = collect
 
+    @property
+    def of_sweep(self) -> bool:
+        """Whether it is one of a sweep's runs; one that is as the recipe says has no settings of its own."""
+        return bool(self.part or self.settings)
+
+    @property
+    def source(self) -> str:
+        """What tables call it, beside the paper and other runs."""
+        return self.name if self.of_sweep else "this run"
+
     @cached_property
     def data(self) -> Mapping[str, Any]:
         """The data of the run's report."""

@@ -128,14 +128,14 @@ def _overlap(run: Run) -> tuple[list[Table], dict[str, str], list[str]]:
     ]
     shares.sort(key=lambda row: (-max(row[f"{TASK}{task}"] for task in tasks), row["code"]))
     distances = [_distance(tasks, first, second, size) for first, second in combinations(tasks, 2)]
-    name = f" of {run.name}" if run.settings else ""
+    name = f" of {run.name}" if run.of_sweep else ""
     columns = (*_SHARES, *(Column(f"{TASK}{task}", task, "share") for task in tasks))
     tables = [
         Table("overlap", f"How far apart the tasks' use of the codes is{name}.", _DISTANCES, distances),
         Table("use_by_task", f"Share of each task's training steps by code{name}.", columns, shares),
     ]
     matrix = {(row["first"], row["second"]): row["distance"] for row in distances}
-    title = f"Jensen-Shannon distance of tasks{f', {run.name}' if run.settings else ''}"
+    title = f"Jensen-Shannon distance of tasks{f', {run.name}' if run.of_sweep else ''}"
     notes = [
         "The distance is the root of the Jensen-Shannon divergence in bits: 0 where two tasks use the codes alike, 1 where they"
         " share none. Few steps alone set tasks apart; how far is what the column tells in which the same rationales are dealt to"

@@ -53,7 +53,7 @@ def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, 
     counted = told["reports"]["problems"].get("tasks", {}).get(task, {})
     trained = task in told["train"]
     row: dict[str, Any] = {
-        "source": run.name if run.settings else "this run",
+        "source": run.source,
         "task": task,
         "domain": "in" if trained else "out",
         "train": counted.get("available_train", told["train"].get(task)) if trained else None,
