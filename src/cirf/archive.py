@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from cirf.analysis.traces import is_functional
 from cirf.analysis.training_codes import TRAINING_CODES, cut, with_tasks
 from cirf.errors import CirfError
-from cirf.files import hash_file, to_json, write_atomic, write_rows
+from cirf.files import hash_file, load_object, to_json, write_atomic, write_rows
 from cirf.integrity import LARGE, damage
 from cirf.local_paths import without_folders
-from cirf.report.training import load_object
 from cirf.rows import read_rows
 from cirf.store import LEFT_OUT, RunFolder, record
 

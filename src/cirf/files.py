@@ -72,6 +72,24 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
+def load_object(path: Path) -> dict[str, Any] | None:
+    """The object of a JSON file, ``None`` without the file; ``CirfError`` if it holds anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise CirfError(f"{path}: not valid JSON; {_advice(path)}") from None
+    if not isinstance(found, dict):
+        raise CirfError(f"{path}: expected a JSON object; {_advice(path)}")
+    return found
+
+
+def _advice(path: Path) -> str:
+    """What to remove: a stage's folder, which is made again as a whole, but never all of a run for a file at its root."""
+    return f"remove the folder {path.parent} and run again" if (path.parent / "stage.json").exists() else "remove the file"
+
+
 class RowLog:
     """A JSONL file that grows a row at a time and survives a kill in the middle of a write."""
 

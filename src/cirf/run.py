@@ -32,13 +32,12 @@ from cirf.archive import open_archive
 from cirf.compression.search import Selector
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.errors import CirfError
-from cirf.files import to_json, write_atomic
+from cirf.files import load_object, to_json, write_atomic
 from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.integrity import read_by, set_damaged_aside, stands
 from cirf.methods import get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
-from cirf.report.training import load_object
 from cirf.stages import (
     codes,
     compress,

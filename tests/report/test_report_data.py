@@ -8,10 +8,9 @@ import synthetic
 from cirf.errors import CirfError
 from cirf.evaluation.bootstrap import mean_interval
 from cirf.evaluation.statistics import holm, wilson
-from cirf.files import to_json, write_atomic, write_rows
+from cirf.files import load_object, to_json, write_atomic, write_rows
 from cirf.report.collect import collect
 from cirf.report.page import render
-from cirf.report.training import load_object
 from cirf.rows import read_rows
 
 ASKED = {"accuracy", "n", "interval", "tokens", "latency_mean_s", "latency_p50_s", "latency_p95_s", "truncated", "unparsed"}

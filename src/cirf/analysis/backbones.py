@@ -12,7 +12,7 @@ from cirf.analysis.matrices import parameters
 from cirf.analysis.pareto import domain_points
 from cirf.analysis.points import Point, alike
 from cirf.analysis.source import Run
-from cirf.report.training import load_object
+from cirf.files import load_object
 
 CIRF = FUNCTIONAL
 BASELINES = ("codi", "pause")

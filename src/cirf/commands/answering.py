@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.files import load_object
 from cirf.recipe import Backbone, Codebook, Evaluate, Problems, Recipe, TaskEntry, Vocabulary
-from cirf.report.training import load_object
 from cirf.user_paths import user_path
 
 _FUNCTIONAL, _PLAIN = "cirf_full", "cot"

@@ -46,9 +46,8 @@ def _archive_run(folder: Path, out: Path) -> Archived:
 def _archive_sweep(folder: Path, out: Path, as_json: bool) -> None:
     """The archives of a sweep's runs as they lie in it, and its record, by which `cirf analyze` knows them; runs of which
     nothing is finished are left out."""
-    from cirf.files import to_json, write_atomic
+    from cirf.files import load_object, to_json, write_atomic
     from cirf.local_paths import without_folders
-    from cirf.report.training import load_object
 
     told: Any = load_object(folder / _SWEEP)
     before: Any = load_object(out / _SWEEP)

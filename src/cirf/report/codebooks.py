@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.analysis.shown import Shown
-from cirf.report.training import load_object
+from cirf.files import load_object
 
 _TOLD = ("perplexity", "column_imbalance", "disagreement")
 

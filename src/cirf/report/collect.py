@@ -35,6 +35,7 @@ from typing import Any
 from cirf.analysis.shown import Shown
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
+from cirf.files import load_object
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.accuracies import comparable, comparisons, numbers
 from cirf.report.codebooks import compare_codebooks
@@ -44,7 +45,7 @@ from cirf.report.functions import read_functions
 from cirf.report.questions import read_questions
 from cirf.report.settings import as_trained, read_settings
 from cirf.report.times import facts, latency_of, read_times, task_latency_of
-from cirf.report.training import load_object, read_training
+from cirf.report.training import read_training
 from cirf.report.voting import read_voting
 from cirf.rows import read_rows
 

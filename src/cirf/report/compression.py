@@ -7,7 +7,7 @@ from typing import Any
 
 from cirf.analysis.shown import Shown
 from cirf.compression.search import Path as Removals
-from cirf.report.training import load_object
+from cirf.files import load_object
 from cirf.rows import read_rows
 
 _POINTS = 60  # of the drawn curve

@@ -14,8 +14,8 @@ from cirf.analysis.traces import read_codes
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
 from cirf.evaluation.statistics import mean, wilson
+from cirf.files import load_object
 from cirf.report.neighbours import read_neighbours
-from cirf.report.training import load_object
 from cirf.report.transitions import count_transitions
 from cirf.rows import read_rows
 from cirf.tasks.steps import strip_annotations

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cirf.files import load_object
 from cirf.recipe import Override
-from cirf.report.training import load_object
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cirf.analysis.shown import Shown
 from cirf.errors import CirfError
-from cirf.report.training import load_object
+from cirf.files import load_object
 
 Data = dict[str, Any]
 

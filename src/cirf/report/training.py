@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.files import load_object
 
 
 def read_training(folder: Path) -> dict[str, Any] | None:
@@ -44,24 +44,6 @@ def _losses_of_parts(validation: Sequence[Mapping[str, float]]) -> dict[str, flo
         if len(known) > 1 and known[0]["update"] == 0:
             found |= {f"{name}_untrained": known[0][name], name: known[-1][name]}
     return found
-
-
-def load_object(path: Path) -> dict[str, Any] | None:
-    """The object of a JSON file, ``None`` without the file; ``CirfError`` if it holds anything else."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise CirfError(f"{path}: not valid JSON; {_advice(path)}") from None
-    if not isinstance(found, dict):
-        raise CirfError(f"{path}: expected a JSON object; {_advice(path)}")
-    return found
-
-
-def _advice(path: Path) -> str:
-    """What to remove: a stage's folder, which is made again as a whole, but never all of a run for a file at its root."""
-    return f"remove the folder {path.parent} and run again" if (path.parent / "stage.json").exists() else "remove the file"
 
 
 def _scalars(value: dict[str, Any]) -> dict[str, Any]:
