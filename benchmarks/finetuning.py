@@ -52,7 +52,7 @@ WARM = 3
 def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Write model, rows and settings that both sides read; returns the settings."""
     from cirf.commands.running import open_run
-    from cirf.lm import backbone, vocabulary
+    from cirf.lm import backbone, number_formats, vocabulary
     from cirf.lm.batches import LengthSampler, Row, tokenise
     from cirf.lm.finetune import plan_updates
     from cirf.lm.prompt import end_token
@@ -107,8 +107,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seed": recipe.seed,
         "batch_size": section.batch_size,
         "accumulation": section.accumulation,
-        "dtype": backbone.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),  # of products
-        "weights": backbone.computed_in(recipe.backbone.dtype, "cpu"),  # that adapters leave as they are
+        "dtype": number_formats.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),  # of products
+        "weights": number_formats.computed_in(recipe.backbone.dtype, "cpu"),  # that adapters leave as they are
         "lora": None if options.training == "full" else {"rank": section.lora.rank, "alpha": section.lora.alpha},
         "section": section.model_dump(mode="json"),
         "backbone": recipe.backbone.model_dump(mode="json"),

@@ -42,7 +42,7 @@ def main() -> None:
     import llama_cpp
     import torch
 
-    from cirf.lm import backbone, decode
+    from cirf.lm import backbone, decode, number_formats
     from cirf.recipe import Backbone
     from cirf.serving.gguf_file import KINDS, write_gguf
 
@@ -61,7 +61,7 @@ def main() -> None:
         output = decode.generate_one(plain, tokenizer, prompts[place], options.cap)
         return output.text, output.tokens
 
-    number = backbone.computed_in(options.dtype, str(plain.device))
+    number = number_formats.computed_in(options.dtype, str(plain.device))
     sides: dict[str, Any] = {f"transformers {number}": by_transformers}
     with tempfile.TemporaryDirectory() as folder:
         for kind in [known for known in KINDS if known in options.types.split(",")]:

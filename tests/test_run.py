@@ -178,6 +178,35 @@ def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_
     assert {"trials/direct_sft/0.002", "models/direct_sft"} <= made and not made & tried
 
 
+def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0}
+    trials = {"finetune__trials": [0.0001, 0.03], "finetune__trial_epochs": 0.5}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials)
+    said = tinyrun.cirf("run", recipe, "--dry-run", "--out", tmp_path / "run")
+    assert said.code == 0 and "updates after 2 trials of" in said.out, said
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    model = tmp_path / "run/models/direct_sft"
+    rows = json.loads((model / "trials.json").read_text())["trials"]
+    assert [(row["learning_rate"], row["epochs"]) for row in rows] == [(0.0001, 0.5), (0.03, 0.5)]
+    whole = json.loads((model / "history.json").read_text())
+    for row in rows:
+        folder = tmp_path / f"run/trials/direct_sft/{row['learning_rate']}"
+        history = json.loads((folder / "history.json").read_text())
+        assert history["validation"][-1]["loss"] == row["validation_loss"] and history["updates"] < whole["updates"]
+        assert not (folder / "model.safetensors").exists()
+    [best] = [row for row in rows if row["chosen"]]
+    assert best["validation_loss"] == min(row["validation_loss"] for row in rows)
+    assert "Direct, fine-tuned</span> in 0.5 passes</h3>" in (tmp_path / "run/report.html").read_text()
+    alone = {"finetune__learning_rate": best["learning_rate"]}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **alone), "--out", tmp_path / "alone")
+    assert said.code == 0, said.err
+    for file in ("model.safetensors", "history.json", "sft.jsonl"):
+        assert (model / file).read_bytes() == (tmp_path / "alone/models/direct_sft" / file).read_bytes(), file
+    made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__epochs": 3.0}))
+    assert "models/direct_sft" in made and not any(stage.startswith("trials/") for stage in made)
+
+
 def test_a_learning_rate_that_comes_to_no_number_has_lost(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__trials=[1e30, 0.01], **keys)

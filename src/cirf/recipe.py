@@ -48,7 +48,7 @@ class Backbone(Section):
     revision: str | None = key(None, "Branch, tag or commit on the hub; null: the default branch.")
     dtype: Literal["bfloat16", "float32", "float16"] = key(
         "bfloat16",
-        "Number format of the weights when generating. A processor without instructions for 16 bits computes in float32 with them.",
+        "Number format of the weights when generating. A processor that multiplies 16 bits no faster computes in float32 with them.",
     )
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, and plain attention to train on short rows on a CPU, where that is faster.")
@@ -242,6 +242,7 @@ class Finetune(Section):
     optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
     trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept. Empty: learning_rate alone. A method whose learning rate stands in overrides, or comes with its preset, is trained with that alone.")
+    trial_epochs: float | None = key(None, "Passes of a trial that only chooses the learning rate, with which the method is then trained from the start. Null: every trial is a whole training, and the best one's model is kept.", unit="epochs", gt=0)
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     beta1: Decay = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
     beta2: Decay = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
@@ -254,7 +255,7 @@ class Finetune(Section):
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(
         True,
-        "Compute in bfloat16; master weights stay float32. A processor without instructions for bfloat16 computes in float32.",
+        "Compute in bfloat16; master weights stay float32. A processor that multiplies bfloat16 no faster computes in float32.",
         paper="A.2",
     )
     gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
@@ -270,10 +271,11 @@ class Finetune(Section):
         given = (self.overrides.get(method, Override()).learning_rate, preset.learning_rate)
         return tuple(dict.fromkeys(self.trials)) if given == (None, None) else ()
 
-    def alone(self, method: str, rate: float) -> Finetune:
-        """The section for one training of a method: that learning rate and no other."""
-        override = self.overrides.get(method, Override()).model_copy(update={"learning_rate": rate})
-        return self.model_copy(update={"trials": (), "overrides": {**self.overrides, method: override}})
+    def alone(self, method: str, rate: float, epochs: float | None = None) -> Finetune:
+        """The section for one training of a method: that learning rate and no other, for ``epochs`` passes if given."""
+        passes = {} if epochs is None else {"epochs": epochs}
+        override = self.overrides.get(method, Override()).model_copy(update={"learning_rate": rate} | passes)
+        return self.model_copy(update={"trials": (), "overrides": {**self.overrides, method: override}} | passes)
 
     def resolved(self, method: str, preset: Override) -> Finetune:
         """The section as it trains one method: its overrides before its preset's keys before the section's own."""

@@ -238,13 +238,17 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
 
     if not rates:
         return [training(f"models/{name}", recipe.finetune, partial(models.finetune, context, name, recipe.finetune))]
+    epochs = recipe.finetune.trial_epochs
     trials = [
-        training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate), partial(models.trial, context, name, rate))
+        training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate, epochs), partial(models.trial, context, name, rate))
         for rate in rates
     ]
+    judged = {plan.name: plan for plan in trials}
     how = keys.training(recipe, recipe.finetune, method) | asked_by
-    choice = Plan(f"models/{name}", how, {plan.name: plan for plan in trials}, partial(models.choose, context, name, rates))
-    return [*trials, choice]
+    if epochs is None:
+        return [*trials, Plan(f"models/{name}", how, judged, partial(models.choose, context, name, rates))]
+    best = partial(models.train_best, context, name, rates)
+    return [*trials, Plan(f"models/{name}", how, {**inputs, **judged}, best, version=2, together=True)]
 
 
 def _compression(context: Context, method: Method, judge: Plan, traces: Plan | Part | str) -> list[Plan]:

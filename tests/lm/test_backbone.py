@@ -11,7 +11,7 @@ import torch
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.backbone import check_weights, computed_in, embedding_width, load_model, load_tokenizer, pick_device, prompt_text
+from cirf.lm.backbone import check_weights, embedding_width, load_model, load_tokenizer, pick_device, prompt_text
 
 
 @pytest.fixture
@@ -22,13 +22,12 @@ def saved(tiny: Any, tmp_path: Path) -> Path:
     return folder
 
 
-def has(monkeypatch: pytest.MonkeyPatch, instructions: str, machine: str = "x86_64") -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
-    monkeypatch.setattr("platform.machine", lambda: machine)
+def multiplies(monkeypatch: pytest.MonkeyPatch, sixteen_bits: bool) -> None:
+    monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: sixteen_bits or dtype == "float32")
 
 
 def test_formats_follow_what_the_model_is_for(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    has(monkeypatch, "AVX512")
+    multiplies(monkeypatch, True)
     section = recipe.Backbone(device="cpu")
     formats = {None: torch.bfloat16, "lora": torch.bfloat16, "full": torch.float32}
     for training, expected in formats.items():
@@ -43,27 +42,13 @@ def test_without_instructions_for_16_bits_the_same_values_are_computed_with_in_3
     saved: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, training: Any
 ) -> None:
     section = recipe.Backbone(device="cpu", dtype=dtype)  # type: ignore[arg-type]
-    has(monkeypatch, "AVX512")
+    multiplies(monkeypatch, True)
     new = load_model(saved, section, training=training)
-    has(monkeypatch, "AVX2")
+    multiplies(monkeypatch, False)
     old = load_model(saved, section, training=training)
     assert (new.dtype, old.dtype) == (getattr(torch, dtype), torch.float32)
     assert new.config.dtype == old.config.dtype == new.dtype
     assert all(torch.equal(one.float(), other) for one, other in zip(new.parameters(), old.parameters(), strict=True))
-
-
-def test_what_is_computed_in_float32_hangs_on_the_processor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for instructions, machine, device, expected in (
-        ("AVX512", "x86_64", "cpu", "bfloat16"),
-        ("AVX2", "x86_64", "cpu", "float32"),
-        ("DEFAULT", "AMD64", "cpu", "float32"),
-        ("DEFAULT", "arm64", "cpu", "bfloat16"),
-        ("AVX2", "x86_64", "cuda:1", "bfloat16"),
-        ("AVX2", "x86_64", "mps", "bfloat16"),
-    ):
-        has(monkeypatch, instructions, machine)
-        assert computed_in("bfloat16", device) == expected
-        assert computed_in("float32", device) == "float32"
 
 
 def test_the_tokenizer_comes_settled(saved: Path) -> None:

@@ -92,7 +92,9 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
                 continue  # training drops it too
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
-        trainings = len(recipe.finetune.tried(name, method.training)) or 1
+        tried = len(recipe.finetune.tried(name, method.training))
+        short = recipe.finetune.trial_epochs if tried else None
+        trainings = tried or 1 if short is None else 1
         made["methods"][name] = {
             "rows": rows,
             "updates": plan_updates(rows, section, section.epochs).total if rows else 0,
@@ -102,6 +104,9 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             "memory_gib": round(_memory(recipe.backbone, section, sizes, longest, longest_target) / GIB, 1),
             "disk_gib": round(_disk(recipe, section, sizes, trainings) / GIB, 1),
         }
+        if short is not None:
+            updates = plan_updates(rows, section, short).total if rows else 0
+            made["methods"][name]["trials"] = {"number": tried, "updates": updates, "tokens_trained": int(tokens * short)}
     return made
 
 
@@ -128,7 +133,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
 
 
 def _memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
-    from cirf.lm.backbone import computed_in, pick_device
+    from cirf.lm.backbone import pick_device
+    from cirf.lm.number_formats import computed_in
 
     device = pick_device(backbone.device)
     tokens = section.batch_size * longest
@@ -158,6 +164,8 @@ def print_estimate(made: dict[str, Any]) -> None:
     print(f"problems: {made['problems']['train']:,} to train on, {made['problems']['validation']:,} held out; test: {tests}")
     for name, row in made.get("methods", {}).items():
         times = f" in each of {row['trainings']} trainings" if row["trainings"] > 1 else ""
+        if "trials" in row:
+            times = " after {number} trials of {tokens_trained:,} tokens in {updates:,} updates each".format(**row["trials"])
         print(
             f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates{times},"
             f" {row['target_tokens_mean']} tokens a target;"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +13,11 @@ from safetensors import SafetensorError, safe_open
 
 from cirf import recipe
 from cirf.errors import CirfError
+from cirf.lm.number_formats import widen
 from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
 from cirf.progress import SILENT, Progress
 
 __all__ = [
-    "computed_in",
     "embedding_width",
     "end_token",
     "load_config",
@@ -28,7 +27,6 @@ __all__ = [
     "pick_device",
     "prompt_text",
     "sanitise",
-    "widen",
 ]
 
 _FAULTS: dict[str, tuple[type[Exception], ...]] = {
@@ -60,24 +58,6 @@ def pick_device(wanted: str) -> str:
     if (torch.device(wanted).index or 0) >= there:
         raise CirfError(f"backbone.device: {wanted}, but this machine has {there or 'no'} {kind} device(s); use auto or cpu")
     return wanted
-
-
-def computed_in(dtype: str, device: str) -> str:
-    """The number format that weights in ``dtype`` are computed with on a torch device.
-
-    On an x86 processor without AVX-512 torch has nothing for products of 16-bit matrices and takes their numbers apart one by
-    one: training, reading prompts and answering in batches are several times slower than in float32. Only further tokens of a
-    single answer, which wait for the weights to come from memory, are not. There the weights keep the values that they have in
-    ``dtype``, and everything is computed in float32.
-    """
-    old = platform.machine().lower() in ("x86_64", "amd64") and torch.backends.cpu.get_cpu_capability() != "AVX512"
-    return "float32" if old and torch.device(device).type == "cpu" else dtype
-
-
-def widen(model: Any, dtype: str, device: str) -> None:
-    """Have a model that was loaded in ``dtype`` computed in float32, in place, where the device asks for it."""
-    if computed_in(dtype, device) != dtype and not getattr(model, "is_quantized", False):
-        model.float()
 
 
 def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -> Any:
@@ -127,7 +107,7 @@ def load_model(
         source: folder or hub id.
         section: number format, device, attention kernel, threads, and what the model must look like.
         training: ``full``: float32 master weights; ``lora`` or ``None``: the recipe's number format, in which they may be
-            computed with another (see ``computed_in``).
+            computed with another (see `number_formats`).
         device: a torch device; ``None``: the recipe's.
 
     Raises:

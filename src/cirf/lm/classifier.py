@@ -9,7 +9,8 @@ import torch
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.backbone import explained, load_config, locate, pick_device, where, widen, without_bars
+from cirf.lm.backbone import explained, load_config, locate, pick_device, where, without_bars
+from cirf.lm.number_formats import widen
 
 
 def load_classifier(source: str | Path, section: recipe.Backbone) -> Any:

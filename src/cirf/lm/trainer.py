@@ -18,10 +18,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.files import write_atomic
-from cirf.lm.backbone import computed_in
 from cirf.lm.batches import Feature, LengthSampler
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.curriculum import Curriculum
+from cirf.lm.number_formats import computed_in
 from cirf.lm.objective import Objective
 from cirf.progress import Progress
 

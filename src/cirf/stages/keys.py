@@ -48,8 +48,10 @@ def width(recipe: Recipe) -> str:
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
     """What a method's weights depend on besides its rows."""
     chosen = section.resolved(method.name, method.training)
+    tried = bool(section.tried(method.name, method.training))
     read = {
-        "trials": bool(section.tried(method.name, method.training)),
+        "trials": tried,
+        "trial_epochs": tried and section.trial_epochs is not None,
         "lora": section.adaptation == "lora",
         "min_lr_ratio": chosen.schedule == "cosine",
         "functional_weight": chosen.functional_weight != 1 and method.functional,

@@ -35,11 +35,13 @@ _ASKED_BY = "asked_by.json"
 without what the method puts into it."""
 
 
-def finetune(context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None) -> dict[str, Any]:
+def finetune(
+    context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None, keep: bool = True
+) -> dict[str, Any]:
     """Train one method from the backbone, or from another's model, and save a plain, merged checkpoint.
 
     ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for; ``tracked`` is what
-    trackers call the training (the method's name if not given).
+    trackers call the training (the method's name if not given). Without ``keep`` only the training's record is written.
     """
     from cirf.lm import backbone, vocabulary
     from cirf.lm.finetune import Row, finetune
@@ -107,21 +109,25 @@ def finetune(context: Context, name: str, section: Finetune, work: Path, tracked
             objective=objective,
             frozen=method.frozen,
         )
+    told = {"rows": len(train_rows), "notes": _notes(history.curriculum)}
+    if is_main():
+        write_atomic(work / "history.json", to_json(history.to_dict()))
+        write_atomic(work / "timings.json", to_json(timings))
+    if not keep:
+        return told
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
     if method.answering and is_main():
         write_atomic(work / _ASKED_BY, to_json({"settings": method.asked_by, "template": template}))
     save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
     if is_main():
-        write_atomic(work / "history.json", to_json(history.to_dict()))
-        write_atomic(work / "timings.json", to_json(timings))
         method.keep(work, objective)
         write_rows(work / "sft.jsonl", sft_rows(train_rows, tokenizer, new_ids))
         if method.functional:
             write_atomic(work / "functions.json", to_json(functions_of(context, training)))
     del model, trained
     gc.collect()
-    return {"rows": len(train_rows), "notes": _notes(history.curriculum)}
+    return told
 
 
 def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
@@ -149,13 +155,16 @@ def _trackers(folder: Path) -> Iterator[None]:
 
 
 def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any]:
-    """As `finetune`, for a model that `choose` is to judge: one that comes to no number has lost, and leaves no model."""
+    """As `finetune`, for a training that `choose` or `train_best` is to judge: one that comes to no number has lost. A trial of
+    `Finetune.trial_epochs`, and one that has lost, leaves no model."""
     from cirf.lm.trainer import Diverged
 
     if not context.examples(get(name, context.recipe))[1]:
         raise CirfError("finetune.trials: no validation row is left to choose by; raise problems.validation")
     try:
-        return finetune(context, name, context.recipe.finetune.alone(name, rate), work, f"{name}/{rate}")
+        section = context.recipe.finetune
+        epochs = section.trial_epochs
+        return finetune(context, name, section.alone(name, rate, epochs), work, f"{name}/{rate}", keep=epochs is None)
     except Diverged as error:
         if is_main():
             write_atomic(work / "history.json", to_json({"diverged": str(error)}))
@@ -167,13 +176,9 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
 
     The files are hard links where the file system has them, so that the choice takes no room.
     """
-    folders = {rate: context.folder.folder(f"trials/{name}/{rate}") for rate in rates}
-    losses = {rate: _last_loss(folder) for rate, folder in folders.items()}
-    finite = {rate: loss for rate, loss in losses.items() if loss is not None}
-    if not finite:
-        raise CirfError(f"finetune.trials: no learning rate gave {name} a finite validation loss; try lower ones")
-    chosen = min(finite, key=finite.__getitem__)
-    for path in sorted(folders[chosen].iterdir()):
+    chosen, tried = _judged(context, name, rates)
+    folder = _trial(context, name, chosen)
+    for path in sorted(folder.iterdir()):
         if path.name not in (*RECORDS, "timings.json"):
             target = work / path.name
             if target.is_dir():
@@ -183,13 +188,38 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
                 shutil.copytree(path, target, copy_function=_link)
             else:
                 _link(path, target)
-    timings = json.loads((folders[chosen] / "timings.json").read_text())
+    timings = json.loads((folder / "timings.json").read_text())
     del timings["seconds"]  # the trial's, which its own stage tells
     write_atomic(work / "timings.json", to_json(timings))
-    tried = [{"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen} for rate, loss in losses.items()]
     write_atomic(work / "trials.json", to_json({"trials": tried}))
     history = json.loads((work / "history.json").read_text())
     return {"rows": history["rows"], "notes": _notes(history.get("curriculum"))}
+
+
+def train_best(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
+    """As `finetune`, at the learning rate of the short trial with the lowest last validation loss; ``trials.json`` lists all."""
+    chosen, tried = _judged(context, name, rates)
+    told = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
+    if is_main():
+        write_atomic(work / "trials.json", to_json({"trials": tried}))
+    return told
+
+
+def _trial(context: Context, name: str, rate: float) -> Path:
+    return context.folder.folder(f"trials/{name}/{rate}")
+
+
+def _judged(context: Context, name: str, rates: Sequence[float]) -> tuple[float, list[dict[str, Any]]]:
+    """The rate that won, and each trial with its passes and loss; ``CirfError`` where none came to a number."""
+    losses = {rate: _last_loss(_trial(context, name, rate)) for rate in rates}
+    finite = {rate: loss for rate, loss in losses.items() if loss is not None}
+    if not finite:
+        raise CirfError(f"finetune.trials: no learning rate gave {name} a finite validation loss; try lower ones")
+    chosen, epochs = min(finite, key=finite.__getitem__), context.recipe.finetune.trial_epochs
+    passes = {} if epochs is None else {"epochs": epochs}
+    return chosen, [
+        {"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen} | passes for rate, loss in losses.items()
+    ]
 
 
 def _link(path: str | Path, target: str | Path) -> None:

@@ -53,7 +53,8 @@ def facts(context: Context) -> dict[str, Any]:
     import transformers
 
     from cirf.environment import processor
-    from cirf.lm.backbone import computed_in, pick_device
+    from cirf.lm.backbone import pick_device
+    from cirf.lm.number_formats import computed_in
 
     section = context.recipe.backbone
     device = pick_device(section.device)

@@ -1,0 +1,50 @@
+"""What a processor computes in: 16 bits where it multiplies them faster, else float32 with the values they had."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def computed_in(dtype: str, device: str) -> str:
+    """The number format that weights in ``dtype`` are computed with on a torch device.
+
+    Where a processor has nothing for products of 16-bit matrices, torch takes their numbers apart one by one: training, reading
+    prompts and answering in batches are several times slower than in float32. Only further tokens of a single answer, which
+    wait for the weights to come from memory, are not. There the weights keep the values that they have in ``dtype``, and
+    everything is computed in float32.
+    """
+    return "float32" if torch.device(device).type == "cpu" and not _multiplies(dtype) else dtype
+
+
+def widen(model: Any, dtype: str, device: str) -> None:
+    """Have a model that was loaded in ``dtype`` computed in float32, in place, where the device asks for it."""
+    if computed_in(dtype, device) != dtype and not getattr(model, "is_quantized", False):
+        model.float()
+
+
+def _multiplies(dtype: str) -> bool:
+    """Whether matrices of a number format are multiplied at least as fast as those of float32.
+
+    Of AVX-512 alone bfloat16 needs the extension of that name, and AMD's: Intel's has half the units of float32's products (82
+    against 141 GFLOPS on a core of a Xeon whose AMX the hypervisor hides), so that there bfloat16 waits for AMX.
+    """
+    if dtype == "float32" or platform.machine().lower() not in ("x86_64", "amd64"):
+        return True
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
+    if dtype != "bfloat16":
+        return True
+    return torch.cpu._is_amx_tile_supported() or (torch.cpu._is_avx512_bf16_supported() and not _by_intel())
+
+
+def _by_intel() -> bool:
+    """Whether the processor is Intel's."""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        told = platform.processor()
+    return "GenuineIntel" in told
