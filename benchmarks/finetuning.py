@@ -8,7 +8,7 @@
 
 Rows are those of ``--run``, else of the quickstart, whose stages up to the traces are then made first. Both sides get the same
 weights with the same rows for the new tokens, the same rows in the same order (which has rows of like length in a batch), update
-sizes, optimiser, schedule and number format: bfloat16, or float32 where the processor has no instructions for it. TRL is tried
+sizes, optimiser, schedule and number format: bfloat16, or float32 where the processor is faster in it. TRL is tried
 with every setting for a few updates first; the best counts. How far the losses of TRL's own settings are from one another's is
 told beside how far ours are. *Useful tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x
 parameters x useful tokens (4 with adapters: frozen weights get no gradient) over the speed of a large product here. Both clocks

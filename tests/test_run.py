@@ -197,7 +197,7 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         assert not (folder / "model.safetensors").exists()
     [best] = [row for row in rows if row["chosen"]]
     assert best["validation_loss"] == min(row["validation_loss"] for row in rows)
-    assert "Direct, fine-tuned</span> in 0.5 passes</h3>" in (tmp_path / "run/report.html").read_text()
+    assert "Direct, fine-tuned</span>, epochs a trial: 0.5</h3>" in (tmp_path / "run/report.html").read_text()
     alone = {"finetune__learning_rate": best["learning_rate"]}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **alone), "--out", tmp_path / "alone")
     assert said.code == 0, said.err
@@ -205,6 +205,46 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         assert (model / file).read_bytes() == (tmp_path / "alone/models/direct_sft" / file).read_bytes(), file
     made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__epochs": 3.0}))
     assert "models/direct_sft" in made and not any(stage.startswith("trials/") for stage in made)
+    whole_trials = {"finetune__trials": [0.0001, 0.03], "finetune__epochs": 0.5}
+    whole_trials["finetune__overrides"] = {"direct_sft": {"epochs": 0.5}}  # what a short trial's section says, too
+    made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **whole_trials))
+    assert {"trials/direct_sft/0.0001", "trials/direct_sft/0.03"} <= made and (model / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("finetune", "said"),
+    [
+        ({"trials": [0.001, 0.01], "trial_epochs": 5.0}, "trials of 5 epochs are no shorter than the training of direct_sft, 5"),
+        (
+            {"trials": [1e-9, 3e4], "trial_epochs": 0.2, "epochs": 6.0, "warmup_steps": 0},
+            "30000 won the short trials of direct_sft",
+        ),
+    ],
+)
+def test_short_trials_that_cannot_choose_are_told(
+    workshop: tinyrun.Workshop, tmp_path: Path, finetune: dict[str, Any], said: str
+) -> None:
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0, "finetune__epochs": 5.0}
+    keys |= {f"finetune__{name}": value for name, value in finetune.items()}
+    assert said in tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
+
+
+def test_one_rate_is_chosen_among_none(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {"methods": ["direct_sft"], "finetune__trials": [0.01], "finetune__trial_epochs": 0.5}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--dry-run", "--out", tmp_path / "run")
+    assert said.code == 0 and "models/direct_sft" in said.out and "trial" not in said.out
+
+
+def test_a_schedule_that_does_not_fit_in_a_short_trial_is_told(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {
+        "methods": ["icot_si"],
+        "finetune__trials": [0.001, 0.01],
+        "finetune__trial_epochs": 0.4,
+        "evaluate__latency_items": 0,
+    }
+    keys["variants"] = {"icot_si": {"settings": {"pretrain": 0.5}}}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
+    assert "finetune.trial_epochs: too few for icot_si" in said and "learning_rate in finetune.overrides" in said
 
 
 def test_a_learning_rate_that_comes_to_no_number_has_lost(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

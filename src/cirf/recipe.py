@@ -241,7 +241,7 @@ class Finetune(Section):
     accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
     optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
-    trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept. Empty: learning_rate alone. A method whose learning rate stands in overrides, or comes with its preset, is trained with that alone.")
+    trials: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept (of short trials, see `trial_epochs`, the rate). Empty: learning_rate alone. A method whose learning rate stands in overrides, or comes with its preset, is trained with that alone.")
     trial_epochs: float | None = key(None, "Passes of a trial that only chooses the learning rate, with which the method is then trained from the start. Null: every trial is a whole training, and the best one's model is kept.", unit="epochs", gt=0)
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     beta1: Decay = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")

@@ -16,7 +16,7 @@ compressed/METHOD -> models/METHOD.
 Beside a greedy evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers behind
 perturbed thoughts, traces or pauses. A method with a saved model
 (``models``) needs none of the stages that train. With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one
-training a learning rate.
+training a learning rate, or trained at the rate that was best there.
 """
 
 from __future__ import annotations
@@ -231,20 +231,32 @@ def _voting(
 def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs: Mapping[str, Plan | Part | str]) -> list[Plan]:
     """The stages that end in a method's model: its training, or one a learning rate and the choice among them."""
     recipe, name = context.recipe, method.name
-    rates = recipe.finetune.tried(name, method.training)
+    section, epochs = recipe.finetune, recipe.finetune.trial_epochs
+    rates = section.tried(name, method.training)
+    whole = section.resolved(name, method.training).epochs
+    if rates and epochs is not None and epochs >= whole:
+        told = f"trials of {epochs:g} epochs are no shorter than the training of {name}, {whole:g}"
+        raise CirfError(f"finetune.trial_epochs: {told}; lower it, or set it to null to keep the best trial's model")
+    if len(rates) == 1 and epochs is not None:  # nothing to choose
+        section, rates = section.alone(name, rates[0]), ()
+    told_apart = {} if epochs is None else {"kept": False}  # from a whole training of as many epochs, which has a model
 
-    def training(stage: str, section: Finetune, make: Stage) -> Plan:
-        return Plan(stage, keys.training(recipe, section, method) | asked_by, inputs, make, version=2, together=True)
+    def training(stage: str, section: Finetune, make: Stage, **more: bool) -> Plan:
+        return Plan(stage, keys.training(recipe, section, method) | asked_by | more, inputs, make, version=2, together=True)
 
     if not rates:
-        return [training(f"models/{name}", recipe.finetune, partial(models.finetune, context, name, recipe.finetune))]
-    epochs = recipe.finetune.trial_epochs
+        return [training(f"models/{name}", section, partial(models.finetune, context, name, section))]
     trials = [
-        training(f"trials/{name}/{rate}", recipe.finetune.alone(name, rate, epochs), partial(models.trial, context, name, rate))
+        training(
+            f"trials/{name}/{rate}",
+            section.alone(name, rate, epochs),
+            partial(models.trial, context, name, rate),
+            **told_apart,
+        )
         for rate in rates
     ]
     judged = {plan.name: plan for plan in trials}
-    how = keys.training(recipe, recipe.finetune, method) | asked_by
+    how = keys.training(recipe, section, method) | asked_by
     if epochs is None:
         return [*trials, Plan(f"models/{name}", how, judged, partial(models.choose, context, name, rates))]
     best = partial(models.train_best, context, name, rates)

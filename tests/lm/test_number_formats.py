@@ -11,12 +11,12 @@ from cirf.lm.number_formats import computed_in
 @pytest.mark.parametrize(
     ("machine", "instructions", "extensions", "maker", "bfloat16", "float16"),
     [
-        ("x86_64", "AVX512", {"bf16"}, "AuthenticAMD", "bfloat16", "float16"),
-        ("AMD64", "AVX512", {"bf16"}, "GenuineIntel", "float32", "float16"),
-        ("x86_64", "AVX512", {"bf16", "amx"}, "GenuineIntel", "bfloat16", "float16"),
-        ("x86_64", "AVX512", set(), "GenuineIntel", "float32", "float16"),
-        ("x86_64", "AVX512", set(), "AuthenticAMD", "float32", "float16"),
-        ("x86_64", "AVX2", {"bf16", "amx"}, "AuthenticAMD", "float32", "float32"),  # torch was told to keep to AVX2
+        ("x86_64", "AVX512", {"bf16"}, "AuthenticAMD", "bfloat16", "float32"),
+        ("AMD64", "AVX512", {"bf16", "fp16"}, "GenuineIntel", "float32", "float16"),
+        ("x86_64", "AVX512", {"bf16", "fp16", "amx"}, "GenuineIntel", "bfloat16", "float16"),
+        ("x86_64", "AVX512", set(), "GenuineIntel", "float32", "float32"),
+        ("x86_64", "AVX512", set(), "AuthenticAMD", "float32", "float32"),
+        ("x86_64", "AVX2", {"bf16", "fp16", "amx"}, "AuthenticAMD", "float32", "float32"),  # torch was told to keep to AVX2
         ("AMD64", "DEFAULT", set(), "AuthenticAMD", "float32", "float32"),
         ("arm64", "DEFAULT", set(), "", "bfloat16", "float16"),
     ],
@@ -34,6 +34,7 @@ def test_16_bits_are_computed_with_where_they_are_no_slower(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: "amx" in extensions)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: "bf16" in extensions)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda: "fp16" in extensions)
     monkeypatch.setattr("pathlib.Path.read_text", lambda *_, **__: f"vendor_id\t: {maker}\n")
     assert computed_in("bfloat16", "cpu") == bfloat16
     assert computed_in("float16", "cpu") == float16

@@ -93,7 +93,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
         tried = len(recipe.finetune.tried(name, method.training))
-        short = recipe.finetune.trial_epochs if tried else None
+        short = recipe.finetune.trial_epochs if tried > 1 else None
         trainings = tried or 1 if short is None else 1
         made["methods"][name] = {
             "rows": rows,

@@ -1,4 +1,4 @@
-"""What a processor computes in: 16 bits where it multiplies them faster, else float32 with the values they had."""
+"""What a processor computes in: 16 bits where it multiplies them as fast as 32, else float32 with the values they had."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 def computed_in(dtype: str, device: str) -> str:
     """The number format that weights in ``dtype`` are computed with on a torch device.
 
-    Where a processor has nothing for products of 16-bit matrices, torch takes their numbers apart one by one: training, reading
-    prompts and answering in batches are several times slower than in float32. Only further tokens of a single answer, which
-    wait for the weights to come from memory, are not. There the weights keep the values that they have in ``dtype``, and
-    everything is computed in float32.
+    On many x86 processors products of 16-bit matrices are slower than those of float32, several times where torch has to take
+    their numbers apart one by one: training, reading prompts and answering in batches are. Only further tokens of a single
+    answer, which wait for the weights to come from memory, are not. There the weights keep the values that they have in
+    ``dtype``, and everything is computed in float32.
     """
     return "float32" if torch.device(device).type == "cpu" and not _multiplies(dtype) else dtype
 
@@ -29,15 +29,15 @@ def widen(model: Any, dtype: str, device: str) -> None:
 def _multiplies(dtype: str) -> bool:
     """Whether matrices of a number format are multiplied at least as fast as those of float32.
 
-    Of AVX-512 alone bfloat16 needs the extension of that name, and AMD's: Intel's has half the units of float32's products (82
-    against 141 GFLOPS on a core of a Xeon whose AMX the hypervisor hides), so that there bfloat16 waits for AMX.
+    bfloat16 needs AMX, or AMD's AVX-512 extension for it: Intel's was measured at 82 GFLOPS where float32 had 141, on a core of a
+    Xeon whose AMX the hypervisor hides. float16 needs oneDNN's word that it has instructions for it; without, that core had 14.
     """
     if dtype == "float32" or platform.machine().lower() not in ("x86_64", "amd64"):
         return True
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
-    if dtype != "bfloat16":
-        return True
+    if dtype == "float16":
+        return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
     return torch.cpu._is_amx_tile_supported() or (torch.cpu._is_avx512_bf16_supported() and not _by_intel())
 
 

@@ -57,7 +57,9 @@ def as_trained(
             overrides[method] = Override.model_validate(settings["override"]).model_dump(mode="json")
         if not overrides.get(method, {}).get("learning_rate"):
             found["finetune"] = {**found["finetune"], "trials": []}  # unless the model's own settings name them
-        found["finetune"] = {**found["finetune"], **settings.get("finetune", {}), "overrides": overrides}
+        own = settings.get("finetune", {})
+        whole = {"trial_epochs": None} if own.get("trials") else {}  # unless they say that trials were short
+        found["finetune"] = {**found["finetune"], **whole, **own, "overrides": overrides}
         found["seed"] = settings.get("seed", found["seed"])
         for part in ("backbone", "vocabulary"):
             found[part] = {**found[part], **settings.get(part, {})}

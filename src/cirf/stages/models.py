@@ -83,7 +83,13 @@ def finetune(
         return [row(example) for example in examples]
 
     def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
-        return method.curriculum(train, validation, tokenizer, section.epochs, updates)
+        try:
+            return method.curriculum(train, validation, tokenizer, section.epochs, updates)
+        except CirfError as error:
+            if keep:
+                raise
+            advice = f"raise it, or give {name} a learning_rate in finetune.overrides"
+            raise CirfError(f"finetune.trial_epochs: too few for {name} ({error}); {advice}") from None
 
     method.prepared = context.folder.folder(f"prepared/{name}") if method.prepares() else None
     objective = method.objective(model, source)
@@ -198,8 +204,14 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
 
 def train_best(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
     """As `finetune`, at the learning rate of the short trial with the lowest last validation loss; ``trials.json`` lists all."""
+    from cirf.lm.trainer import Diverged
+
     chosen, tried = _judged(context, name, rates)
-    told = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
+    try:
+        told = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
+    except Diverged as error:
+        advice = "leave it out, or raise finetune.trial_epochs"
+        raise CirfError(f"finetune.trials: {chosen:g} won the short trials of {name}, and then {error}; {advice}") from None
     if is_main():
         write_atomic(work / "trials.json", to_json({"trials": tried}))
     return told
