@@ -86,6 +86,16 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
     analysed = tinyrun.cirf("analyze", out, "--json")
     assert analysed.code == 0, analysed.err
     assert "pareto" in json.loads(analysed.out)["analyses"]
+    elsewhere = shutil.copytree(swept.out, tmp_path / "elsewhere")  # as on a machine that has one of the runs alone
+    record = swept.record()
+    for point in record["points"]:
+        if point["run"] != SHORT:
+            point["stages"] |= {"made": [], "taken": {}, "before": [], "open": point["stages"]["asked"]}
+    (elsewhere / "sweep.json").write_text(json.dumps(record))
+    kept = json.loads((out / "sweep.json").read_text())
+    assert tinyrun.cirf("archive", elsewhere, "--out", out).code == 0
+    assert json.loads((out / "sweep.json").read_text()) == kept
+    assert kept["stages"] == swept.record()["stages"]
     (out / "sweep.json").write_text(json.dumps(swept.record() | {"name": "other"}))
     assert "holds the archive of the sweep other" in tinyrun.cirf("archive", swept.out, "--out", out).error()
     assert "the sweep itself" in tinyrun.cirf("archive", swept.out, "--out", swept.out).error()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -57,20 +58,33 @@ def _archive_sweep(folder: Path, out: Path, as_json: bool) -> None:
         raise CirfError(f"{out}: that is the sweep itself; give --out another folder")
     if before is not None and before.get("name") != told.get("name"):
         raise CirfError(f"{out}: holds the archive of the sweep {before.get('name')}; give --out another folder")
-    there = [point for point in told["points"] if any(point["stages"][how] for how in ("made", "taken", "before"))]
+    there = [point for point in told["points"] if _begun(point)]
     runs = [PurePosixPath(run) for run in dict.fromkeys(str(point["run"]) for point in there)]
     if not runs:
         raise CirfError(f"{folder}: no stage of its runs is finished; run `cirf sweep` first")
     if any(run.is_absolute() or ".." in run.parts for run in runs):
         raise CirfError(f"{folder / _SWEEP}: names a run outside of the folder; run `cirf sweep` again")
     made = {run: _archive_run(folder / run, out / run) for run in runs}
-    write_atomic(out / _SWEEP, to_json(without_folders(told)))
+    write_atomic(out / _SWEEP, to_json(without_folders(_met(told, before or {}))))
     if as_json:
         print(json.dumps({"folder": str(out), "runs": {str(run): _told(out / run, one) for run, one in made.items()}}, indent=2))
         return
     for run, one in made.items():
         _say(out / run, one)
     print(f"cirf analyze {out}")
+
+
+def _begun(point: Mapping[str, Any]) -> bool:
+    return any(point["stages"][how] for how in ("made", "taken", "before"))
+
+
+def _met(told: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """A sweep's record where runs of it were archived from elsewhere: theirs stands for those that have not begun here."""
+    known = {(point["part"], point["point"]): point for point in before.get("points", ())}
+    points = [point if _begun(point) else known.get((point["part"], point["point"]), point) for point in told["points"]]
+    runs = {point["run"]: point["stages"] for point in points}  # one may stand in several points
+    counts = {how: sum(len(stages[how]) for stages in runs.values()) for how in told["stages"]}
+    return {**told, "stages": counts, "points": points}
 
 
 def _told(out: Path, made: Archived) -> dict[str, Any]:
