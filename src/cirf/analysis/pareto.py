@@ -32,7 +32,7 @@ _NAMED = 4
 
 _FRONT = (
     Column("backbone", "Backbone"),
-    Column("domain", "Tasks"),
+    Column("domain", "Domain"),
     Column("method", "Method"),
     Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
     Column("questions", "Questions", "count"),

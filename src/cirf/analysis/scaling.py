@@ -18,7 +18,7 @@ _COLUMNS = (
     Column("settings", "Settings"),
     Column("backbone", "Backbone"),
     Column("parameters", "Parameters", "count"),
-    Column("domain", "Tasks"),
+    Column("domain", "Domain"),
     Column("method", "Method"),
     *MEASURED,
     Column("beaten_seconds", "CIRF as good and as fast"),

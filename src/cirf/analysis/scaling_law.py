@@ -32,7 +32,7 @@ LEAST = 4
 _UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
 _FITS = (
     Column("backbone", "Backbone"),
-    Column("domain", "Tasks"),
+    Column("domain", "Domain"),
     Column("against", "Against"),
     Column("points", "Points", "count"),
     Column("models", "Trained models", "count"),
@@ -45,7 +45,7 @@ _FITS = (
 )
 _POINTS = (
     Column("backbone", "Backbone"),
-    Column("domain", "Tasks"),
+    Column("domain", "Domain"),
     Column("run", "Run"),
     Column("method", "Method"),
     Column("size", "K", "number"),

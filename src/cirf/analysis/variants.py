@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("settings", "Settings"),
     Column("backbone", "Backbone"),
     Column("parameters", "Parameters", "count"),
-    Column("domain", "Tasks"),
+    Column("domain", "Domain"),
     Column("method", "Variant"),
     *MEASURED,
     Column("speedup", "Times as fast as the first", "number"),
