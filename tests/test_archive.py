@@ -14,7 +14,7 @@ from cirf.analysis.backbones import Setting, points_of
 from cirf.analysis.source import Run
 from cirf.analysis.stability import common
 from cirf.analysis.training_codes import TRAINING_CODES
-from cirf.archive import archive, is_archive
+from cirf.archive import _verdict, archive, is_archive
 from cirf.errors import CirfError
 from cirf.files import hash_file, write_atomic
 from cirf.report.collect import collect
@@ -158,12 +158,42 @@ def test_functional_traces_stay_and_prose_goes(archived: Path, finished: Path) -
         ours, theirs = (read_rows(folder / "evaluation" / method / "sums.jsonl") for folder in (archived, finished))
         assert [row["correct"] for row in ours] == [row["correct"] for row in theirs]
         assert [row["tokens"] for row in ours] == [row["tokens"] for row in theirs]
-        same = [row["output"] == other["output"] for row, other in zip(ours, theirs, strict=True) if "<cirf_0" in other["output"]]
+        same = [
+            row["output"] == other["output"]
+            for row, other in zip(ours, theirs, strict=True)
+            if "<cirf_0" in other["output"] and row["output"]
+        ]
         assert all(same) and (not kept or same)
         assert kept or {row["output"] for row in ours} == {""}
         plain = [row["parsed"] for row in ours if "<cirf_0" not in row["output"]]
         assert {*plain} <= {"", None}  # an answer that is right is the gold one
         assert [row["parsed"] is None for row in ours] == [row["parsed"] is None for row in theirs]
+
+
+@pytest.mark.parametrize(
+    ("output", "kept"),
+    [
+        ("<cirf><cirf_016>48<cirf_023>19 - 5 = 14</cirf>14", True),
+        ("<cirf><cirf_016>Initial state: heads<cirf_023>not flip</cirf>yes", True),
+        ("<cirf><cirf_016><cirf_023>the dog that the neighbour lost</cirf>a dog", False),
+        ("The scientist met the artist, and he left.</cirf><cirf_031>1</cirf>2", False),
+        ("A. idiom</cirf><cirf_002>", False),
+        ("no functional token", False),
+    ],
+)
+def test_a_trace_with_prose_in_it_goes_too(output: str, kept: bool) -> None:
+    row = {
+        "id": "a",
+        "prompt": "who?",
+        "output": output,
+        "trace": "t",
+        "answer": "x",
+        "parsed": "x",
+        "gold": "x",
+        "correct": True,
+    }
+    gone = ("prompt", "gold") if kept else ("prompt", "gold", "output", "trace", "answer", "parsed")
+    assert _verdict(row) == row | dict.fromkeys(gone, "")
 
 
 def test_a_run_goes_on_from_it_and_makes_no_more_than_it_needs(

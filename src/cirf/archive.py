@@ -2,14 +2,15 @@
 
 An archive is laid out as the run's folder is. It holds every finished stage's record, times and counts, the histories of
 trainings, the codes of training steps, and of each answer whether it is right and how long it is; functional traces stay,
-being short and the model's own. What is left out are data sets' rows, prose, models and vectors: a repository should not hold
-them, and may not where they are another's. ``cirf report`` and ``cirf analyze`` read an archive as they do a run; ``cirf run
---out`` in a copy of it goes on with what is missing, and makes files that were left out again only where something new rests on
-them.
+being short and the model's own, unless there is prose in them, which may be the question's. What is left out are data sets'
+rows, prose, models and vectors: a repository should not hold them, and may not where they are another's. ``cirf report`` and
+``cirf analyze`` read an archive as they do a run; ``cirf run --out`` in a copy of it goes on with what is missing, and makes
+files that were left out again only where something new rests on them.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ _ROWS = {
     "results": ("results.jsonl",),
 }
 """Files of rows by stage; where they differ, methods have answered or learnt others."""
+_BETWEEN, _WORDS, _OF_A_RESULT = re.compile(r"<[^<>\s]*>"), re.compile(r"[^\W\d_]{2,}"), 3
 _RECORD, _RECIPE, _TIMES, _ENVIRONMENT = "stage.json", "recipe.yaml", "timings.json", "environment.json"
 _CODES = "codes.jsonl"
 _MARK = "archive.json"
@@ -179,8 +181,15 @@ def _training_codes(run: RunFolder, name: str) -> list[dict[str, Any]]:
 
 def _verdict(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without its texts, but for a functional trace."""
-    texts = _OF_THE_DATA if is_functional(str(row.get("output", ""))) else (*_OF_THE_DATA, *_OF_THE_MODEL)
+    output = str(row.get("output", ""))
+    texts = _OF_THE_DATA if is_functional(output) and not _holds_prose(output) else (*_OF_THE_DATA, *_OF_THE_MODEL)
     return {key: "" if key in texts and value is not None else value for key, value in row.items()}
+
+
+def _holds_prose(output: str) -> bool:
+    """Whether there is text before the trace, or more words between two tokens than a result has."""
+    before, *results = _BETWEEN.split(output)
+    return bool(before.strip()) or any(len(_WORDS.findall(result)) > _OF_A_RESULT for result in results)
 
 
 def _without_passages(value: Any) -> Any:
