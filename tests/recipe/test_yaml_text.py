@@ -123,6 +123,7 @@ _PARTS = [
 @given(st.lists(st.sampled_from(_PARTS), max_size=14).map("".join))
 @example("a: [1, {b: 2}]\nb: 'x'\n")
 @example("a: 1\na: 2")
+@example("!b:!")
 def test_with_and_without_the_scanner_in_c_a_text_means_the_same(text: str) -> None:
     def read() -> tuple[object, ...]:
         try:
