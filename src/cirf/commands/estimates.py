@@ -145,7 +145,7 @@ def _memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longes
     if section.adaptation == "full":
         cast = 2.0 if section.bf16 and computed_in("bfloat16", device) == "bfloat16" else 0.0
         return (16.0 + cast) * sizes["parameters"] + activations
-    held = 4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0
+    held = (4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0) + (2.0 if section.weights == "int8" else 0.0)
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 
 

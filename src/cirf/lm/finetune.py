@@ -157,7 +157,8 @@ def finetune(
             )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         kernel = _kernel(base, objective, longest, device) if attention == "auto" else contextlib.nullcontext()
-        with in_place(model), kernel:
+        int8 = section.weights == "int8" and not frozen
+        with kernel, in_place(model, int8):  # in this order: what a kernel does is tried with exact products
             left_out = set(dropped)
             names = [row.problem for index, row in enumerate(train) if index not in left_out]
             timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features, names)
@@ -184,7 +185,8 @@ def finetune(
         target_tokens=sum(len(feature.ids) - feature.start for feature in features),
         trainable_parameters=sum(counts[1]),
         parameters=sum(counts[0]),
-        computed_in="bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."),
+        computed_in=("bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."))
+        + (", frozen weights in int8" if int8 else ""),
         losses=[
             {"update": row["step"], "loss": row["loss"], "gradient_norm": row["grad_norm"], "learning_rate": row["learning_rate"]}
             for row in trainer.state.log_history

@@ -3,7 +3,7 @@
 PEFT adds an adapter to a layer's output in steps of its own: the input in float32 and back, two small products, a scaling, a sum,
 each with a copy and each with its own way back. Here the adapter's product is added into the output in place, and backwards into
 the input's gradient, in the format that the layer computes in; the adapter's own numbers stay float32. It is the same function
-up to rounding.
+up to rounding, which is coarser where the frozen weights are multiplied in eight bits.
 """
 
 from __future__ import annotations
@@ -16,37 +16,55 @@ from typing import Any
 import torch
 from torch import nn
 
+from cirf.errors import CirfError
+from cirf.lm.int8_products import Frozen
+
 
 class _Adapted(torch.autograd.Function):
-    """``x W^T + bias + scale (x A^T) B^T`` of x [m x k], W [n x k], A [r x k], B [n x r]; W and bias are frozen."""
+    """``x W^T + bias + scale (x A^T) B^T`` of x [m x k], W [n x k], A [r x k], B [n x r]; W and bias are frozen.
+
+    Where W is given ``rounded`` too, its two products are made with that.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, scale: float
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scale: float,
+        rounded: Frozen | None = None,
     ) -> torch.Tensor:
         a, b = a.to(x.dtype), (b * scale).to(x.dtype)
         inner = x @ a.t()  # [m x r]
         ctx.save_for_backward(x, weight, a, b, inner)
-        ctx.scale = scale
-        return nn.functional.linear(x, weight, bias).addmm_(inner, b.t())
+        ctx.scale, ctx.rounded = scale, rounded
+        if rounded is None:
+            return nn.functional.linear(x, weight, bias).addmm_(inner, b.t())
+        made = rounded.forwards(x)
+        return (made if bias is None else made.add_(bias)).addmm_(inner, b.t())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, a, b, inner = ctx.saved_tensors
-        to_x, _, _, to_a, to_b, _ = ctx.needs_input_grad
+        to_x, _, _, to_a, to_b, *_ = ctx.needs_input_grad
         back = gradient @ b  # [m x r], scaled
+        to_weight = torch.matmul if ctx.rounded is None else lambda gradient, _: ctx.rounded.backwards(gradient)
         return (
-            (gradient @ weight).addmm_(back, a) if to_x else None,
+            to_weight(gradient, weight).addmm_(back, a) if to_x else None,
             None,
             None,
             (back.t() @ x).float() if to_a else None,
             (gradient.t() @ inner).float().mul_(ctx.scale) if to_b else None,
             None,
+            None,
         )
 
 
-def _forward(layer: Any, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tensor:
+def _forward(layer: Any, rounded: Frozen | None, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tensor:
     """The layer's output [... x n]; as PEFT computes it where it is no plain adapter on a plain layer."""
     active = layer.active_adapters
     name = active[0] if len(active) == 1 else None
@@ -67,18 +85,25 @@ def _forward(layer: Any, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tens
     a, b, bias = layer.lora_A[name].weight, layer.lora_B[name].weight, layer.base_layer.bias
     with torch.autocast(kind, enabled=False):
         flat = x.to(dtype).reshape(-1, x.shape[-1])
-        out: torch.Tensor = _Adapted.apply(flat, weight, bias, a, b, layer.scaling[name])  # type: ignore[no-untyped-call]
+        out: torch.Tensor = _Adapted.apply(flat, weight, bias, a, b, layer.scaling[name], rounded)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], weight.shape[0])
 
 
 @contextlib.contextmanager
-def in_place(model: Any) -> Iterator[int]:
-    """Within, the adapted linear layers of a model compute so; yields how many of them there are."""
+def in_place(model: Any, int8: bool = False) -> Iterator[int]:
+    """Within, the adapted linear layers of a model compute so; yields how many of them there are.
+
+    ``int8``: their frozen weights are multiplied in eight bits. ``CirfError`` where there is no such layer, or one has dropout.
+    """
     from peft.tuners.lora.layer import Linear
 
     layers: list[Any] = [layer for layer in model.modules() if type(layer) is Linear and type(layer.base_layer) is nn.Linear]
+    drops = any(not isinstance(dropout, nn.Identity) for layer in layers for dropout in layer.lora_dropout.values())
+    if int8 and (drops or not layers):
+        why = "adapters have dropout" if drops else "no linear layer of this model has adapters"
+        raise CirfError(f"finetune.weights: {why}, so that none is multiplied in int8; set it to saved")
     for layer in layers:
-        layer.forward = partial(_forward, layer)
+        layer.forward = partial(_forward, layer, Frozen(layer.base_layer.weight) if int8 else None)
     try:
         yield len(layers)
     finally:
