@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf import recipe
-from cirf.errors import CirfError
 from cirf.lm import int8_products
-from cirf.lm.adapters import put_adapters
+from cirf.lm.adapters import add_second, put_adapters, through
 from cirf.lm.finetune import Row, finetune
-from cirf.lm.int8_products import Frozen, check_products
+from cirf.lm.int8_products import Frozen, has_products
 from cirf.lm.lora_linear import in_place
 from cirf.lm.vocabulary import extend
+from cirf.methods import get
+from cirf.stages import keys
 
 DTYPES = [torch.float32, torch.bfloat16]
 IDS = torch.arange(24).reshape(2, 12) % 300
@@ -67,69 +66,127 @@ def _adapted(dropout: float = 0.0, kind: str = "qwen2") -> Any:
     return model
 
 
-def _passed(model: Any, int8: bool | None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _passed(model: Any, int8: bool, bf16: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.zero_grad()
-    with contextlib.nullcontext() if int8 is None else in_place(model, int8):
-        logits = model(input_ids=IDS).logits
+    with in_place(model, int8) as (layers, rounded):
+        assert (layers, rounded) == (14, 14 if int8 else 0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            logits = model(input_ids=IDS).logits.float()
         logits[..., :7].square().mean().backward()
     return logits.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_a_models_outputs_and_gradients_are_near_the_exact_ones() -> None:
-    model = _adapted()
-    exact, near = _passed(model, False), _passed(model, True)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_models_outputs_and_gradients_are_near_the_exact_ones(bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, made = _adapted(), []
+    monkeypatch.setattr(int8_products, "_product", lambda *args, whole=int8_products._product: made.append(1) or whole(*args))
+    exact, none = _passed(model, False, bf16), len(made)
+    near = _passed(model, True, bf16)
+    assert none == 0 and len(made) == 28 - 3  # nothing trained stands before the first layer's three
     assert 1e-4 < (near[0] - exact[0]).norm() / exact[0].norm() < 0.05
     assert near[1].keys() == exact[1].keys() and len(near[1]) > 20
     for name, gradient in exact[1].items():
         assert torch.cosine_similarity(near[1][name].flatten(), gradient.flatten(), 0) > 0.98, name
-    torch.testing.assert_close(_passed(model, None)[0], exact[0])  # and the model is left as it was
 
 
-def test_where_nothing_would_be_multiplied_so_it_is_refused() -> None:
-    for model, said in ((_adapted(dropout=0.1), "dropout"), (_adapted(kind="gpt2"), "no linear layer")):
-        with pytest.raises(CirfError, match=said), in_place(model, int8=True):
-            pass
-    with pytest.raises(CirfError, match="for CPUs"):
-        check_products("cuda")
+def test_a_model_is_judged_and_left_with_exact_products() -> None:
+    model = _adapted()
+    with torch.no_grad():
+        wanted = model(input_ids=IDS).logits
+        with in_place(model, int8=True):
+            rounded = model(input_ids=IDS).logits
+            judged = model.eval()(input_ids=IDS).logits
+        left = model.train()(input_ids=IDS).logits
+    torch.testing.assert_close(judged, wanted)
+    assert torch.equal(left, wanted) and not torch.allclose(rounded, wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_a_torch_without_the_product_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_products("cpu")
-    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: (one.float() @ other.float()).int() + 1)
-    with pytest.raises(CirfError, match="no product of int8 matrices"):
-        check_products("cpu")
+def test_second_adapters_go_through_eight_bits_and_adapters_with_dropout_do_not() -> None:
+    model = _adapted()
+    add_second(model, recipe.Lora(rank=2, alpha=2), "second", 3)
+    with torch.no_grad(), through(model, "second"):
+        wanted = model(input_ids=IDS).logits
+        with in_place(model, int8=True):
+            found = model(input_ids=IDS).logits
+    assert 1e-4 < (found - wanted).norm() / wanted.norm() < 0.05
+    for other, layers in ((_adapted(dropout=0.1), 14), (_adapted(kind="gpt2"), 0)):
+        with in_place(other, int8=True) as counts:
+            assert counts == (layers, 0)
 
 
-def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(tokenizer: Any, tmp_path: Path) -> None:
-    base = {"lora": {"rank": 8, "alpha": 16, "targets": "q_proj,v_proj"}, "epochs": 20, "accumulation": 1, "learning_rate": 1e-2}
-    section = recipe.Finetune.model_validate(base | {"bf16": False, "warmup_steps": 2, "weights": "int8"})
+def test_where_the_processor_has_no_such_product_weights_are_taken_as_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not has_products("cuda")
+    monkeypatch.setattr(int8_products.torch.cpu, "_is_vnni_supported", lambda: True)
+    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: (one.int() @ other.int()).clamp(-(2**15), 2**15 - 1))
+    assert not has_products("cpu")  # sums of 16 bits
+    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: one.int() @ other.int())
+    assert has_products("cpu")
+    monkeypatch.setattr(int8_products.torch.cpu, "_is_vnni_supported", lambda: False)
+    assert not has_products("cpu")
+
+
+def _section(**keys: Any) -> recipe.Finetune:
+    base = {"lora": {"rank": 2, "alpha": 4}, "epochs": 20, "accumulation": 1, "learning_rate": 1e-2, "weights": "int8"}
+    return recipe.Finetune.model_validate(base | {"bf16": False, "warmup_steps": 2} | keys)
+
+
+def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [Row(f"{i} plus {i} is ", f"<cirf><cirf_00{i}>{i}</cirf>{2 * i}") for i in range(8)]
     kept = {}
-    for name, weights in (("int8", "int8"), ("again", "int8"), ("saved", "saved")):
+    for name, there, weights in (
+        ("int8", True, "int8"),
+        ("again", True, "int8"),
+        ("without", False, "int8"),
+        ("saved", True, "saved"),
+    ):
+        monkeypatch.setattr("cirf.lm.finetune.has_products", lambda device, there=there: there)
         model, own = tiny.build_model("llama"), tiny.build_tokenizer()
         own.chat_template = tokenizer.chat_template
         ids = extend(model, own, None, recipe.Vocabulary(alpha="mean"), 8, 0)
-        before = {name: value.clone() for name, value in model.state_dict().items() if "down_proj" in name}
-        chosen = section.model_copy(update={"weights": weights})
-        trained, history, _ = finetune(model, own, rows, rows[:2], chosen, "x", ids, tmp_path / name, 0)
+        before = {name: value.clone() for name, value in model.state_dict().items() if "_proj" in name}
+        trained, history, _ = finetune(model, own, rows, rows[:2], _section(weights=weights), "x", ids, tmp_path / name, 0)
         assert history.losses[-1]["loss"] < history.losses[0]["loss"] - 1.5
-        assert history.computed_in == ("float32, frozen weights in int8" if weights == "int8" else "float32")
-        after = trained.state_dict()
-        assert before and all(torch.equal(value, after[name]) for name, value in before.items())
+        after, changed = trained.state_dict(), 0
+        for name_of, value in before.items():
+            moved = (after[name_of] - value).double()
+            strengths = torch.linalg.svdvals(moved)
+            changed += bool(strengths[0] > 1e-3)
+            assert strengths[2:].max() <= 1e-5 * (1 + strengths[0]), name_of  # an adapter of rank 2 and nothing else
+        assert changed == len(before) == 14
         kept[name] = history
-    assert kept["int8"] == kept["again"]
-    assert dataclasses.replace(kept["int8"], computed_in="float32") != kept["saved"]
+    assert kept["int8"] == kept["again"] and kept["without"] == kept["saved"]
+    assert kept["int8"].computed_in == "float32, frozen weights in int8" and kept["saved"].computed_in == "float32"
+    assert kept["int8"].validation[0] == kept["saved"].validation[0]
+    assert kept["int8"].losses[0]["loss"] != kept["saved"].losses[0]["loss"]
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"finetune__adaptation": "full"}, "no weight is frozen"),
-        ({"finetune__adaptation": "lora", "finetune__lora": {"rank": 4, "dropout": 0.1}}, "without dropout"),
-    ],
-)
-def test_a_recipe_in_which_it_would_do_nothing_is_refused(
-    workshop: tinyrun.Workshop, tmp_path: Path, keys: dict[str, Any], said: str
-) -> None:
-    keys = {"methods": ["direct_sft"], "finetune__weights": "int8"} | keys
-    assert said in tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
+def test_a_recipe_without_frozen_weights_is_refused(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    for number, (wrong, said) in enumerate(
+        (
+            ({"finetune__adaptation": "full"}, "no weight is frozen"),
+            ({"finetune__adaptation": "lora", "finetune__lora": {"rank": 4, "dropout": 0.1}}, "without dropout"),
+        )
+    ):
+        given_keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__weights": "int8"} | wrong
+        file = workshop.recipe(tmp_path / "recipe.yaml", **given_keys)
+        assert said in tinyrun.cirf("run", file, "--out", tmp_path / str(number)).error()
+
+
+def test_saved_weights_leave_a_stages_key_as_it_was_and_frozen_models_do_not_read_the_setting() -> None:
+    def key(method: str, weights: str) -> Any:
+        made = recipe.Recipe.model_validate(
+            {
+                "name": "x",
+                "methods": [method],
+                "problems": {"tasks": [{"task": "gsm8k"}]},
+                "backbone": {"model": "bundled:smollm2-135m-instruct"},
+                "finetune": {"weights": weights},
+            }
+        )
+        return keys.training(made, made.finetune, get(method, made))
+
+    assert "weights" not in key("direct_sft", "saved")["finetune"]
+    assert key("direct_sft", "int8") != key("direct_sft", "saved")
+    assert key("soft_cot", "int8") == key("soft_cot", "saved")

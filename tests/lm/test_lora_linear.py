@@ -91,7 +91,7 @@ def test_what_is_no_plain_adapter_is_left_to_peft() -> None:
     assert torch.equal(made(dropped, True)[0], made(dropped, False)[0])
     gpt2 = adapted(kind="gpt2")
     with in_place(gpt2) as count:
-        assert count == 0  # its layers are no linear ones
+        assert count[0] == 0  # its layers are no linear ones
     assert torch.equal(made(gpt2, True)[0], made(gpt2, False)[0])
 
 
@@ -122,7 +122,7 @@ def test_switched_off_and_second_adapters_are_honoured() -> None:
 def test_the_model_is_left_as_it_was() -> None:
     model = adapted()
     with in_place(model) as count:
-        assert count == 14
+        assert count[0] == 14
         assert sum("forward" in vars(module) for module in model.modules()) >= 14
     before = made(model, False)[0]
     assert not any("forward" in vars(module) for module in model.modules() if type(module).__name__ == "Linear")

@@ -73,6 +73,23 @@ def test_a_model_of_whole_trials_is_told_from_those_of_short_ones(run):
     assert collect(run, environment=ENVIRONMENT)["changed"] == ["sft_cot"]
 
 
+def test_a_model_of_exact_products_is_told_from_those_of_rounded_ones(run):
+    recipe = synthetic.recipe()
+    rounded = recipe.model_copy(update={"finetune": recipe.finetune.model_copy(update={"weights": "int8"})})
+    (run / "recipe.yaml").write_text(dump(rounded))
+    for name, adaptation in (("cirf_full", "lora"), ("sft_cot", "lora"), ("direct_sft", "frozen")):
+        known = section(rounded)
+        if name != "cirf_full":
+            del known["finetune"]["weights"]  # where it is not read it is not kept
+        put(run / "models" / name, "stage.json", {"section": known})
+        history = json.loads((run / "models" / name / "history.json").read_text())
+        put(run / "models" / name, "history.json", history | {"adaptation": adaptation})
+    data = collect(run, environment=ENVIRONMENT)
+    assert data["changed"] == ["sft_cot"]
+    found = as_trained(data["recipe"], data["training"]["sft_cot"]["settings"], "sft_cot")
+    assert found["finetune"]["weights"] == "saved"
+
+
 def test_a_recipe_changed_since_is_told_and_not_mixed_in(run):
     recipe = synthetic.recipe()
     for name in ("cirf_full", "direct_sft", "sft_cot"):

@@ -19,9 +19,9 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     """Stages with their state (up to ``until``), and for each trained method its rows, tokens, memory and disk.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
-    Memory is weights + gradients + Adam's two moments, for a batch of the longest rows three float32 logits a target
-    token and word of the vocabulary (with their gradients), and about 34 bytes a token, layer and unit of width for
-    activations: an estimate to plan by and not a promise.
+    Memory is weights (and two bytes more of each that is multiplied in eight bits) + gradients + Adam's two moments, for a batch
+    of the longest rows three float32 logits a target token and word of the vocabulary (with their gradients), and about 34
+    bytes a token, layer and unit of width for activations: an estimate to plan by and not a promise.
     """
     from cirf.lm import backbone
     from cirf.lm.finetune import plan_updates
@@ -101,7 +101,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             "tokens_trained": int(tokens * section.epochs),
             "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, rows), 1),
-            "memory_gib": round(_memory(recipe.backbone, section, sizes, longest, longest_target) / GIB, 1),
+            "memory_gib": round(_memory(recipe.backbone, section, sizes, method.frozen, longest, longest_target) / GIB, 1),
             "disk_gib": round(_disk(recipe, section, sizes, trainings) / GIB, 1),
         }
         if short is not None:
@@ -132,8 +132,11 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     return {"parameters": count, "lora_per_rank": linear} | shape
 
 
-def _memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
+def _memory(
+    backbone: Backbone, section: Finetune, sizes: dict[str, int], frozen: bool, longest: int, longest_target: int
+) -> float:
     from cirf.lm.backbone import pick_device
+    from cirf.lm.int8_products import has_products
     from cirf.lm.number_formats import computed_in
 
     device = pick_device(backbone.device)
@@ -145,7 +148,9 @@ def _memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longes
     if section.adaptation == "full":
         cast = 2.0 if section.bf16 and computed_in("bfloat16", device) == "bfloat16" else 0.0
         return (16.0 + cast) * sizes["parameters"] + activations
-    held = (4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0) + (2.0 if section.weights == "int8" else 0.0)
+    held = (4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0) + (
+        2.0 if section.weights == "int8" and not frozen and has_products(device) else 0.0
+    )
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import torch
 
-from cirf.errors import CirfError
-
 _LARGEST = 127
 
 
 class Frozen:
-    """A frozen matrix [n x k], n and k at least 2, rounded once for each of its two products: half as much memory again as in
-    float32. (With an inner size of 1 torch 2.13 returns what it has not written.)"""
+    """A frozen matrix [n x k], rounded once for each of its two products: half as much memory again as in float32.
+
+    n and k are at least 2: of products over a single place torch 2.13 returns what it has not written.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
         self._rows, self._row_scales = _rounded_along(weight, 1)
@@ -49,18 +49,19 @@ def _product(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> tor
     return torch._int_mm(rounded, weight).float().mul_(scales).mul_(own).to(x.dtype)
 
 
-def check_products(device: str) -> None:
-    """``CirfError`` where products of int8 cannot be had: on another device than a CPU, or this torch makes others."""
+def has_products(device: str) -> bool:
+    """Whether int8 matrices are multiplied fast and exactly on a torch device: on x86 processors with AVX512-VNNI.
+
+    Elsewhere torch 2.13 goes through them number by number, tens of times slower than float32, and oneDNN, told by
+    ``ONEDNN_MAX_CPU_ISA`` to leave these instructions out, loses what does not fit into 16 bits.
+    """
     if torch.device(device).type != "cpu":
-        raise CirfError(f"finetune.weights: int8 is for CPUs, and the training is on {device}; set it to saved")
-    if not _are_there():
-        raise CirfError("finetune.weights: this torch has no product of int8 matrices; set it to saved, or install torch 2.13")
-
-
-def _are_there() -> bool:
-    """Whether this torch multiplies matrices of int8, also where one lies the other way round."""
-    one = torch.arange(-9, 9, dtype=torch.int8).reshape(2, 9)
+        return False
+    most = torch.full((4, 32), _LARGEST, dtype=torch.int8)
+    most[1::2] = -_LARGEST
     try:
-        return torch.equal(torch._int_mm(one, one.t()), one.int() @ one.int().t())
+        there: bool = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
+        sides = (most.t().contiguous(), most.t())
+        return there and torch.cpu._is_vnni_supported() and all(torch.equal(torch._int_mm(most, side), (most.int() @ side.int())) for side in sides)
     except (RuntimeError, AttributeError):
         return False

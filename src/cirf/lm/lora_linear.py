@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from cirf.errors import CirfError
 from cirf.lm.int8_products import Frozen
 
 
@@ -64,11 +63,12 @@ class _Adapted(torch.autograd.Function):
         )
 
 
-def _forward(layer: Any, rounded: Frozen | None, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tensor:
+def _forward(layer: Any, given: Frozen | None, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tensor:
     """The layer's output [... x n]; as PEFT computes it where it is no plain adapter on a plain layer."""
     active = layer.active_adapters
     name = active[0] if len(active) == 1 else None
     weight: torch.Tensor = layer.base_layer.weight
+    rounded = given if layer.training else None  # a model is judged by what will be saved
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     plain = (
@@ -76,7 +76,7 @@ def _forward(layer: Any, rounded: Frozen | None, x: torch.Tensor, *args: Any, **
         and name not in layer.lora_variant
         and not (args or keys or layer.disable_adapters or layer.merged)
         and isinstance(layer.lora_dropout[name], nn.Identity)
-        and weight.dtype == dtype
+        and (weight.dtype == dtype or rounded is not None)  # which is read in any format
         and not weight.requires_grad
     )
     if not plain:
@@ -90,22 +90,24 @@ def _forward(layer: Any, rounded: Frozen | None, x: torch.Tensor, *args: Any, **
 
 
 @contextlib.contextmanager
-def in_place(model: Any, int8: bool = False) -> Iterator[int]:
-    """Within, the adapted linear layers of a model compute so; yields how many of them there are.
+def in_place(model: Any, int8: bool = False) -> Iterator[tuple[int, int]]:
+    """Within, the adapted linear layers of a model compute so; yields how many of them there are, and how many in eight bits.
 
-    ``int8``: their frozen weights are multiplied in eight bits. ``CirfError`` where there is no such layer, or one has dropout.
+    ``int8``: in the mode of training their frozen weights are multiplied in eight bits, but for adapters with dropout.
     """
     from peft.tuners.lora.layer import Linear
 
     layers: list[Any] = [layer for layer in model.modules() if type(layer) is Linear and type(layer.base_layer) is nn.Linear]
-    drops = any(not isinstance(dropout, nn.Identity) for layer in layers for dropout in layer.lora_dropout.values())
-    if int8 and (drops or not layers):
-        why = "adapters have dropout" if drops else "no linear layer of this model has adapters"
-        raise CirfError(f"finetune.weights: {why}, so that none is multiplied in int8; set it to saved")
-    for layer in layers:
-        layer.forward = partial(_forward, layer, Frozen(layer.base_layer.weight) if int8 else None)
+    rounded = [Frozen(layer.base_layer.weight) if int8 and _can_be_rounded(layer) else None for layer in layers]
+    for layer, frozen in zip(layers, rounded, strict=True):
+        layer.forward = partial(_forward, layer, frozen)
     try:
-        yield len(layers)
+        yield len(layers), len(layers) - rounded.count(None)
     finally:
         for layer in layers:
             del layer.forward
+
+
+def _can_be_rounded(layer: Any) -> bool:
+    """Whether an adapted layer is multiplied by `_Adapted`, and wide enough for `Frozen`."""
+    return min(layer.base_layer.weight.shape) > 1 and all(isinstance(drop, nn.Identity) for drop in layer.lora_dropout.values())

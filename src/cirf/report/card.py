@@ -95,7 +95,8 @@ def card_from_report(
 ) -> str:
     """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}
-    recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
+    frozen = trained.get("numbers", {}).get("adaptation") == "frozen"
+    recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None, frozen)
     return model_card(
         method,
         recipe,
@@ -179,12 +180,14 @@ def _facts(
     tune = {**tune, **(own or {}).get("preset", {}), **override}
     adapted = f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight"
     frozen = (training or {}).get("adaptation") == "frozen"
+    number_format = {"Computed in": str(training["computed_in"])} if training and "computed_in" in training else {}
     facts = {
         "Adaptation": "none: the backbone's weights are as they were" if frozen else adapted,
         "Epochs": number(tune["epochs"]),
         "Rows an update": number(tune["batch_size"] * tune["accumulation"]),
         "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['schedule']})",
         "Seed": str(recipe["seed"]),
+        **number_format,
     }
     if functional:
         book = recipe["codebook"]

@@ -85,7 +85,10 @@ def collect(
     training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
     for name, found in training.items():
         found["settings"] = read_settings(run.at(f"models/{name}"))
-    trained = {name: as_trained(recipe, found["settings"], name) for name, found in training.items()}
+    trained = {
+        name: as_trained(recipe, found["settings"], name, frozen=found["numbers"].get("adaptation") == "frozen")
+        for name, found in training.items()
+    }
     origin = trained.get(reference or "", recipe)
     return {
         "name": recipe.get("name", folder.name),

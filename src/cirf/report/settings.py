@@ -43,12 +43,16 @@ def _name(content: str | None) -> dict[str, str | None]:
 
 
 def as_trained(
-    recipe: Mapping[str, Any], settings: Mapping[str, Any] | None, method: str, codebook: Mapping[str, Any] | None = None
+    recipe: Mapping[str, Any],
+    settings: Mapping[str, Any] | None,
+    method: str,
+    codebook: Mapping[str, Any] | None = None,
+    frozen: bool = False,
 ) -> dict[str, Any]:
     """A run's recipe with what ``method`` was really trained by in place of what the recipe says now.
 
-    ``settings`` is `read_settings`'s, ``codebook`` the part of ``report.json`` (for a method that uses it). What neither
-    holds stays as in the recipe.
+    ``settings`` is `read_settings`'s, ``codebook`` the part of ``report.json`` (for a method that uses it), ``frozen``: the
+    backbone has no adapters. What neither holds stays as in the recipe.
     """
     found = dict(recipe)
     if settings and found:
@@ -59,7 +63,8 @@ def as_trained(
             found["finetune"] = {**found["finetune"], "trials": []}  # unless the model's own settings name them
         own = settings.get("finetune", {})
         whole = {"trial_epochs": None} if own.get("trials") else {}  # unless they say that trials were short
-        found["finetune"] = {**found["finetune"], **whole, **own, "overrides": overrides}
+        exact = {"weights": "saved"} if own and not frozen else {}  # unless they say that they were rounded
+        found["finetune"] = {**found["finetune"], **whole, **exact, **own, "overrides": overrides}
         found["seed"] = settings.get("seed", found["seed"])
         for part in ("backbone", "vocabulary"):
             found[part] = {**found[part], **settings.get(part, {})}

@@ -53,7 +53,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "trials": tried,
         "trial_epochs": tried and section.trial_epochs is not None,
         "lora": section.adaptation == "lora",
-        "weights": section.weights != "saved",
+        "weights": section.weights != "saved" and not method.frozen,
         "min_lr_ratio": chosen.schedule == "cosine",
         "functional_weight": chosen.functional_weight != 1 and method.functional,
         "rows_lr_ratio": chosen.rows_lr_ratio != 1 and (method.functional or bool(method.tokens)),

@@ -26,8 +26,8 @@ def check_backbone(context: Context) -> None:
     device = pick_device(context.recipe.backbone.device)
     if context.recipe.evaluate.weights == "int8":
         check_int8(device)
-    if context.recipe.finetune.weights == "int8" and learners(context.recipe):
-        _check_frozen(context.recipe, device)
+    if context.recipe.finetune.weights == "int8":
+        _check_frozen(context.recipe)
     source = resolve(context.recipe.backbone.model, context.progress)
     config = load_config(source, context.recipe.backbone)
     check_causal(config, source)
@@ -43,14 +43,12 @@ def check_backbone(context: Context) -> None:
         single(load_tokenizer(source, context.recipe.backbone), like)
 
 
-def _check_frozen(recipe: Recipe, device: str) -> None:
-    """``CirfError`` where frozen weights cannot be multiplied in eight bits, or there are none."""
-    from cirf.lm.int8_products import check_products
-
-    check_products(device)
-    if recipe.finetune.adaptation == "full":
+def _check_frozen(recipe: Recipe) -> None:
+    """``CirfError`` where a method's training has no frozen weights that could be multiplied in eight bits."""
+    adapted = [method for method in learners(recipe) if not method.frozen]
+    if adapted and recipe.finetune.adaptation == "full":
         raise CirfError("finetune.weights: with adaptation: full no weight is frozen; set it to saved, or adaptation to lora")
-    for method in learners(recipe):
+    for method in adapted:
         if recipe.finetune.resolved(method.name, method.training).lora.dropout:
             raise CirfError(f"finetune.weights: int8 wants adapters without dropout, and {method.name} has some; set it to saved")
 
