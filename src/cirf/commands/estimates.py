@@ -20,8 +20,9 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
     Memory is weights (and two bytes more of each that is multiplied in eight bits) + gradients + Adam's two moments, for a batch
-    of the longest rows three float32 logits a target token and word of the vocabulary (with their gradients), and about 34
-    bytes a token, layer and unit of width for activations: an estimate to plan by and not a promise.
+    of the longest rows three float32 logits a target token and word of the vocabulary (with their gradients), and of
+    activations, for a token and layer, about ten vectors as wide as the model and four as wide as its feed-forward part, in the
+    number format that is computed with: an estimate to plan by and not a promise.
     """
     from cirf.lm import backbone
     from cirf.lm.finetune import plan_updates
@@ -128,7 +129,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     )
     text = config.get_text_config()
     count = sum(parameter.numel() for parameter in model.parameters())
-    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "inner": inner, "vocabulary": text.vocab_size}
     return {"parameters": count, "lora_per_rank": linear} | shape
 
 
@@ -141,16 +143,17 @@ def _memory(
 
     device = pick_device(backbone.device)
     tokens = section.batch_size * longest
-    activations = 34.0 * tokens * sizes["layers"] * sizes["width"]
+    narrow = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
+    activations = (2.0 if narrow else 4.0) * tokens * sizes["layers"] * (10 * sizes["width"] + 4 * sizes["inner"])
     if section.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5
     activations += 3 * 4.0 * section.batch_size * longest_target * sizes["vocabulary"]
     if section.adaptation == "full":
-        cast = 2.0 if section.bf16 and computed_in("bfloat16", device) == "bfloat16" else 0.0
+        cast = 2.0 if narrow else 0.0
         return (16.0 + cast) * sizes["parameters"] + activations
-    held = (4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0) + (
-        2.0 if section.weights == "int8" and not frozen and has_products(device) else 0.0
-    )
+    held = 4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0
+    if section.weights == "int8" and not frozen and has_products(device):
+        held += 2.0
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 
 
