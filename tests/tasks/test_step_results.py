@@ -156,6 +156,15 @@ def test_who_acts_is_told_in_the_words_of_the_question(segment: str, expected: s
     assert coin_turn(segment, TURNS) == expected
 
 
+def test_many_people_in_a_long_step_stall_nothing() -> None:
+    names = [f"p{number}" for number in range(3000)]
+    crowd = Problem("p", "t", " ".join(f"{name} flips the coin." for name in names), "no")
+    started = time.process_time()
+    assert coin_turn("zz " * 20_000 + "p2999 turns it.", crowd) == "p2999 flips"
+    assert coin_turn("x", Problem("p", "t", "x " * 50_000, "no")) == ""
+    assert time.process_time() - started < 10  # it takes under one
+
+
 def test_coin_that_stays_as_it_was() -> None:
     assert coin_state("Mia does nothing, so the state remains the same.", COIN, ("heads", "tails", "")) == "tails"
     assert coin_state("Mia does nothing, so the state remains the same.", COIN, ()) == ""

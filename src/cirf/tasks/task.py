@@ -124,7 +124,6 @@ class Task:
     summary: str
     answer: AnswerKind
     rule: ResultRule
-    actor: Callable[[str, Problem], str] | None = None
     row: Callable[[Mapping[str, Any]], Problem] | None = None
     hub: HubSource | None = None
     make: Callable[[int, int, Mapping[str, Any]], Problem | None] | None = None
@@ -139,6 +138,7 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     licence: str = ""
+    actor: Callable[[str, Problem], str] | None = None
 
     @property
     def generated(self) -> bool:
