@@ -197,8 +197,6 @@ class Results(Section):
     values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or after the calculation it comes from (63-57=6), which a small model cannot do unseen.")
-    actors: Literal["drop", "keep"] = key("drop", "by: rule, where results are states that people bring about in turn (coin flips): the bare state, or after who did what (Ann flips: tails), so that a trace can be continued to more people than it was trained on.")
-    options: Literal["discussed", "settled"] = key("discussed", "by: rule, where answers are options: the letter of the option that a step discusses, or only of one that it settles on; steps that go through the options one by one then have no result.")
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
     writer: ResultWriter = key(ResultWriter(), "The language model that writes results.")

@@ -8,9 +8,7 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales import results as module
 from cirf.rationales.results import statistics, write_results
-from cirf.records import Problem, Steps
-from cirf.stages import keys as stage_keys
-from cirf.tasks import get
+from cirf.records import Steps
 from cirf.tasks.task import Task
 
 STEPS = [
@@ -42,37 +40,6 @@ def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, 
     assert write_results(steps, problems, tasks, short) == [("12 clips, 3 pins", "6+12+3=21", "20/5=4 go")]
     none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
     assert write_results(none, problems, tasks, recipe.Results(values="used")) == [("7", "7")]
-
-
-def test_a_state_is_told_with_who_brought_it_about(tasks) -> None:
-    question = "A coin is heads up. Jo flips the coin. Al does not flip the coin. Is the coin still heads up?"
-    problem = Problem("coins/train/a", "coins", question, "no")
-    segments = ("The coin is heads up.", "Jo flips it: tails.", "Al does not flip, so it stays tails.", "The coin is tails up.")
-    steps = [Steps(problem.id, 0, "line", segments)]
-    coins = {"coins": get("coin_flip")}
-    assert write_results(steps, [problem], coins, recipe.Results()) == [("heads", "tails", "tails", "tails")]
-    kept = recipe.Results(actors="keep")
-    assert write_results(steps, [problem], coins, kept) == [("heads", "Jo flips: tails", "Al not: tails", "tails")]
-
-
-def test_of_options_that_are_gone_through_only_the_one_settled_on_is_told(problems, tasks) -> None:
-    segments = (
-        "A. tree - no fish climbs.",
-        "B. water - fish swim there.",
-        "Roof (C): too dry.",
-        "So the best choice is B. water.",
-    )
-    steps = [Steps("picks/train/d", 0, "option", segments), Steps("picks/train/d", 1, "line", ("Fish swim.", "B. water"))]
-    discussed = [("A", "B", "C", "B"), ("", "B")]
-    assert write_results(steps, problems, tasks, recipe.Results()) == discussed
-    settled = [("", "", "", "B"), ("", "B")]
-    assert write_results(steps, problems, tasks, recipe.Results(options="settled")) == settled
-
-
-def test_new_settings_leave_the_key_of_older_results_as_it_was() -> None:
-    base = {"name": "x", "problems": {"tasks": [{"task": "coin_flip"}]}}
-    keys = [stage_keys.results(recipe.Recipe.model_validate(base | {"results": more})) for more in ({}, {"actors": "keep"})]
-    assert not {"actors", "options"} & keys[0].keys() and keys[1] == keys[0] | {"actors": "keep"}
 
 
 def test_the_rule_sees_earlier_results(problems) -> None:

@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 
 from cirf.records import Problem
 from cirf.tasks import get
-from cirf.tasks.steps import (
-    begins_with_option,
-    calculated,
-    calculated_or_stated,
-    coin_state,
-    coin_turn,
-    concluded,
-    option_discussed,
-    strip_annotations,
-)
+from cirf.tasks.steps import calculated, calculated_or_stated, coin_state, concluded, option_discussed, strip_annotations
 
 SUM = Problem(id="p", task="t", question="How many?", answer="13")
 COIN = Problem(id="p", task="t", question="Is the coin still heads up?", answer="no")
@@ -133,38 +124,6 @@ def test_coin(segment: str, expected: str) -> None:
     assert coin_state(segment, COIN, ()) == expected
 
 
-TURNS = Problem(
-    "p",
-    "t",
-    "A coin is heads up. ann-lee flips the coin. Jo does not flip the coin. Al doesn't flip the coin. Is it heads up?",
-    "no",
-)
-
-
-@pytest.mark.parametrize(
-    ("segment", "expected"),
-    [
-        ("Ann-Lee flips the coin, so it is tails up.", "ann-lee flips"),
-        ("Now **Jo** leaves it alone.", "Jo not"),
-        ("Al's turn: nothing changes. Therefore the answer is no.", "Al not"),
-        ("Jo and Al do nothing.", ""),
-        ("Ann flips the coin.", ""),
-        ("The coin is heads up.", ""),
-    ],
-)
-def test_who_acts_is_told_in_the_words_of_the_question(segment: str, expected: str) -> None:
-    assert coin_turn(segment, TURNS) == expected
-
-
-def test_many_people_in_a_long_step_stall_nothing() -> None:
-    names = [f"p{number}" for number in range(3000)]
-    crowd = Problem("p", "t", " ".join(f"{name} flips the coin." for name in names), "no")
-    started = time.process_time()
-    assert coin_turn("zz " * 20_000 + "p2999 turns it.", crowd) == "p2999 flips"
-    assert coin_turn("x", Problem("p", "t", "x " * 50_000, "no")) == ""
-    assert time.process_time() - started < 10  # it takes under one
-
-
 def test_coin_that_stays_as_it_was() -> None:
     assert coin_state("Mia does nothing, so the state remains the same.", COIN, ("heads", "tails", "")) == "tails"
     assert coin_state("Mia does nothing, so the state remains the same.", COIN, ()) == ""
@@ -200,13 +159,6 @@ PICKS = [
 @pytest.mark.parametrize(("segment", "expected"), PICKS)
 def test_options(segment: str, expected: str) -> None:
     assert option_discussed(segment, PICK, ()) == expected
-
-
-@pytest.mark.parametrize(
-    ("segment", "begins"), list(zip([segment for segment, _ in PICKS], [True] * 4 + [False] * 5, strict=True))
-)
-def test_whether_a_step_begins_with_an_option(segment: str, begins: bool) -> None:
-    assert begins_with_option(segment, PICK) is begins
 
 
 def test_yes_no_and_text_take_what_is_said_outright() -> None:

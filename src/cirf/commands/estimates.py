@@ -129,8 +129,9 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     )
     text = config.get_text_config()
     count = sum(parameter.numel() for parameter in model.parameters())
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "inner": inner, "vocabulary": text.vocab_size}
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # a list where layers are of several widths
+    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
+    shape["inner"] = max(inner) if isinstance(inner, (list, tuple)) else inner
     return {"parameters": count, "lora_per_rank": linear} | shape
 
 
@@ -144,6 +145,7 @@ def _memory(
     device = pick_device(backbone.device)
     tokens = section.batch_size * longest
     narrow = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
+    narrow = narrow or (section.adaptation == "lora" and computed_in(backbone.dtype, device) != "float32")
     activations = (2.0 if narrow else 4.0) * tokens * sizes["layers"] * (10 * sizes["width"] + 4 * sizes["inner"])
     if section.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5

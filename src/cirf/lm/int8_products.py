@@ -60,7 +60,8 @@ def has_products(device: str) -> bool:
     most = torch.full((4, 32), _LARGEST, dtype=torch.int8)
     most[1::2] = -_LARGEST
     try:
-        allowed = bool(torch.backends.mkldnn.enabled) and torch.cpu._is_vnni_supported()
+        built = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+        allowed = built and bool(torch.backends.mkldnn.enabled) and torch.cpu._is_vnni_supported()
         sides = (most.t().contiguous(), most.t())
         return allowed and all(torch.equal(torch._int_mm(most, side), most.int() @ side.int()) for side in sides)
     except (RuntimeError, AttributeError):

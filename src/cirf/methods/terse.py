@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirf import recipe
 from cirf.methods.cot import Prose, prose_target
 from cirf.recipe import Section, key
 from cirf.records import Example
@@ -57,7 +56,7 @@ class SftTerse(Prose):
         """The equation or the state of every step, empty where it has none."""
         from cirf.rationales.results import statistics, write_results
 
-        section = recipe.Results(values="used", working="keep", max_characters=material.recipe.results.max_characters)
+        section = material.recipe.results.model_copy(update={"by": "rule", "working": "keep", "values": "used", "units": "drop"})
         problems = list(material.problems.values())
         written = write_results(material.annotated, problems, material.tasks, section, material.recipe.problems.data)
         rows = [

@@ -21,7 +21,7 @@ from cirf.rationales.working import working
 from cirf.records import Problem, Steps
 from cirf.rows import numbered_rows
 from cirf.tasks.answers import number_value
-from cirf.tasks.steps import begins_with_option, numbers_in, worked_out
+from cirf.tasks.steps import numbers_in, worked_out
 from cirf.tasks.task import Task
 
 _SPACE = re.compile(r"\s+")
@@ -45,30 +45,18 @@ class RuleWriter:
     last value, those that a later step goes on with::
 
         "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
-
-    With ``actors`` a state stands behind who brought it about (``Ann flips: tails``). With ``settled`` a step that goes through
-    an option from its beginning has no result, unless it is the last one.
     """
 
     used: bool = False
     units: bool = False
     working: bool = False
     longest: int = 40
-    actors: bool = False
-    settled: bool = False
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``."""
         results: list[str] = []
         for segment in steps.segments:
             results.append(task.result(segment, problem, tuple(results)))
-        if task.kind(problem) == "option" and self.settled:
-            last = len(results) - 1
-            about = (place < last and begins_with_option(step, problem) for place, step in enumerate(steps.segments))
-            return tuple("" if left_out else result for left_out, result in zip(about, results, strict=True))
-        if task.actor is not None and self.actors:
-            turns = [task.actor(segment, problem) for segment in steps.segments]
-            return tuple(f"{turn}: {state}" if turn and state else state for turn, state in zip(turns, results, strict=True))
         if task.kind(problem) != "number":
             return tuple(results)
         values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
@@ -149,14 +137,7 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
 
 
 def _by_rule(section: recipe.Results) -> RuleWriter:
-    return RuleWriter(
-        used=section.values == "used",
-        units=section.units == "keep",
-        working=section.working == "keep",
-        longest=section.max_characters,
-        actors=section.actors == "keep",
-        settled=section.options == "settled",
-    )
+    return RuleWriter(section.values == "used", section.units == "keep", section.working == "keep", section.max_characters)
 
 
 WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {

@@ -45,13 +45,6 @@ def width(recipe: Recipe) -> str:
     return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
 
 
-def results(recipe: Recipe) -> dict[str, Any]:
-    """The section, without settings that are later than some runs and stand at what these had."""
-    section = recipe.results
-    same = {"actors": section.actors == "drop", "options": section.options == "discussed"}
-    return section.model_dump(exclude={"writer"} | {name for name, is_same in same.items() if is_same})
-
-
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
     """What a method's weights depend on besides its rows."""
     chosen = section.resolved(method.name, method.training)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cirf.records import Problem
 from cirf.tasks.answers import parse_answer
-from cirf.tasks.steps import coin_state, coin_turn
+from cirf.tasks.steps import coin_state
 from cirf.tasks.task import HubSource, Task
 
 
@@ -29,7 +29,6 @@ TASK = Task(
     summary="tracking the state of a coin; two people in training, four in the test",
     answer="yesno",
     rule=coin_state,
-    actor=coin_turn,
     version=3,
     row=read_row,
     licence="mit",

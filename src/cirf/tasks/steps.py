@@ -251,34 +251,7 @@ def coin_state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     return known[-1] if known and _SAME.search(text) else ""
 
 
-_TURN = re.compile(
-    r"(?<![^\s.!?])(?P<name>[^\s.!?][^.!?]{0,60}?) (?P<not>(?:does|do|did) not |(?:does|do|did)n['’]t )?flip(?:s|ped)?\b"
-)
-
-
-def coin_turn(segment: str, problem: Problem) -> str:
-    """Who acts in a step, and whether they flip, as the question says: ``Ann flips`` or ``Ann not``; empty where a step names
-    none of those in the question, or several."""
-    text = segment.casefold()
-    turns = {turn["name"]: "not" if turn["not"] else "flips" for turn in _TURN.finditer(problem.question)}
-    near = (name for name in turns if name.casefold() in text)  # by far the quicker to tell, of a long text
-    found = [name for name in near if re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text)]
-    return f"{found[0]} {turns[found[0]]}" if len(found) == 1 else ""
-
-
 _LETTER_FRONT = re.compile(r"^\W*(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)", re.IGNORECASE)
-
-
-def begins_with_option(segment: str, problem: Problem) -> bool:
-    """Whether a step is about one option from its beginning: ``C. floor - ...``, or the option's text."""
-    choices = problem.choices or ()
-    text = plain(segment)
-    front = _LETTER_FRONT.match(text)
-    if front and ord(front[1].upper()) - 65 < len(choices):
-        return True
-    text = _MARK.sub("", text)
-    named = mentions(text, choices)
-    return bool(named) and not text[: named[0][0]].strip(" \"'“‘(-*")
 
 
 def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -290,7 +263,7 @@ def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) 
         return front[1].upper()
     text = _MARK.sub("", text)
     named = mentions(text, choices)
-    if begins_with_option(segment, problem):
+    if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
         return chr(65 + named[0][2])
     concluded = parse_answer("option", segment, choices)
     if concluded:

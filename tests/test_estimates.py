@@ -1,0 +1,34 @@
+"""What a training is foretold to take: more in float32 than in 16 bits, and more where frozen weights are rounded beside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cirf import recipe
+from cirf.commands.estimates import _memory
+
+SIZES = {"parameters": 10**6, "layers": 10, "width": 100, "inner": 500, "vocabulary": 1000, "lora_per_rank": 1000}
+
+
+def told(keys: dict[str, Any], longest: int = 100) -> float:
+    section = recipe.Finetune.model_validate({"batch_size": 1, "lora": {"rank": 1}} | keys)
+    return _memory(recipe.Backbone(device="cpu"), section, SIZES, False, longest, 0)
+
+
+@pytest.mark.parametrize(("sixteen", "size"), [(True, 2), (False, 4)])
+def test_activations_have_the_size_of_the_numbers_computed_with(
+    sixteen: bool, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: sixteen or dtype == "float32")
+    for adaptation in ("full", "lora"):
+        hundred = told({"adaptation": adaptation}, 200) - told({"adaptation": adaptation})
+        assert hundred == pytest.approx(size * 100 * 10 * (10 * 100 + 4 * 500))
+    assert told({"bf16": False}, 200) - told({"bf16": False}) == pytest.approx(size * 100 * 10 * 3000)  # the backbone's format
+
+
+def test_rounded_weights_lie_beside_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there in (True, False):
+        monkeypatch.setattr("cirf.lm.int8_products.has_products", lambda device, there=there: there)
+        assert told({"weights": "int8"}) - told({}) == (2 * SIZES["parameters"] if there else 0)
