@@ -51,9 +51,12 @@ class _Adapted(torch.autograd.Function):
         x, weight, a, b, inner = ctx.saved_tensors
         to_x, _, _, to_a, to_b, *_ = ctx.needs_input_grad
         back = gradient @ b  # [m x r], scaled
-        to_weight = torch.matmul if ctx.rounded is None else lambda gradient, _: ctx.rounded.backwards(gradient)
+        to_input = None
+        if to_x:
+            to_input = gradient @ weight if ctx.rounded is None else ctx.rounded.backwards(gradient)
+            to_input.addmm_(back, a)
         return (
-            to_weight(gradient, weight).addmm_(back, a) if to_x else None,
+            to_input,
             None,
             None,
             (back.t() @ x).float() if to_a else None,
