@@ -55,6 +55,7 @@ def main() -> None:
 
     from cirf.assets import resolve
     from cirf.codebook import embedding
+    from cirf.codebook.wording import wording
     from cirf.progress import SILENT
     from cirf.recipe_io import load
     from cirf.stages.context import Context
@@ -68,7 +69,7 @@ def main() -> None:
         every = [text for steps in Context(recipe, RunFolder(options.run)).steps() for text in steps.segments]
     else:
         every = _made(options.texts)
-    every = [embedding.wording(text, section) for text in every]
+    every = [wording(text, section) for text in every]
     distinct = list(dict.fromkeys(every))[: options.texts]
     source = resolve(section.model, SILENT)
     embedder = embedding.Embedder(section, source, "cpu")

@@ -143,6 +143,7 @@ class Rationales(Section):
 class Segments(Section):
     by: Literal["auto", "ordinal", "line", "sentence", "option"] = key("auto", "Where a step ends: at 'Step k' and 'k.' marks, at line ends, at sentence ends, at options; auto: what the row holds.", paper="3.2")
     equations: Literal["keep", "split"] = key("keep", "A step that works out several numbers: kept as one, or split at the sentence ends between them, so that each number has a functional token of its own.")
+    options: Literal["each", "together"] = key("each", "A rationale that goes through the options of its question one by one: a step an option, or one step for all of them before what concludes; its functional tokens then say nothing of single options, and are fewer.")
     minimum: Positive = key(1, "Fewest steps a rationale may have; others are dropped and counted.", unit="steps")
     maximum: Positive = key(32, "Most steps a rationale may have; others are dropped and counted.", unit="steps")
 
@@ -154,6 +155,8 @@ class Embeddings(Section):
     max_length: Positive | None = key(256, "Tokens of a segment that are read; null: all the model can.", unit="tokens")
     dtype: Literal["float32", "float16"] = key("float32", "Number format of the stored embeddings.")
     numbers: Literal["keep", "mask"] = key("keep", "Embed segments as they are, or with every number as N: which numbers a step works with is about the question, not about what the step does.")
+    choices: Literal["keep", "mask"] = key("keep", "Where a question has choices: embed segments as they are, or with the choices' letters and texts as `it`; else codes stand for the option spoken of instead of for what is said of it.")
+    closing: Literal["keep", "drop"] = key("keep", "Embed the last segment as it is, or without the lines that close the rationale (`At the end of these steps, ...`); else every last step is of one code, whatever it does. Results and rows keep them.")
 
 
 class Sinkhorn(Section):
@@ -197,6 +200,7 @@ class Results(Section):
     values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or after the calculation it comes from (63-57=6), which a small model cannot do unseen.")
+    named: Literal["drop", "keep"] = key("drop", "by: rule, where results are states or options: the bare state or letter, or the state behind who brought it about (Ann: tails) and the option by its text (closet), which a small model chooses better than a letter.")
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
     writer: ResultWriter = key(ResultWriter(), "The language model that writes results.")
@@ -207,6 +211,7 @@ class Vocabulary(Section):
     alpha: Rate | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
     like: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
+    like_for: Literal["all", "functional"] = key("all", "Which new tokens `like` is for: all, or the functional ones alone, so that the end of a trace is not taken for one more step.")
 
 
 class Lora(Section):

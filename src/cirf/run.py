@@ -99,18 +99,18 @@ def plans(context: Context) -> list[Plan]:
         found: dict[str, Plan | Part | str] = {"problems": learnt, **rationale_files(recipe)}
         if recipe.rationales.source == "teacher":
             asking = keys.asking(recipe.rationales.teacher) | recipe.rationales.model_dump(include={"per_problem", "check"})
-            asking |= {"segments": recipe.segments.model_dump(), "template": teacher_prompt(recipe)} | seed | rules
+            asking |= {"segments": keys.segments(recipe), "template": teacher_prompt(recipe)} | seed | rules
             asked_of = plan("teacher", asking, {"problems": learnt}, data.teacher)
             stages.append(asked_of)
             found["teacher"] = asked_of
         gathered = recipe.rationales.model_dump(exclude={"teacher"})
         rationales = plan("rationales", gathered | rules, found, data.rationales, version=2)
-        cut = recipe.segments.model_dump() | keys.drawing(recipe)
+        cut = keys.segments(recipe) | keys.drawing(recipe)
         segments = plan("segments", cut, {"problems": learnt, "rationales": rationales}, data.segments)
         steps = {"problems": learnt, "segments": segments}
         stages += [rationales, segments]
     if coded or any(method.results for method in taught):
-        written = recipe.results.model_dump(exclude={"writer"}) | rules
+        written = keys.results(recipe) | rules
         if recipe.results.by == "llm":
             written |= seed | {"writer": keys.asking(recipe.results.writer), "template": writer_prompt(recipe)}
         results = plan("results", written, steps | result_files(recipe), data.results, version=2)

@@ -98,33 +98,6 @@ def test_length_is_capped(embedding_model: Path) -> None:
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
 
 
-def test_masked_numbers_are_all_alike_to_the_model(embedding_model: Path, tmp_path: Path, counting: Counting) -> None:
-    texts = ["add $3 coins", "add 1,250.75 coins", "add coins each"]
-    masked = SECTION.model_copy(update={"numbers": "mask"})
-    found = embed(texts, masked, embedding_model, "cpu", tmp_path / "masked", counting)
-    np.testing.assert_array_equal(found[0], found[1])
-    assert found[1].tobytes() != found[2].tobytes()
-    assert counting.units == {"embedding": 2}, "what reads alike is embedded once"
-    np.testing.assert_allclose(embed_once(texts, masked, embedding_model, "cpu"), found, atol=1e-5)
-    kept = embed(texts, SECTION, embedding_model, "cpu", tmp_path / "kept", SILENT)
-    assert kept[0].tobytes() != kept[1].tobytes()
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("48/2 = 24 clips", "N/N = N clips"),
-        ("$1,250.75 is 5% of 25,015.", "N is N of N."),
-        ("€3 and £4, or 7.", "N and N, or N."),
-        ("no number", "no number"),
-    ],
-)
-def test_a_number_is_masked_whole(text: str, read: str) -> None:
-    section = recipe.Embeddings(numbers="mask")
-    assert embedding.wording(text, section) == read == embedding.wording(read, section)
-    assert embedding.wording(text, recipe.Embeddings()) == text
-
-
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no segments"):
         embed([], SECTION, tmp_path, "cpu", tmp_path / "work", SILENT)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.normalise import normalise
-from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, clean_segments, cut, cut_all, segment, spread
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, clean_segments, cut, cut_all, segment, spread, steps_of
 from cirf.rationales.sentences import sentences
 from cirf.records import Problem, Rationale
 
@@ -135,6 +135,19 @@ def test_options() -> None:
     assert segment(numbered, "auto", choices).segments == ("A. tree: no", "B. water: yes", "C. roof: no", "Therefore B.")
     assert segment("(A) tree: no\n(B) water: yes\nSo it is (B).", "option", choices).segments[-1] == "So it is (B)."
     assert segment("Fish need water. A fish cannot climb.", "option", choices).segments == ()
+
+
+def test_options_may_be_gone_through_in_one_step() -> None:
+    choices = ("tree", "water", "roof")
+    together = recipe.Segments(options="together")
+    rule, steps = steps_of(OPTIONS, together, choices)
+    each = steps_of(OPTIONS, recipe.Segments(), choices)[1]
+    plain = [text for text, _ in steps]
+    assert rule == "option"
+    assert plain == ["A. tree - Fish do not climb.\nB. water - They swim.\nC. roof - No.", "Thus, the answer is B."]
+    assert "\n".join(plain) == "\n".join(text for text, _ in each), "the solution reads as it does in steps of their own"
+    assert [text for text, _ in steps_of(OPTIONS.split("Thus")[0], together, choices)[1]] == plain[:1]
+    assert steps_of("1. Add.\n2. Halve.", together, choices) == steps_of("1. Add.\n2. Halve.", recipe.Segments(), choices)
 
 
 @pytest.mark.parametrize(

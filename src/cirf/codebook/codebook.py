@@ -30,6 +30,7 @@ from cirf.codebook.centering import Kind, SingleStep, represent
 from cirf.codebook.fit import fit
 from cirf.codebook.rows import Rows
 from cirf.codebook.vqvae import Encoded, FeedForward
+from cirf.codebook.wording import WORDING
 from cirf.errors import CirfError
 from cirf.files import to_json, write_atomic
 from cirf.progress import Progress
@@ -43,7 +44,7 @@ class Codebook:
     """K codes and all that leads a new segment to one of them.
 
     ``codes`` float32 [K x d_e] on the CPU; ``settings``: the section it was trained by; ``corpus_mean`` float32 [d_s] and
-    ``embedder`` (model id, revision, what becomes of numbers) are known once ``described``; ``report``: see ``train``.
+    ``embedder`` (model id, revision, how steps are worded) are known once ``described``; ``report``: see ``train``.
     """
 
     codes: Tensor
@@ -75,7 +76,7 @@ class Codebook:
         return self.settings.single_step
 
     def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
-        """This codebook with the corpus mean [d_s] and the embeddings (``model``, ``revision``, ``numbers``) it belongs to."""
+        """This codebook with the corpus mean [d_s] and its embeddings: ``model``, ``revision``, how steps are worded."""
         return dataclasses.replace(self, corpus_mean=np.asarray(corpus_mean, np.float32), embedder=dict(embedder))
 
     def check(
@@ -90,7 +91,7 @@ class Codebook:
         if dict(embedder) != dict(self.embedder):
             raise CirfError(
                 f"codebook.reuse: it was trained on vectors of {_name(self.embedder)}, the recipe embeds with {_name(embedder)}; "
-                "set embeddings.model, embeddings.revision and embeddings.numbers to the former"
+                f"set embeddings.model, embeddings.revision and embeddings.{', embeddings.'.join(WORDING)} to the former"
             )
         if size is not None and size != self.size:
             raise CirfError(
@@ -164,7 +165,7 @@ class Codebook:
                 _network("decoder", tensors),
                 settings,
                 tensors["corpus_mean"].numpy(),
-                facts["embedder"] | {"numbers": facts["embedder"].get("numbers", "keep")},
+                dict.fromkeys(WORDING, "keep") | facts["embedder"],
                 facts["report"],
             )
         except (FileNotFoundError, NotADirectoryError):
@@ -221,5 +222,6 @@ def _network(name: str, tensors: Mapping[str, Tensor]) -> FeedForward:
 
 
 def _name(embedder: Mapping[str, str | None]) -> str:
-    revision, masked = embedder.get("revision"), embedder.get("numbers") == "mask"
-    return f"{embedder.get('model')}" + (f" at {revision}" if revision else "") + (", numbers masked" if masked else "")
+    revision, told = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
+    changed = [f", {key} {told[how]}" for key in WORDING if (how := embedder.get(key)) in told]
+    return f"{embedder.get('model')}" + (f" at {revision}" if revision else "") + "".join(changed)

@@ -2,16 +2,14 @@
 
     ["48/2 = 24 clips", "48+24 = 72 clips"]  ->  float32 [2 x 384]
 
-With ``numbers: mask`` the model reads ``N/N = N clips`` and ``N+N = N clips``. What reads alike is embedded once. The
-distinct texts, the longest first, are cut into chunks of fixed size, and a finished chunk is a file; which texts share a
-forward pass therefore never depends on where an earlier run stopped, nor on how many processes share the chunks. No more than
-a chunk is in memory.
+What reads alike is embedded once; how a segment reads, ``wording`` says. The distinct texts, the longest first, are cut into
+chunks of fixed size, and a finished chunk is a file; which texts share a forward pass therefore never depends on where an
+earlier run stopped, nor on how many processes share the chunks. No more than a chunk is in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 
 CHUNK = 512
 """Texts a file of finished work."""
-
-_NUMBER = re.compile(r"[$€£]?\d+(?:[.,]\d+)*%?")
 
 
 class Embedder:
@@ -81,7 +77,7 @@ def embed(
     if not texts:
         raise CirfError("embeddings: there are no segments to embed; see the dropped rows of the segments stage")
     place: dict[str, int] = {}
-    rows = np.array([place.setdefault(wording(text, section), len(place)) for text in texts])
+    rows = np.array([place.setdefault(text, len(place)) for text in texts])
     distinct = list(place)
     if len(distinct) > CHUNK:  # of like length in a chunk, too: least is padding (a single chunk is sorted by the model)
         order = sorted(range(len(distinct)), key=lambda number: -len(distinct[number]))
@@ -108,14 +104,9 @@ def embed(
     return Picked(Joined([open_rows(path)[0]["vectors"] for path in paths]), rows)
 
 
-def wording(text: str, section: recipe.Embeddings) -> str:
-    """What is embedded of a text: itself, or with every number as ``N`` (``48/2 = 24 clips``: ``N/N = N clips``)."""
-    return text if section.numbers == "keep" else _NUMBER.sub("N", text)
-
-
 def embed_once(texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str) -> np.ndarray:
     """Embed a few texts with nothing kept: float32 [n x d_s]. ``CirfError`` as ``embed``."""
-    return Embedder(section, source, device)([wording(text, section) for text in texts])
+    return Embedder(section, source, device)(texts)
 
 
 def _finished(path: Path, key: str) -> bool:

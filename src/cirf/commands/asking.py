@@ -106,13 +106,14 @@ def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     return asked.steering()
 
 
-def codes(folder: Path, text: str | None, question: str | None, as_json: bool) -> None:
+def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:
     """List the functional tokens of a run, or write a rationale in them."""
     if text is not None:
-        _encode(folder, text, question, as_json)
+        _encode(folder, text, question, choices, as_json)
         return
-    if question is not None:
-        raise CirfError("--question: it goes with a rationale to encode; give the rationale too")
+    for option, given in (("--question", question is not None), ("--choice", bool(choices))):
+        if given:
+            raise CirfError(f"{option}: it goes with a rationale to encode; give the rationale too")
     functions = _known_functions(folder)
     if not functions:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
@@ -150,10 +151,11 @@ def _labels(folder: Path, book: Path) -> dict[str, Any]:
     return found if same else {}
 
 
-def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> None:
+def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str], as_json: bool) -> None:
     from cirf.assets import resolve
     from cirf.codebook.codebook import Codebook
     from cirf.codebook.embedding import embed_once
+    from cirf.codebook.wording import wording, wordings
     from cirf.lm.backbone import pick_device
     from cirf.progress import SILENT
     from cirf.rationales.segmentation import steps_of
@@ -165,14 +167,16 @@ def _encode(folder: Path, text: str, question: str | None, as_json: bool) -> Non
     book = Codebook.load(where)
     if (where / "recipe.yaml").is_file():
         recipe = load(str(where / "recipe.yaml"))  # the run's may have changed since
-    segments = [plain for plain, _ in steps_of(text, recipe.segments)[1]]
+    segments = [plain for plain, _ in steps_of(text, recipe.segments, choices)[1]]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
     centred = book.representation == "question_centered"
     if centred and question is None:
         raise CirfError(f"{where}: its steps are centred on their question; give it with --question")
     model = resolve(recipe.embeddings.model, SILENT)
-    texts = [*segments, question] if centred and question is not None else segments
+    texts = wordings(segments, recipe.embeddings, choices)
+    if centred and question is not None:
+        texts.append(wording(question, recipe.embeddings))
     vectors = embed_once(texts, recipe.embeddings, model, pick_device(recipe.backbone.device))
     found = book.quantise(vectors[: len(segments)], vectors[-1] if centred else None)
     labels = _labels(folder, where)

@@ -45,6 +45,12 @@ _CONCLUDING = re.compile(
     r"final answer|answer|finally|since)\b",
     re.IGNORECASE,
 )
+_CLOSING = re.compile(
+    r"(?:thus|therefore|hence|so,? (?:the|final)|overall|in conclusion|in summary|to sum up|conclusion|"
+    r"after (?:all|both|these|this|the|tracking|considering|following|going|analyzing|evaluating)|at the end|based on|"
+    r"considering|since neither|final|finally|answer)\b",
+    re.IGNORECASE,
+)
 _CONCLUSION_HEAD = re.compile(
     r"^(?:conclusion|summary|final (?:answer|result|conclusion|step))(?:[ ]?:[ ]?|[ ]?\.?$)", re.IGNORECASE | re.MULTILINE
 )
@@ -107,6 +113,16 @@ def split_last_option(text: str) -> tuple[str, str]:
         if lines[index] and (not lines[index - 1] or _CONCLUDING.match(lines[index])):
             return "\n".join(lines[:index]), "\n".join(lines[index:])
     return text, ""
+
+
+def closing_start(text: str) -> int:
+    """Where the lines of a last step begin that close the rationale (``At the end of these steps, ...``); never at 0."""
+    start = 0
+    for line in text.split("\n"):
+        if start and _CLOSING.match(line):
+            return start
+        start += len(line) + 1
+    return len(text)
 
 
 def split_conclusion(text: str) -> tuple[str, str]:

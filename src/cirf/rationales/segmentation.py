@@ -92,6 +92,8 @@ def clean_segments(text: str, by: Rule, choices: Sequence[str] | None = None) ->
 def steps_of(text: str, section: recipe.Segments, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
     """As ``clean_segments``, by the recipe's section."""
     rule, steps = clean_segments(text, section.by, choices)
+    if rule == "option" and section.options == "together":
+        steps = _together(steps)
     return rule, split_equations(steps) if section.equations == "split" else steps
 
 
@@ -200,6 +202,13 @@ def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:
         return ()
     parts = [_LIST_NUMBER.sub("", text[start:end]) for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
     return _tidy([*parts[:-1], *split_last_option(parts[-1])])
+
+
+def _together(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The steps that go through options one by one as a single one, before what concludes."""
+    gone = [step for step in steps if opens_option(step[0])]
+    one = ("\n".join(plain for plain, _ in gone), "\n".join(noted for _, noted in gone))
+    return [one, *(step for step in steps if not opens_option(step[0]))]
 
 
 def _by_line(text: str) -> tuple[str, ...]:

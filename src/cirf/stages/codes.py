@@ -17,6 +17,7 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
     from cirf.assets import resolve
     from cirf.codebook.embedding import embed
     from cirf.codebook.tensor_file import save_rows
+    from cirf.codebook.wording import wording, wordings
     from cirf.lm.backbone import pick_device
 
     section = context.recipe.embeddings
@@ -24,11 +25,12 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
     device = pick_device(context.recipe.backbone.device)
     share, scratch = Share.of_launch(), work / "scratch"
     progress = context.progress if share.main else SILENT
-    texts = [text for steps in context.steps() for text in steps.segments]
+    problems = {problem.id: problem for problem in [*context.train(), *context.validation()]}
+    rows = context.steps()
+    texts = [text for steps in rows for text in wordings(steps.segments, section, problems[steps.problem].choices)]
     tensors = {"segments": embed(texts, section, folder, device, scratch / "segments", progress, share)}
     if context.recipe.codebook.representation == "question_centered":
-        questions = {problem.id: problem.question for problem in [*context.train(), *context.validation()]}
-        asked = [questions[steps.problem] for steps in context.steps()]
+        asked = [wording(problems[steps.problem].question, section) for steps in rows]
         tensors["questions"] = embed(asked, section, folder, device, scratch / "questions", progress, share)
     if share.main:
         save_rows(work / "embeddings.safetensors", tensors, section.dtype)
@@ -43,6 +45,7 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     from cirf.codebook.codebook import Codebook, train
     from cirf.codebook.rows import Picked
     from cirf.codebook.tensor_file import open_rows
+    from cirf.codebook.wording import WORDING
     from cirf.lm.backbone import pick_device
 
     section = context.recipe.codebook.model_copy(update={"size": size})
@@ -55,7 +58,7 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     in_training = np.repeat(np.array([problem in training_ids for problem, _, _ in steps]), lengths)
     tensors, _ = open_rows(context.folder.folder("embeddings") / "embeddings.safetensors")
     vectors, questions, scratch = tensors["segments"], tensors.get("questions"), work / "scratch" / "represented"
-    embedder = context.recipe.embeddings.model_dump(include={"model", "revision", "numbers"})
+    embedder = context.recipe.embeddings.model_dump(include={"model", "revision", *WORDING})
     if section.reuse:
         book = Codebook.load(Path(section.reuse))
         book.check(width=width, embedder=embedder, size=size, representation=section.representation)

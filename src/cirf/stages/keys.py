@@ -10,7 +10,7 @@ from cirf.fingerprints import file_hash, model_hash
 
 if TYPE_CHECKING:
     from cirf.methods.method import Method
-    from cirf.recipe import Asked, Evaluate, Finetune, Override, Recipe
+    from cirf.recipe import Asked, Evaluate, Finetune, Override, Recipe, Section
 
 
 def drawing(recipe: Recipe) -> dict[str, Any]:
@@ -27,13 +27,28 @@ def asking(section: Asked) -> dict[str, Any]:
 
 def embedding(recipe: Recipe) -> dict[str, Any]:
     """The section, the embedding model, and whether questions are embedded too."""
-    keys = recipe.embeddings.model_dump() | {"content": model_hash(recipe.embeddings.model)}
+    keys = _since(recipe.embeddings, choices="keep", closing="keep") | {"content": model_hash(recipe.embeddings.model)}
     return keys | {"questions": recipe.codebook.representation == "question_centered"}
+
+
+def segments(recipe: Recipe) -> dict[str, Any]:
+    """How rationales are cut."""
+    return _since(recipe.segments, options="each")
+
+
+def results(recipe: Recipe) -> dict[str, Any]:
+    """Who writes results and how, but for what a language model is asked."""
+    keys = _since(recipe.results, named="drop")
+    del keys["writer"]
+    return keys
 
 
 def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
     """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
     keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
+    read = {name: how for name in ("choices", "closing") if (how := getattr(recipe.embeddings, name)) != "keep"}
+    if read:  # it tells of them
+        keys["wording"] = read
     if recipe.codebook.reuse:
         saved = Path(recipe.codebook.reuse)
         keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
@@ -69,8 +84,16 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
     }
     if method.functional:
-        keys["vocabulary"] = recipe.vocabulary.model_dump(exclude=set() if recipe.vocabulary.like is not None else {"like"})
+        vocabulary = recipe.vocabulary
+        if vocabulary.like is None:
+            vocabulary = vocabulary.model_copy(update={"like_for": "all"})
+        keys["vocabulary"] = _since(vocabulary, like=None, like_for="all")
     return keys | ({"method": method.taught_by} if method.taught_by else {})
+
+
+def _since(section: Section, **before: str | None) -> dict[str, Any]:
+    """A section without the keys that are later than some runs and stand at what these had."""
+    return section.model_dump(exclude={name for name, value in before.items() if getattr(section, name) == value})
 
 
 def _given(override: Override) -> dict[str, Any]:

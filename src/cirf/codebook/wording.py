@@ -1,0 +1,55 @@
+"""What the embedding model reads of a step: what the step does, and as little as the recipe likes of what it is about.
+
+A rationale of a question with the choices ``bank`` and ``mall``, with ``choices: mask`` and ``closing: drop``::
+
+    A. Bank: a bank is guarded, so it fits.       ->  it: a it is guarded, so it fits.
+    B. Mall: a mall is open to all.               ->  it: a it is open to all.
+      So the answer is A.                             (a last step's closing statement: not read)
+
+Steps are read otherwise for their vectors alone; segments, results and the rows to train on stay what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cirf import recipe
+from cirf.rationales.marks import closing_start
+
+WORDING = ("numbers", "choices", "closing")
+"""The keys of ``embeddings`` that decide it; ``keep`` is a text as it stands."""
+
+_NUMBER = re.compile(r"[$€£]?\d+(?:[.,]\d+)*%?")
+_PLACEHOLDER = "it"
+_LETTER = r"\((?:{letters})\)|\b(?:{letters})\b(?!['’-])(?!(?<=A) [a-z])[.):]?"  # "A bank": an article
+
+
+def wordings(segments: Sequence[str], section: recipe.Embeddings, choices: Sequence[str] | None = None) -> list[str]:
+    """What is embedded of the steps of one rationale, in their order, to a question with these ``choices``."""
+    return [
+        wording(text if index + 1 < len(segments) else _open(text, section), section, choices)
+        for index, text in enumerate(segments)
+    ]
+
+
+def wording(text: str, section: recipe.Embeddings, choices: Sequence[str] | None = None) -> str:
+    """What is embedded of a text that is no last step: numbers as ``N`` and choices as ``it``, where the section says so."""
+    if choices and section.choices == "mask":
+        text = _unnamed(text, choices)
+    return text if section.numbers == "keep" else _NUMBER.sub("N", text)
+
+
+def _open(text: str, section: recipe.Embeddings) -> str:
+    """A last step without its closing statement; whole where it is nothing else."""
+    return text if section.closing == "keep" else text[: closing_start(text)].rstrip() or text
+
+
+def _unnamed(text: str, choices: Sequence[str]) -> str:
+    letters = "|".join(chr(ord("A") + place) for place in range(len(choices)))
+    marked = re.compile(_LETTER.format(letters=letters))
+    names = sorted(filter(str.strip, choices), key=len, reverse=True)
+    named = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE) if names else None
+    found = marked.sub(_PLACEHOLDER, text)
+    found = named.sub(_PLACEHOLDER, found) if named else found
+    return re.sub(rf"\b{_PLACEHOLDER}\b(?:[ ,\"']+{_PLACEHOLDER}\b)+", _PLACEHOLDER, found)
