@@ -144,12 +144,10 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"problems", "rationales", "segments", "results"} | EVALUATION | {"latency"},
     ),
     "segments.options, of which there are none": ({"segments__options": "together"}, {"segments"}),
-    "results.named, where answers are numbers": ({"results__named": "keep"}, {"results"}),
     "embeddings.choices, of which there are none": (
         {"embeddings__choices": "mask"},
         {"embeddings", "codebook-4", "traces", "models/cirf_full"},
     ),
-    "vocabulary.like_for, without like": ({"vocabulary__like_for": "functional"}, set()),
     "results.by": ({"results__by": "none"}, {"results"} | BOOK),
 }
 

@@ -200,7 +200,6 @@ class Results(Section):
     values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or after the calculation it comes from (63-57=6), which a small model cannot do unseen.")
-    named: Literal["drop", "keep"] = key("drop", "by: rule, where results are states or options: the bare state or letter, or the state behind who brought it about (Ann: tails) and the option by its text (closet), which a small model chooses better than a letter.")
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
     writer: ResultWriter = key(ResultWriter(), "The language model that writes results.")
@@ -211,7 +210,6 @@ class Vocabulary(Section):
     alpha: Rate | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
     like: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
-    like_for: Literal["all", "functional"] = key("all", "Which new tokens `like` is for: all, or the functional ones alone, so that the end of a trace is not taken for one more step.")
 
 
 class Lora(Section):

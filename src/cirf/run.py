@@ -110,7 +110,7 @@ def plans(context: Context) -> list[Plan]:
         steps = {"problems": learnt, "segments": segments}
         stages += [rationales, segments]
     if coded or any(method.results for method in taught):
-        written = keys.results(recipe) | rules
+        written = recipe.results.model_dump(exclude={"writer"}) | rules
         if recipe.results.by == "llm":
             written |= seed | {"writer": keys.asking(recipe.results.writer), "template": writer_prompt(recipe)}
         results = plan("results", written, steps | result_files(recipe), data.results, version=2)

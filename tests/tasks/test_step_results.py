@@ -150,7 +150,6 @@ PICKS = [
     ("Option D - a flat with a floor.", "D"),
     ("Of the above choices, only floors carry furniture.", "C"),
     ("After all that, the most fitting answer is **C. floor**.", "C"),
-    ("A. roof: nobody sits there.\nB. room: one is in it.\nC. floor: chairs stand on it.", ""),
     ("The answer must be a flat thing.", ""),
     ("Both the roof and the floor are flat.", ""),
     ("A person needs a flat thing.", ""),

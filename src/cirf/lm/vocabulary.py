@@ -84,8 +84,8 @@ def extend(
     [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
     matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
     random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
-    that the model already knows stay as they are. With ``section.like`` functional tokens start at that token's row with
-    their own added, and unless ``section.like_for`` leaves them out delimiters start at it.
+    that the model already knows stay as they are. With ``section.like`` both start at that token's row, to which those of the
+    functional tokens are added.
 
     Args:
         codes: [K x d] code vectors, or ``None``.
@@ -122,9 +122,8 @@ def extend(
         for weight in matrices(model):
             old = weight[: min(known, weight.shape[0])].float()
             alpha = float(old.norm(dim=1).mean()) if section.alpha == "mean" else section.alpha
-            known_row = None if likeness is None else weight[likeness].float()
-            rows = alpha * directions if known_row is None else (known_row.cpu() + alpha * directions)
-            middle = old.mean(dim=0) if known_row is None or section.like_for == "functional" else known_row
+            middle = old.mean(dim=0) if likeness is None else weight[likeness].float()
+            rows = alpha * directions if likeness is None else (middle.cpu() + alpha * directions)
             for name, token in zip((names.start, names.end), ids[:2], strict=True):
                 if name in fresh:
                     weight[token] = middle.to(weight.dtype)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cirf.errors import CirfError
 from cirf.methods.controls import Codes, recoded
 from cirf.methods.method import Method
 from cirf.recipe import Section, Whole, key
@@ -54,6 +55,11 @@ class CirfSettings(TraceSettings):
         "from what the tokens do: shuffled: the code of some step of some row; single: one and the same for all (results alone, "
         "K = 1); ordinal: the step's place in its trace.",
     )
+    start: Literal["backbone", "sft_cot"] = key(
+        "backbone",
+        "What it is fine-tuned from. sft_cot: the model of sft_cot, which has learned to write the same rationales in words; "
+        "both trainings count.",
+    )
 
 
 class CirfFull(Method):
@@ -73,7 +79,23 @@ class CirfFull(Method):
         self._delimiters = recipe.vocabulary.delimiters
         self._size = recipe.codebook.size
         self._seed = recipe.seed
+        self.start = "sft_cot" if getattr(self.settings, "start", "backbone") == "sft_cot" else None
         self.steered = TraceSettings(**self.settings.model_dump(include=self.answering)) != TraceSettings()
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` where what it is to start from is taken."""
+        if self.start is None:
+            return
+        if self.name == CirfFull.name:
+            raise CirfError(
+                f"variants.{self.name}.settings.start: other methods go by {self.name} as it is trained from the backbone; "
+                "give the variant another name"
+            )
+        if self.pruning and recipe.compression.start == "full":
+            raise CirfError(
+                f"variants.{self.name}.settings.start: by compression.start it goes on from cirf_full; "
+                "set one of them to backbone"
+            )
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
         """The traces with other codes, where it is a control."""
@@ -109,18 +131,20 @@ class CirfFull(Method):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As of any method; settings that steer nothing and codes as they are learned are none."""
+        """As of any method; settings that steer nothing, and those of training at their defaults, are none."""
         apart = set() if self.steered else set(self.answering)
-        return self._told(super().identity, apart | self._as_learned)
+        return self._told(super().identity, apart | self._usual)
 
     @property
     def taught_by(self) -> dict[str, Any]:
-        """As of any method; codes as they are learned are no setting."""
-        return self._told(super().taught_by, self.answering | self._as_learned)
+        """As of any method; settings at their defaults are none."""
+        return self._told(super().taught_by, self.answering | self._usual)
 
     @property
-    def _as_learned(self) -> set[str]:
-        return {"codes"} if self.settings.codes == "learned" else set()
+    def _usual(self) -> set[str]:
+        """Settings of training that stand at their defaults."""
+        usual = {"codes": "learned", "start": "backbone"}
+        return {name for name, value in usual.items() if getattr(self.settings, name, None) == value}
 
     def _told(self, found: dict[str, Any], apart: set[str] | frozenset[str]) -> dict[str, Any]:
         settings = self.settings.model_dump(mode="json", exclude=set(apart))

@@ -131,10 +131,6 @@ class CirfSelf(CirfFull):
         trace = replace(example.trace, codes=tuple(made["codes"]), results=tuple(made["results"]))
         return super().target(replace(example, trace=trace))
 
-    @property
-    def _as_learned(self) -> set[str]:
-        return set()  # codes are no setting of its own
-
 
 def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["likely", "short"]) -> list[Steps]:
     """The different traces of a question's answers that are right, were not cut off and are in form (nothing but functional

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
+from cirf.rationales.marks import option_starts
 from cirf.rationales.units import with_unit
 from cirf.rationales.working import working
 from cirf.records import Problem, Steps
 from cirf.rows import numbered_rows
 from cirf.tasks.answers import number_value
-from cirf.tasks.steps import mentioned, numbers_in, worked_out
+from cirf.tasks.steps import numbers_in, worked_out
 from cirf.tasks.task import Task
 
 _SPACE = re.compile(r"\s+")
@@ -45,40 +46,23 @@ class RuleWriter:
     last value, those that a later step goes on with::
 
         "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
-
-    With ``named`` a state stands behind who brought it about (``Ann: tails``), and an option is told by its text unless that
-    is longer than ``longest``.
     """
 
     used: bool = False
     units: bool = False
     working: bool = False
     longest: int = 40
-    named: bool = False
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """One result a step, by ``task.result``."""
+        """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``)."""
         results: list[str] = []
         for segment in steps.segments:
-            results.append(task.result(segment, problem, tuple(results)))
+            several = steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
+            results.append("" if several else task.result(segment, problem, tuple(results)))
         if task.kind(problem) != "number":
-            return self._named(steps.segments, results, problem, task) if self.named else tuple(results)
+            return tuple(results)
         values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
         return tuple(self._text(row, segment) for row, segment in zip(values, steps.segments, strict=True))
-
-    def _named(self, segments: Sequence[str], results: Sequence[str], problem: Problem, task: Task) -> tuple[str, ...]:
-        """States with who brought each about, once a person; options by their text."""
-        if task.kind(problem) == "option":
-            texts = {chr(ord("A") + place): text for place, text in enumerate(problem.choices or ())}
-            named = [texts.get(result, result) for result in results]
-        else:
-            people = list(task.actors(problem) if task.actors is not None else ())
-            named = []
-            for segment, state in zip(segments, results, strict=True):
-                acting = next((name for name in people if state and mentioned(name, segment)), None)
-                named.append(state if acting is None else f"{acting}: {state}")
-                people = [name for name in people if name != acting]
-        return tuple(text if len(text) <= self.longest else bare for text, bare in zip(named, results, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
         """The values of one step as its result."""
@@ -155,13 +139,7 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
 
 
 def _by_rule(section: recipe.Results) -> RuleWriter:
-    return RuleWriter(
-        used=section.values == "used",
-        units=section.units == "keep",
-        working=section.working == "keep",
-        longest=section.max_characters,
-        named=section.named == "keep",
-    )
+    return RuleWriter(section.values == "used", section.units == "keep", section.working == "keep", section.max_characters)
 
 
 WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {

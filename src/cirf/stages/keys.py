@@ -36,13 +36,6 @@ def segments(recipe: Recipe) -> dict[str, Any]:
     return _since(recipe.segments, options="each")
 
 
-def results(recipe: Recipe) -> dict[str, Any]:
-    """Who writes results and how, but for what a language model is asked."""
-    keys = _since(recipe.results, named="drop")
-    del keys["writer"]
-    return keys
-
-
 def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
     """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
     keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
@@ -84,10 +77,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
     }
     if method.functional:
-        vocabulary = recipe.vocabulary
-        if vocabulary.like is None:
-            vocabulary = vocabulary.model_copy(update={"like_for": "all"})
-        keys["vocabulary"] = _since(vocabulary, like=None, like_for="all")
+        keys["vocabulary"] = _since(recipe.vocabulary, like=None)
     return keys | ({"method": method.taught_by} if method.taught_by else {})
 
 

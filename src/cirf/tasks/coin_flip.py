@@ -10,7 +10,7 @@ from typing import Any
 
 from cirf.records import Problem
 from cirf.tasks.answers import parse_answer
-from cirf.tasks.steps import coin_flippers, coin_state
+from cirf.tasks.steps import coin_state
 from cirf.tasks.task import HubSource, Task
 
 
@@ -29,7 +29,6 @@ TASK = Task(
     summary="tracking the state of a coin; two people in training, four in the test",
     answer="yesno",
     rule=coin_state,
-    actors=coin_flippers,
     version=3,
     row=read_row,
     licence="mit",

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from cirf.records import Problem
-from cirf.tasks.steps import coin_flippers, coin_state
+from cirf.tasks.steps import coin_state
 from cirf.tasks.task import Option, Task
 
 _LIST = (
@@ -63,7 +63,6 @@ TASK = Task(
     summary="tracking the state of a coin over a few people, made offline",
     answer="yesno",
     rule=coin_state,
-    actors=coin_flippers,
     version=4,
     licence="apache-2.0",
     make=make,

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from cirf.rationales.marks import option_starts
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.answers import anchors, mentions, parse_answer
 from cirf.tasks.numerals import SCALES, Numeral, find_numbers, first_number, number_text, plain
@@ -252,19 +251,6 @@ def coin_state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     return known[-1] if known and _SAME.search(text) else ""
 
 
-_TURN = re.compile(r"(?<![^\s.!?])([^\s.!?][^.!?]{0,60}?) (?:(?:does|do|did) not |(?:does|do|did)n['’]t )?flip(?:s|ped)?\b")
-
-
-def coin_flippers(problem: Problem) -> tuple[str, ...]:
-    """The people of a question about a coin, in their turns, as it names them."""
-    return tuple(turn[1] for turn in _TURN.finditer(problem.question))
-
-
-def mentioned(name: str, text: str) -> bool:
-    """Whether a text names somebody, in whatever case."""
-    return re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text.casefold()) is not None
-
-
 _LETTER_FRONT = re.compile(r"^\W*(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)", re.IGNORECASE)
 
 
@@ -272,8 +258,6 @@ def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) 
     """The letter of the option a step is about or settles on; empty if it names none or several."""
     choices = problem.choices or ()
     text = plain(segment)
-    if option_starts(text, len(choices)):  # it goes through several
-        return ""
     front = _LETTER_FRONT.match(text)
     if front and ord(front[1].upper()) - 65 < len(choices):
         return front[1].upper()

@@ -109,9 +109,8 @@ class Task:
     is empty; it raises ``KeyError`` for a missing column, ``ValueError`` for a value it cannot read, and ``LeftOutError`` for a
     row that is to be left out. ``make(seed, index, options)`` builds problem ``index`` of the endless stream of that seed, or
     ``None`` to skip the index. ``answer`` is what the answers are, but for the subsets that ``kinds`` names. ``rule`` finds
-    the result of a step; ``actors(problem)`` names those who act in turn, where results are states that they bring about.
-    ``cap`` is in tokens. ``version`` grows whenever a change here would change a problem, a result or a verdict. ``licence`` is
-    the data's, as hubs write it; empty where nobody has said.
+    the result of a step. ``cap`` is in tokens. ``version`` grows whenever a change here would change a problem, a result or a
+    verdict. ``licence`` is the data's, as hubs write it; empty where nobody has said.
 
     A task in a file of the user's own may besides read and compare answers itself, by ``parser(text, problem)`` and
     ``equality(parsed, gold)``, ask in its own ``wording`` (for the bare answer, for steps and answer), bring ``shots`` for the
@@ -124,7 +123,6 @@ class Task:
     summary: str
     answer: AnswerKind
     rule: ResultRule
-    actors: Callable[[Problem], Sequence[str]] | None = None
     row: Callable[[Mapping[str, Any]], Problem] | None = None
     hub: HubSource | None = None
     make: Callable[[int, int, Mapping[str, Any]], Problem | None] | None = None
