@@ -55,7 +55,7 @@ def main() -> None:
 
     from cirf.assets import resolve
     from cirf.codebook import embedding
-    from cirf.codebook.wording import wording
+    from cirf.codebook.wording import wording, wordings
     from cirf.progress import SILENT
     from cirf.recipe_io import load
     from cirf.stages.context import Context
@@ -66,10 +66,11 @@ def main() -> None:
     recipe = load(str(options.run / "recipe.yaml") if options.run else "quickstart", options.sets)
     section = recipe.embeddings
     if options.run:
-        every = [text for steps in Context(recipe, RunFolder(options.run)).steps() for text in steps.segments]
+        context = Context(recipe, RunFolder(options.run))
+        choices = {problem.id: problem.choices for problem in [*context.train(), *context.validation()]}
+        every = [text for row in context.steps() for text in wordings(row.segments, section, choices[row.problem])]
     else:
-        every = _made(options.texts)
-    every = [wording(text, section) for text in every]
+        every = [wording(text, section) for text in _made(options.texts)]
     distinct = list(dict.fromkeys(every))[: options.texts]
     source = resolve(section.model, SILENT)
     embedder = embedding.Embedder(section, source, "cpu")

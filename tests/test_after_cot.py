@@ -9,6 +9,7 @@ import pytest
 import tinyrun
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from cirf import methods
 from cirf.errors import CirfError
@@ -60,9 +61,13 @@ def test_it_learns_the_traces_from_there(workshop: tinyrun.Workshop, tmp_path: P
     assert said.code == 0, said.err
     models = tmp_path / "run" / "models"
     assert list(read_rows(models / "after" / "sft.jsonl")) == list(read_rows(models / "cirf_full" / "sft.jsonl"))
+    words = len(AutoTokenizer.from_pretrained(workshop.backbone))
+    untrained = load_file(workshop.backbone / "model.safetensors")
     begun = load_file(models / "sft_cot" / "model.safetensors")
     for name in ("after", "pruned"):
         made = load_file(models / name / "model.safetensors")
         assert made.keys() == begun.keys()
         for key, weight in begun.items():
-            assert torch.equal(made[key][: len(weight)], weight) or "embed" in key or "head" in key, key
+            known = words if "embed" in key or "head" in key else len(weight)  # rows behind them are the functional tokens'
+            assert torch.equal(made[key][:known], weight[:known]), key
+    assert any(not torch.equal(begun[key][: len(weight)], weight) for key, weight in untrained.items()), "sft_cot has learned"

@@ -115,6 +115,29 @@ def test_where_numbers_are_masked_a_new_text_is_read_so(
     assert read == ["There are N + N = N coins.", "There are N + N = N coins."]
 
 
+def test_a_new_rationale_is_cut_and_read_with_its_choices(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = until_traces(workshop, tmp_path, embeddings__choices="mask", embeddings__closing="drop", segments__options="together")
+    read: list[str] = []
+    embedded = embedding.Embedder.__call__
+
+    def reading(self: embedding.Embedder, texts: Sequence[str]) -> Any:
+        read.extend(texts)
+        return embedded(self, texts)
+
+    monkeypatch.setattr(embedding.Embedder, "__call__", reading)
+    text = "A. tree: no fish in a tree.\nB. pond: fish swim.\n\nFish need a pond.\nTherefore, the answer is B."
+    written = document("codes", run, text, "--choice", "tree", "--choice", "pond")
+    assert [row["segment"] for row in written] == [
+        "A. tree: no fish in a tree.\nB. pond: fish swim.",
+        "Fish need a pond.\nTherefore, the answer is B.",
+    ]
+    assert read == ["it: no fish in a it.\nit: fish swim.", "Fish need a it."]
+    assert len(document("codes", run, text)) > 2, "without choices it goes through none"
+    assert "give the rationale too" in tinyrun.cirf("codes", run, "--choice", "tree").error()
+
+
 def test_a_question_centred_codebook_wants_the_question(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     run = until_traces(workshop, tmp_path, codebook__representation="question_centered")
     assert "give it with --question" in tinyrun.cirf("codes", run, TEXT).error()

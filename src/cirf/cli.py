@@ -443,7 +443,13 @@ def codes(
     folder: RunPath,
     text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
     question: Annotated[str | None, typer.Option("--question", help="Its question, for question-centred codes.")] = None,
-    choice: Annotated[list[str] | None, typer.Option("--choice", help="An option of its question, in order. Repeatable.")] = None,
+    choice: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--choice",
+            help="An option of its question, in order. Repeatable. Without any: a question that has none.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List a run's functional tokens, or write a new rationale in them."""

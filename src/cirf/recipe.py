@@ -156,7 +156,7 @@ class Embeddings(Section):
     dtype: Literal["float32", "float16"] = key("float32", "Number format of the stored embeddings.")
     numbers: Literal["keep", "mask"] = key("keep", "Embed segments as they are, or with every number as N: which numbers a step works with is about the question, not about what the step does.")
     choices: Literal["keep", "mask"] = key("keep", "Where a question has choices: embed segments as they are, or with the choices' letters and texts as `it`; else codes stand for the option spoken of instead of for what is said of it.")
-    closing: Literal["keep", "drop"] = key("keep", "Embed the last segment as it is, or without the lines that close the rationale (`At the end of these steps, ...`); else every last step is of one code, whatever it does. Results and rows keep them.")
+    closing: Literal["keep", "drop"] = key("keep", "Embed the last segment as it is, or without what closes the rationale: from the first line on that opens like a conclusion (`At the end of these steps, ...`), the first of all never; else last steps share codes, whatever they do. Results and rows keep it.")
 
 
 class Sinkhorn(Section):

@@ -18,7 +18,7 @@ from cirf.progress import SILENT
 
 Segments = tuple[np.ndarray, np.ndarray]
 Trained = tuple[Codebook, np.ndarray, dict[str, Any], np.ndarray]
-EMBEDDER = {"model": "tiny", "revision": None, "numbers": "keep"}
+EMBEDDER = {"model": "tiny", "revision": None, "numbers": "keep", "choices": "keep", "closing": "keep"}
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,11 @@ def test_what_is_saved_is_read_back_and_both_write_the_same_bytes(trained: Train
     again.check(width=10, embedder=EMBEDDER, size=6, representation="mean_centered")
 
 
-def test_a_codebook_from_before_numbers_could_be_masked_kept_them(trained: Trained, tmp_path: Path) -> None:
+def test_a_codebook_from_before_words_could_be_masked_kept_them(trained: Trained, tmp_path: Path) -> None:
     trained[0].save(tmp_path)
     facts = json.loads((tmp_path / "codebook.json").read_text())
-    del facts["embedder"]["numbers"]
+    for key in ("numbers", "choices", "closing"):
+        del facts["embedder"][key]
     (tmp_path / "codebook.json").write_text(json.dumps(facts))
     assert Codebook.load(tmp_path).embedder == EMBEDDER
 

@@ -43,6 +43,7 @@ def test_a_number_is_masked_whole(text: str, read: str) -> None:
         ("A bankrupt man needs vitamin D", "A bankrupt man needs vitamin D"),
         ("A big bank", "A big it"),
         ("B's worth", "B's worth"),
+        ("Option A is the answer.", "Option A is the answer."),
     ],
 )
 def test_a_choice_is_masked_by_letter_and_by_text(text: str, read: str) -> None:
@@ -55,6 +56,9 @@ def test_choices_may_be_empty_or_hold_signs() -> None:
     section = _section(choices="mask")
     assert wording("B. 3+4 (or so)", section, ("", "3+4 (or so)")) == "it"
     assert wording("a word", section, ("", "")) == "a word"
+    assert wording("The bank is open", section, ("bank ",)) == "The it is open"
+    assert wording("12.5 km are 12, not 5", section, ("12", "5")) == "12.5 km are it, not it"
+    assert wording("Ann goes to Z.", section, [f"place {n}" for n in range(40)]) == "Ann goes to it"
 
 
 CLOSED = "Zoe flips the coin: tails up."

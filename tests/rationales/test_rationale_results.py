@@ -47,6 +47,9 @@ def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks)
     assert write_results(steps, problems, tasks, recipe.Results()) == [("", "B")]
     each = [Steps("picks/train/d", 0, "option", ("A. tree: no.", "B. water: yes.", "So the answer is B."))]
     assert write_results(each, problems, tasks, recipe.Results()) == [("A", "B", "B")]
+    compared = "Overall, comparing them:\nA. tree is wrong.\nB. water is right, so the answer is B."
+    settles = [Steps("picks/train/d", 0, "option", ("A. tree: no.", "B. water: yes.", compared))]
+    assert write_results(settles, problems, tasks, recipe.Results()) == [("A", "B", "B")], "a step that settles on one has it"
 
 
 def test_the_rule_sees_earlier_results(problems) -> None:

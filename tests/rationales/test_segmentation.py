@@ -147,6 +147,16 @@ def test_options_may_be_gone_through_in_one_step() -> None:
     assert plain == ["A. tree - Fish do not climb.\nB. water - They swim.\nC. roof - No.", "Thus, the answer is B."]
     assert "\n".join(plain) == "\n".join(text for text, _ in each), "the solution reads as it does in steps of their own"
     assert [text for text, _ in steps_of(OPTIONS.split("Thus")[0], together, choices)[1]] == plain[:1]
+    for closing in ("Answer B: water is best.", "(B) is the right one.", "B. water"):
+        text = OPTIONS.replace("Thus, the answer is **B**.", closing)
+        assert [plain for plain, _ in steps_of(text, together, choices)[1]][1:] == [closing], (
+            "what concludes is a step of its own"
+        )
+    numbers = "A. 12: 3*4 = 12 in all. Yes.\nB. 20: 4*5 = 20. And 20 - 1 = 19.\n\nSo 2 + 2 = 4. And 4 * 3 = 12."
+    split = together.model_copy(update={"equations": "split"})
+    assert [plain for plain, _ in steps_of(numbers, split, ("12", "20"))[1]][1:] == ["So 2 + 2 = 4.", "And 4 * 3 = 12."]
+    for text in ("", "No options here."):
+        assert steps_of(text, together.model_copy(update={"by": "option"}), choices) == ("option", [])
     assert steps_of("1. Add.\n2. Halve.", together, choices) == steps_of("1. Add.\n2. Halve.", recipe.Segments(), choices)
 
 

@@ -91,7 +91,7 @@ class Codebook:
         if dict(embedder) != dict(self.embedder):
             raise CirfError(
                 f"codebook.reuse: it was trained on vectors of {_name(self.embedder)}, the recipe embeds with {_name(embedder)}; "
-                f"set embeddings.model, embeddings.revision and embeddings.{', embeddings.'.join(WORDING)} to the former"
+                f"set {', '.join(f'embeddings.{key}' for key in ('model', 'revision', *WORDING))} to the former"
             )
         if size is not None and size != self.size:
             raise CirfError(
@@ -165,7 +165,7 @@ class Codebook:
                 _network("decoder", tensors),
                 settings,
                 tensors["corpus_mean"].numpy(),
-                dict.fromkeys(WORDING, "keep") | facts["embedder"],
+                facts["embedder"] | {key: facts["embedder"].get(key, "keep") for key in WORDING},
                 facts["report"],
             )
         except (FileNotFoundError, NotADirectoryError):

@@ -2,17 +2,20 @@
 
 A rationale of a question with the choices ``bank`` and ``mall``, with ``choices: mask`` and ``closing: drop``::
 
-    A. Bank: a bank is guarded, so it fits.       ->  it: a it is guarded, so it fits.
-    B. Mall: a mall is open to all.               ->  it: a it is open to all.
-      So the answer is A.                             (a last step's closing statement: not read)
+    A. Bank: a bank is guarded, so it fits.   ->  it: a it is guarded, so it fits.
+    B. Mall: a mall is open to all.           ->  it: a it is open to all.
+    The bank has more to guard.               ->  The it has more to guard.
+    Therefore, the answer is A.                   (not read: a line of the last step that closes the rationale)
 
-Steps are read otherwise for their vectors alone; segments, results and the rows to train on stay what they are.
+A letter is a choice's where it stands alone, but for an ``A`` before a word in small letters, which is an article. Steps are
+read otherwise for their vectors alone; segments, results and the rows to train on stay what they are.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from string import ascii_uppercase
 
 from cirf import recipe
 from cirf.rationales.marks import closing_start
@@ -46,10 +49,10 @@ def _open(text: str, section: recipe.Embeddings) -> str:
 
 
 def _unnamed(text: str, choices: Sequence[str]) -> str:
-    letters = "|".join(chr(ord("A") + place) for place in range(len(choices)))
+    letters = "|".join(ascii_uppercase[: len(choices)])
     marked = re.compile(_LETTER.format(letters=letters))
-    names = sorted(filter(str.strip, choices), key=len, reverse=True)
-    named = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE) if names else None
+    names = sorted(filter(None, map(str.strip, choices)), key=len, reverse=True)
+    named = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, names))})(?!\w|\.\d)", re.IGNORECASE) if names else None
     found = marked.sub(_PLACEHOLDER, text)
     found = named.sub(_PLACEHOLDER, found) if named else found
     return re.sub(rf"\b{_PLACEHOLDER}\b(?:[ ,\"']+{_PLACEHOLDER}\b)+", _PLACEHOLDER, found)

@@ -79,7 +79,8 @@ class CirfFull(Method):
         self._delimiters = recipe.vocabulary.delimiters
         self._size = recipe.codebook.size
         self._seed = recipe.seed
-        self.start = "sft_cot" if getattr(self.settings, "start", "backbone") == "sft_cot" else None
+        if getattr(self.settings, "start", "backbone") != "backbone":
+            self.start = self.settings.start
         self.steered = TraceSettings(**self.settings.model_dump(include=self.answering)) != TraceSettings()
 
     def check(self, recipe: Recipe) -> None:
@@ -143,8 +144,8 @@ class CirfFull(Method):
     @property
     def _usual(self) -> set[str]:
         """Settings of training that stand at their defaults."""
-        usual = {"codes": "learned", "start": "backbone"}
-        return {name for name, value in usual.items() if getattr(self.settings, name, None) == value}
+        known = CirfSettings.model_fields
+        return {name for name in ("codes", "start") if getattr(self.settings, name, None) == known[name].default}
 
     def _told(self, found: dict[str, Any], apart: set[str] | frozenset[str]) -> dict[str, Any]:
         settings = self.settings.model_dump(mode="json", exclude=set(apart))

@@ -106,6 +106,12 @@ def opens_option(text: str) -> bool:
     return _OPTION.match(text) is not None
 
 
+def option_letter(text: str) -> str:
+    """The letter of the option that a text begins with (``B) walk``: ``B``); empty where it begins with none."""
+    match = _OPTION.match(text)
+    return (match[2] or match[3]) if match else ""
+
+
 def split_last_option(text: str) -> tuple[str, str]:
     """The last option's own text and what concludes after it: the next paragraph, or a line that opens like a conclusion."""
     lines = text.split("\n")

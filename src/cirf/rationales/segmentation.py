@@ -25,6 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from cirf import recipe
@@ -34,6 +35,7 @@ from cirf.rationales.marks import (
     Mark,
     conclusion_body,
     opens_option,
+    option_letter,
     option_starts,
     ordinal_marks,
     split_conclusion,
@@ -92,9 +94,8 @@ def clean_segments(text: str, by: Rule, choices: Sequence[str] | None = None) ->
 def steps_of(text: str, section: recipe.Segments, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
     """As ``clean_segments``, by the recipe's section."""
     rule, steps = clean_segments(text, section.by, choices)
-    if rule == "option" and section.options == "together":
-        steps = _together(steps)
-    return rule, split_equations(steps) if section.equations == "split" else steps
+    gone, rest = _gone_through(steps) if rule == "option" and section.options == "together" else ([], steps)
+    return rule, gone + (split_equations(rest) if section.equations == "split" else rest)
 
 
 def cut(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
@@ -204,11 +205,15 @@ def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:
     return _tidy([*parts[:-1], *split_last_option(parts[-1])])
 
 
-def _together(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The steps that go through options one by one as a single one, before what concludes."""
-    gone = [step for step in steps if opens_option(step[0])]
-    one = ("\n".join(plain for plain, _ in gone), "\n".join(noted for _, noted in gone))
-    return [one, *(step for step in steps if not opens_option(step[0]))]
+def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The steps that go through options one by one as a single one, and what concludes after them."""
+    letters = [option_letter(plain) for plain, _ in steps]
+    rising = takewhile(lambda pair: pair[1] and (not pair[0] or pair[0] < pair[1]), zip(["", *letters], letters, strict=False))
+    count = sum(1 for _ in rising)
+    if not count:
+        return [], steps
+    plain, noted = zip(*steps[:count], strict=True)
+    return [("\n".join(plain), "\n".join(noted))], steps[count:]
 
 
 def _by_line(text: str) -> tuple[str, ...]:
