@@ -99,34 +99,30 @@ def test_a_rationale_is_cleaned_as_the_pipeline_does(finished: Path) -> None:
     assert [row["segment"] for row in written] == ["There are 2 + 3 = 5 coins.", "There are 5 + 1 = 6 coins."]
 
 
-def test_where_numbers_are_masked_a_new_text_is_read_so(
-    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = until_traces(workshop, tmp_path, embeddings__numbers="mask", codebook__size=1)  # its rows differ in numbers alone
-    read: list[str] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are embedded from here on; to be emptied where a run has embedded some."""
+    texts: list[str] = []
     embedded = embedding.Embedder.__call__
 
-    def reading(self: embedding.Embedder, texts: Sequence[str]) -> Any:
-        read.extend(texts)
-        return embedded(self, texts)
+    def reading(self: embedding.Embedder, given: Sequence[str]) -> Any:
+        texts.extend(given)
+        return embedded(self, given)
 
     monkeypatch.setattr(embedding.Embedder, "__call__", reading)
+    return texts
+
+
+def test_where_numbers_are_masked_a_new_text_is_read_so(workshop: tinyrun.Workshop, tmp_path: Path, read: list[str]) -> None:
+    run = until_traces(workshop, tmp_path, embeddings__numbers="mask", codebook__size=1)  # its rows differ in numbers alone
+    read.clear()
     assert "There are 2 + 3 = 5 coins." in [row["segment"] for row in document("codes", run, TEXT)]
     assert read == ["There are N + N = N coins.", "There are N + N = N coins."]
 
 
-def test_a_new_rationale_is_cut_and_read_with_its_choices(
-    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_rationale_is_cut_and_read_with_its_choices(workshop: tinyrun.Workshop, tmp_path: Path, read: list[str]) -> None:
     run = until_traces(workshop, tmp_path, embeddings__choices="mask", embeddings__closing="drop", segments__options="together")
-    read: list[str] = []
-    embedded = embedding.Embedder.__call__
-
-    def reading(self: embedding.Embedder, texts: Sequence[str]) -> Any:
-        read.extend(texts)
-        return embedded(self, texts)
-
-    monkeypatch.setattr(embedding.Embedder, "__call__", reading)
+    read.clear()
     text = "A. tree: no fish in a tree.\nB. pond: fish swim.\n\nFish need a pond.\nTherefore, the answer is B."
     written = document("codes", run, text, "--choice", "tree", "--choice", "pond")
     assert [row["segment"] for row in written] == [
