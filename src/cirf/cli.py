@@ -445,10 +445,7 @@ def codes(
     question: Annotated[str | None, typer.Option("--question", help="Its question, for question-centred codes.")] = None,
     choice: Annotated[
         list[str] | None,
-        typer.Option(
-            "--choice",
-            help="An option of its question, in order. Repeatable. Without any: a question that has none.",
-        ),
+        typer.Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -31,7 +31,7 @@ _LETTER = r"\((?:{letters})\)|\b(?:{letters})\b(?!['’-])(?!(?<=A) [a-z])[.):]?
 def wordings(segments: Sequence[str], section: recipe.Embeddings, choices: Sequence[str] | None = None) -> list[str]:
     """What is embedded of the steps of one rationale, in their order, to a question with these ``choices``."""
     return [
-        wording(text if index + 1 < len(segments) else _open(text, section), section, choices)
+        wording(text if index + 1 < len(segments) else _unclosed(text, section), section, choices)
         for index, text in enumerate(segments)
     ]
 
@@ -43,7 +43,7 @@ def wording(text: str, section: recipe.Embeddings, choices: Sequence[str] | None
     return text if section.numbers == "keep" else _NUMBER.sub("N", text)
 
 
-def _open(text: str, section: recipe.Embeddings) -> str:
+def _unclosed(text: str, section: recipe.Embeddings) -> str:
     """A last step without its closing statement; whole where it is nothing else."""
     return text if section.closing == "keep" else text[: closing_start(text)].rstrip() or text
 

@@ -58,7 +58,7 @@ class CirfSettings(TraceSettings):
     start: Literal["backbone", "sft_cot"] = key(
         "backbone",
         "What it is fine-tuned from. sft_cot: the model of sft_cot, which has learned to write the same rationales in words; "
-        "both trainings count.",
+        "its cost is that of both trainings.",
     )
 
 

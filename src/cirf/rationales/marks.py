@@ -45,6 +45,7 @@ _CONCLUDING = re.compile(
     r"final answer|answer|finally|since)\b",
     re.IGNORECASE,
 )
+# As `_CONCLUDING`, but read of lines within a step: "Since Bo waits, it stays" and "So it costs $56" are what the step does.
 _CLOSING = re.compile(
     r"(?:thus|therefore|hence|so,? (?:the|final)|overall|in conclusion|in summary|to sum up|conclusion|"
     r"after (?:all|both|these|this|the|tracking|considering|following|going|analyzing|evaluating)|at the end|based on|"
@@ -99,11 +100,6 @@ def option_starts(text: str, options: int | None) -> tuple[int, ...]:
             starts.append(match.start("option"))
             last = place
     return tuple(starts) if len(starts) >= 2 else ()
-
-
-def opens_option(text: str) -> bool:
-    """Whether a text begins as an option does, with ``A.``, ``B)`` or ``(C)``."""
-    return _OPTION.match(text) is not None
 
 
 def option_letter(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
-from cirf.rationales.marks import opens_option, option_starts
+from cirf.rationales.marks import option_starts
 from cirf.rationales.units import with_unit
 from cirf.rationales.working import working
 from cirf.records import Problem, Steps
@@ -56,8 +56,8 @@ class RuleWriter:
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``)."""
         results: list[str] = []
-        for segment in steps.segments:
-            several = steps.rule == "option" and opens_option(segment) and option_starts(segment, len(problem.choices or ()))
+        for place, segment in enumerate(steps.segments):
+            several = place == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
             results.append("" if several else task.result(segment, problem, tuple(results)))
         if task.kind(problem) != "number":
             return tuple(results)

@@ -25,7 +25,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any, Literal
 
 from cirf import recipe
@@ -34,7 +33,6 @@ from cirf.rationales.equations import split_equations
 from cirf.rationales.marks import (
     Mark,
     conclusion_body,
-    opens_option,
     option_letter,
     option_starts,
     ordinal_marks,
@@ -177,7 +175,7 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None) -> Segmentation
     marks = ordinal_marks(text)
     segments = _by_ordinal(text, marks) if len(marks) >= 2 else ()
     # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them
-    if len(segments) >= 2 and not (choices and all(opens_option(part) for part in segments)):
+    if len(segments) >= 2 and not (choices and all(map(option_letter, segments))):
         return Segmentation("ordinal", segments)
     options = _by_option(text, choices) if choices else ()
     if len(options) >= 2:
@@ -207,9 +205,9 @@ def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:
 
 def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """The steps that go through options one by one as a single one, and what concludes after them."""
-    letters = [option_letter(plain) for plain, _ in steps]
-    rising = takewhile(lambda pair: pair[1] and (not pair[0] or pair[0] < pair[1]), zip(["", *letters], letters, strict=False))
-    count = sum(1 for _ in rising)
+    count, last = 0, ""
+    while count < len(steps) and (letter := option_letter(steps[count][0])) > last:
+        count, last = count + 1, letter
     if not count:
         return [], steps
     plain, noted = zip(*steps[:count], strict=True)

@@ -40,7 +40,7 @@ def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
     """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
     keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
     read = {name: how for name in ("choices", "closing") if (how := getattr(recipe.embeddings, name)) != "keep"}
-    if read:  # it tells of them
+    if read:  # codebook.json tells of them; that it tells of numbers is older than this key
         keys["wording"] = read
     if recipe.codebook.reuse:
         saved = Path(recipe.codebook.reuse)
