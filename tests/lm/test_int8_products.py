@@ -56,6 +56,14 @@ def test_a_position_is_rounded_by_itself_and_what_is_no_number_stays_none(m: int
     assert torch.equal(frozen.forwards(torch.zeros(2, 33)), torch.zeros(2, 17))
 
 
+@pytest.mark.parametrize("m", [512, 513, 1100])
+def test_many_positions_are_multiplied_as_few_are(m: int) -> None:
+    torch.manual_seed(m)
+    x, gradient, frozen = torch.randn(m, 33), torch.randn(m, 17), Frozen(torch.randn(17, 33))
+    for product, sides in ((frozen.forwards, x), (frozen.backwards, gradient)):
+        assert torch.equal(product(sides), torch.cat([product(few) for few in sides.split(100)]))
+
+
 def _adapted(dropout: float = 0.0, kind: str = "qwen2") -> Any:
     torch.manual_seed(1)
     model = put_adapters(tiny.build_model(kind), recipe.Lora(rank=4, alpha=8, dropout=dropout)).train()
