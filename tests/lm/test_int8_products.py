@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cirf import recipe
 from cirf.lm import int8_products
-from cirf.lm.adapters import add_second, put_adapters, through
+from cirf.lm.adapters import add_second, through
 from cirf.lm.finetune import Row, finetune
 from cirf.lm.int8_products import Frozen, has_products
 from cirf.lm.lora_linear import in_place
@@ -64,16 +64,6 @@ def test_many_positions_are_multiplied_as_few_are(m: int) -> None:
         assert torch.equal(product(sides), torch.cat([product(few) for few in sides.split(100)]))
 
 
-def _adapted(dropout: float = 0.0, kind: str = "qwen2") -> Any:
-    torch.manual_seed(1)
-    model = put_adapters(tiny.build_model(kind), recipe.Lora(rank=4, alpha=8, dropout=dropout)).train()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                parameter.normal_(0, 0.2)
-    return model
-
-
 def _passed(model: Any, int8: bool, bf16: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.zero_grad()
     with in_place(model, int8) as (layers, rounded):
@@ -86,7 +76,7 @@ def _passed(model: Any, int8: bool, bf16: bool = False) -> tuple[torch.Tensor, d
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_models_outputs_and_gradients_are_near_the_exact_ones(bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, made = _adapted(), []
+    model, made = tiny.build_adapted(), []
     monkeypatch.setattr(int8_products, "_product", lambda *args, whole=int8_products._product: made.append(1) or whole(*args))
     exact, none = _passed(model, False, bf16), len(made)
     near = _passed(model, True, bf16)
@@ -98,7 +88,7 @@ def test_a_models_outputs_and_gradients_are_near_the_exact_ones(bf16: bool, monk
 
 
 def test_a_model_is_judged_and_left_with_exact_products() -> None:
-    model = _adapted()
+    model = tiny.build_adapted()
     with torch.no_grad():
         wanted = model(input_ids=IDS).logits
         with in_place(model, int8=True):
@@ -110,14 +100,14 @@ def test_a_model_is_judged_and_left_with_exact_products() -> None:
 
 
 def test_second_adapters_go_through_eight_bits_and_adapters_with_dropout_do_not() -> None:
-    model = _adapted()
+    model = tiny.build_adapted()
     add_second(model, recipe.Lora(rank=2, alpha=2), "second", 3)
     with torch.no_grad(), through(model, "second"):
         wanted = model(input_ids=IDS).logits
         with in_place(model, int8=True):
             found = model(input_ids=IDS).logits
     assert 1e-4 < (found - wanted).norm() / wanted.norm() < 0.05
-    for other, layers in ((_adapted(dropout=0.1), 14), (_adapted(kind="gpt2"), 0)):
+    for other, layers in ((tiny.build_adapted(dropout=0.1), 14), (tiny.build_adapted(kind="gpt2"), 0)):
         with in_place(other, int8=True) as counts:
             assert counts == (layers, 0)
 

@@ -12,21 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf import recipe
-from cirf.lm.adapters import add_second, put_adapters, through
+from cirf.lm.adapters import add_second, through
 from cirf.lm.lora_linear import _Adapted, in_place
 
 IDS = torch.arange(24).reshape(2, 12) % 300
-
-
-def adapted(dtype: torch.dtype = torch.float32, dropout: float = 0.0, kind: str = "qwen2") -> Any:
-    """A model whose adapters do something."""
-    torch.manual_seed(1)
-    model = put_adapters(tiny.build_model(kind).to(dtype), recipe.Lora(rank=4, alpha=8, dropout=dropout)).train()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                parameter.normal_(0, 0.2)
-    return model
 
 
 def made(model: Any, quick: bool, bf16: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -50,12 +39,12 @@ def close(ours: tuple[Any, Any], theirs: tuple[Any, Any], near: float) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_outputs_and_gradients_are_those_of_peft(kind: str) -> None:
-    model = adapted(kind=kind)
+    model = tiny.build_adapted(kind=kind)
     close(made(model, True), made(model, False), 1e-5)
 
 
 def test_in_bfloat16_they_are_as_near_to_the_exact_ones_as_those_of_peft() -> None:
-    model, exact = adapted(torch.bfloat16), adapted()
+    model, exact = tiny.build_adapted(torch.bfloat16), tiny.build_adapted()
     with torch.no_grad():
         for mine, its in zip(exact.parameters(), model.parameters(), strict=True):
             mine.copy_(its)
@@ -87,16 +76,16 @@ def test_its_gradients_are_those_of_its_differences(m: int, k: int, n: int, r: i
 
 
 def test_what_is_no_plain_adapter_is_left_to_peft() -> None:
-    dropped = adapted(dropout=0.5)
+    dropped = tiny.build_adapted(dropout=0.5)
     assert torch.equal(made(dropped, True)[0], made(dropped, False)[0])
-    gpt2 = adapted(kind="gpt2")
+    gpt2 = tiny.build_adapted(kind="gpt2")
     with in_place(gpt2) as count:
         assert count[0] == 0  # its layers are no linear ones
     assert torch.equal(made(gpt2, True)[0], made(gpt2, False)[0])
 
 
 def test_switched_off_and_second_adapters_are_honoured() -> None:
-    model = adapted()
+    model = tiny.build_adapted()
     add_second(model, recipe.Lora(rank=2, alpha=2), "second", 3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -120,7 +109,7 @@ def test_switched_off_and_second_adapters_are_honoured() -> None:
 
 
 def test_the_model_is_left_as_it_was() -> None:
-    model = adapted()
+    model = tiny.build_adapted()
     with in_place(model) as count:
         assert count[0] == 14
         assert sum("forward" in vars(module) for module in model.modules()) >= 14
