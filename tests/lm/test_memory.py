@@ -36,9 +36,33 @@ def test_memory_asked_for_again_is_not_faulted_in_again(size: int) -> None:
     assert faults["keep"] < faults["default"] / 10, faults
 
 
+HOLES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from cirf.lm.memory import hand_back, keep_freed_memory
+
+def held():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+assert keep_freed_memory()
+blocks = [bytearray(b"x") * 2**20 for _ in range(200)]
+blocks = blocks[::8]  # what is left keeps the holes from being given back at the end of the heap
+full = held()
+assert hand_back()
+print(full, held(), sum(block[-1] == ord("x") for block in blocks))
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
+def test_holes_are_handed_back_and_what_is_used_stays() -> None:
+    command = [sys.executable, "-c", HOLES, str(Path(memory.__file__).parents[2])]
+    full, left, whole = map(int, subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.split())
+    assert full - left > 150 * 1024 and whole == 25  # KiB, of 175 MiB of holes
+
+
 def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert not memory.keep_freed_memory()
+    assert not memory.keep_freed_memory() and not memory.hand_back()
 
 
 def test_free_memory_is_the_machines_or_what_its_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from cirf.lm.prefix_tree import as_trees
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.rows import TrainableRows, hasten
 from cirf.lm.saving import check_tokenizer
-from cirf.lm.trainer import Course, TargetTrainer, Trained, arguments
+from cirf.lm.trainer import Course, HandBack, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
 
 _BESIDE = "cirf_beside"
@@ -306,6 +306,8 @@ def _run(
             return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 
         trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, rows, trainer.curriculum))
+        if trainer.args.use_cpu:
+            trainer.add_callback(HandBack())
         with disk_errors(root), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()

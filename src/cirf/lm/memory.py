@@ -16,15 +16,28 @@ def keep_freed_memory() -> bool:
 
     An update on the CPU casts every weight, makes every gradient and frees both. By default glibc hands that back to the
     system, which clears it page by page when it is wanted again (``benchmarks/updates.py`` says what that costs). The
-    process keeps its highest use of memory from then on.
+    process keeps what it frees from then on, more with every update that fits badly into it, until `hand_back`.
     """
-    if platform.libc_ver()[0] != "glibc":
+    library = _glibc()
+    if library is None:
         return False
-    library = ctypes.CDLL(None)
     # No block gets a mapping of its own: glibc would give that back at once, and a threshold for it ends at 32 MiB, while
     # the logits of fifty targets over 150,000 words take as much.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, _STEP))
     return all([library.mallopt(name, value) == 1 for name, value in settings])
+
+
+def hand_back() -> bool:
+    """Give freed memory that is kept back to the system for once, and say whether there was any (of glibc alone is it known).
+
+    Among blocks of ever new sizes holes are left that fit no more, so that a process which hands back nothing grows.
+    """
+    library = _glibc()
+    return library is not None and library.malloc_trim(0) == 1
+
+
+def _glibc() -> Any:
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
 def weight_bytes(model: Any) -> int:

@@ -21,6 +21,7 @@ from cirf.files import write_atomic
 from cirf.lm.batches import Feature, LengthSampler
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.curriculum import Curriculum
+from cirf.lm.memory import hand_back
 from cirf.lm.number_formats import computed_in
 from cirf.lm.objective import Objective
 from cirf.progress import Progress
@@ -272,6 +273,16 @@ class Course(TrainerCallback):
                 f"{what} is not a number in update {state.global_step} ({self._rows(state.global_step)}); "
                 "lower finetune.learning_rate"
             )
+
+
+class HandBack(TrainerCallback):
+    """Hands memory that is kept but no longer used back to the system now and then."""
+
+    every = 16  # updates: some seconds of clearing pages anew for minutes of training
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every == 0:
+            hand_back()
 
 
 def arguments(
