@@ -229,14 +229,38 @@ def draw(seed: int, prompt: str, number: int) -> str:
 
 def _drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) -> list[Any]:
     """What turns the logits of rows into scores whose largest is a token drawn from the nucleus; nothing at temperature 0."""
-    from transformers import TemperatureLogitsWarper, TopPLogitsWarper
+    from transformers import TemperatureLogitsWarper
 
     if temperature == 0:
         return []
     made: list[Any] = [TemperatureLogitsWarper(temperature)]
     if top_p < 1:
-        made.append(TopPLogitsWarper(top_p))
+        made.append(_Nucleus(top_p))
     return [*made, _Noise([torch.Generator(model.device).manual_seed(_number(seed)) for seed in seeds])]
+
+
+class _Nucleus:
+    """Leaves the likeliest tokens whose probabilities together reach ``top_p`` (Holtzman et al. 2020), as transformers' warper
+    does but without sorting a vocabulary: sorted are the few likeliest, unless some row's do not reach so far."""
+
+    few = 64
+
+    def __init__(self, top_p: float) -> None:
+        from transformers import TopPLogitsWarper
+
+        self.top_p, self.whole = top_p, TopPLogitsWarper(top_p)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``scores`` [rows x vocabulary], those outside the nucleus minus infinity."""
+        likeliest, tokens = scores.topk(min(self.few, scores.shape[1]), dim=1)  # from the likeliest on
+        shares = (likeliest - scores.logsumexp(dim=1, keepdim=True)).exp()
+        reached = shares.cumsum(dim=1)
+        if bool((reached[:, -1] < self.top_p).any()):
+            whole: torch.Tensor = self.whole(input_ids, scores)
+            return whole
+        outside = reached - shares >= self.top_p
+        outside[:, 0] = False
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, likeliest.masked_fill(outside, -torch.inf))
 
 
 class _Noise:
