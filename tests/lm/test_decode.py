@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from transformers import TopPLogitsWarper
 
 from cirf.lm import decode
 from cirf.lm.decode import generate, generate_one, sample_many
@@ -155,21 +152,3 @@ def test_answers_are_drawn_from_the_models_own_probabilities(tiny: Any, tokenize
     seen = torch.bincount(torch.tensor(drawn), minlength=len(chances)).double() / count
     assert set(drawn) <= set(inside.tolist())
     assert len(set(drawn)) > 1 and float((seen - expected).abs().max()) < 4 * (0.25 / count) ** 0.5
-
-
-@settings(deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 700), st.floats(0.01, 12), st.floats(0.05, 0.99))
-def test_the_nucleus_is_transformers_own(seed: int, rows: int, words: int, size: float, top_p: float) -> None:
-    torch.manual_seed(seed)
-    scores = torch.randn(rows, words, dtype=torch.float64) * size  # rounded to 32 bits, either may have a token more
-    ids = torch.zeros(rows, 1, dtype=torch.long)
-    assert torch.equal(decode._Nucleus(top_p)(ids, scores), TopPLogitsWarper(top_p)(ids, scores))
-
-
-def test_a_vocabulary_is_sorted_only_where_the_nucleus_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    sorts = []
-    monkeypatch.setattr(torch, "sort", lambda *args, whole=torch.sort, **keys: sorts.append(1) or whole(*args, **keys))
-    ids, flat, peaked = torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 5000), torch.zeros(2, 5000)
-    peaked[:, 70] = 30.0
-    assert int(decode._Nucleus(0.9)(ids, peaked).isfinite().sum()) == 2 and not sorts
-    assert abs(int(decode._Nucleus(0.9)(ids, flat).isfinite().sum()) - 9000) < 10 and sorts

@@ -57,11 +57,17 @@ def test_a_position_is_rounded_by_itself_and_what_is_no_number_stays_none(m: int
 
 
 @pytest.mark.parametrize("m", [512, 513, 1100])
-def test_many_positions_are_multiplied_as_few_are(m: int) -> None:
+def test_many_positions_are_multiplied_in_blocks_as_few_are(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(m)
+    sizes: list[int] = []
+    whole = torch._int_mm
+    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: sizes.append(len(one)) or whole(one, other))
     x, gradient, frozen = torch.randn(m, 33), torch.randn(m, 17), Frozen(torch.randn(17, 33))
     for product, sides in ((frozen.forwards, x), (frozen.backwards, gradient)):
-        assert torch.equal(product(sides), torch.cat([product(few) for few in sides.split(100)]))
+        found, blocks = product(sides), list(sizes)
+        assert sum(blocks) == m and max(blocks) == 512 and len(blocks) == -(-m // 512)
+        assert torch.equal(found, torch.cat([product(few) for few in sides.split(100)]))
+        sizes.clear()
 
 
 def _passed(model: Any, int8: bool, bf16: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
+from cirf.lm.drawing import draw, drawing, seed_of
 from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.quick import Guesses, write
@@ -171,10 +171,10 @@ def sample_many(
     """
     ids = encode(tokenizer, prompt)
     stops = stop_ids(model, tokenizer)
-    drawing = _drawing(model, temperature, top_p, [draw(seed, prompt, first + place) for place in range(count)])
+    drawn = drawing(model, temperature, top_p, [draw(seed, prompt, first + place) for place in range(count)])
     try:
         begun = _shared(model, ids, count, prefixes)
-        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawing])
+        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawn])
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
     return [output_of(tokenizer, row, stops) for row in written]
@@ -203,11 +203,11 @@ def follow(
         CirfError: no memory for the batch.
     """
     stops = stop_ids(model, tokenizer)
-    drawing = _drawing(model, temperature, top_p, draws)
+    drawn = drawing(model, temperature, top_p, draws)
     try:
         begun = None if prefixes is None else prefixes.begin(prompts)
         watch = Watch(len(prompts), on_step)
-        steered = [*steer(), *drawing]
+        steered = [*steer(), *drawn]
         _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=steered, rows=watch, guesses=guesses)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
@@ -220,64 +220,6 @@ def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
     text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     count = len(ids) if end is None else end + 1
     return Output(text, count, end is None, tuple(ids[:count]))
-
-
-def draw(seed: int, prompt: str, number: int) -> str:
-    """What seeds the random numbers of a sampled answer: the seed, the rendered prompt and the answer's number."""
-    return f"{seed}\0{prompt}\0{number}"
-
-
-def _drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) -> list[Any]:
-    """What turns the logits of rows into scores whose largest is a token drawn from the nucleus; nothing at temperature 0."""
-    from transformers import TemperatureLogitsWarper
-
-    if temperature == 0:
-        return []
-    made: list[Any] = [TemperatureLogitsWarper(temperature)]
-    if top_p < 1:
-        made.append(_Nucleus(top_p))
-    return [*made, _Noise([torch.Generator(model.device).manual_seed(_number(seed)) for seed in seeds])]
-
-
-class _Nucleus:
-    """Leaves the likeliest tokens whose probabilities together reach ``top_p`` (Holtzman et al. 2020), as transformers' warper
-    does but without sorting a vocabulary: sorted are the few likeliest, unless some row's do not reach so far."""
-
-    few = 64
-
-    def __init__(self, top_p: float) -> None:
-        from transformers import TopPLogitsWarper
-
-        self.top_p, self.whole = top_p, TopPLogitsWarper(top_p)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """``scores`` [rows x vocabulary], those outside the nucleus minus infinity."""
-        likeliest, tokens = scores.topk(min(self.few, scores.shape[1]), dim=1)  # from the likeliest on
-        shares = (likeliest - scores.logsumexp(dim=1, keepdim=True)).exp()
-        reached = shares.cumsum(dim=1)
-        if bool((reached[:, -1] < self.top_p).any()):
-            whole: torch.Tensor = self.whole(input_ids, scores)
-            return whole
-        outside = reached - shares >= self.top_p
-        outside[:, 0] = False
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, likeliest.masked_fill(outside, -torch.inf))
-
-
-class _Noise:
-    """Adds noise to logits, a generator a row: the largest of ``logits + Gumbel noise`` is a draw from their softmax (the
-    Gumbel-max trick; Gumbel 1954). ``torch.multinomial`` has one generator for a batch, and each row would hang on the others."""
-
-    def __init__(self, generators: Sequence[torch.Generator]) -> None:
-        self.generators = generators
-
-    def select(self, rows: list[int]) -> None:
-        """Only these rows go on."""
-        self.generators = [self.generators[row] for row in rows]
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """``scores`` [rows x vocabulary] with a standard Gumbel number added to each."""
-        rows = [torch.empty_like(scores[0]).exponential_(generator=generator) for generator in self.generators]
-        return scores - torch.stack(rows).clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
 def _shared(model: Any, ids: list[int], count: int, prefixes: Beginnings | None) -> Begun | None:
@@ -396,13 +338,8 @@ def _seeded(model: Any, seed: int, prompts: list[str]) -> Iterator[None]:
     """Draw from a seed of this batch alone, and leave everyone else's random numbers as they were."""
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(_number("\0".join([str(seed), *prompts])))
+        torch.manual_seed(seed_of("\0".join([str(seed), *prompts])))
         yield
-
-
-def _number(text: str) -> int:
-    """A seed of a text, below 2^56."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 def _synchronise(model: Any) -> None:

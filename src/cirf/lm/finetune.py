@@ -26,7 +26,7 @@ from cirf.lm.curriculum import Curriculum, Lesson
 from cirf.lm.history import History, code_rows, survival
 from cirf.lm.int8_products import has_products
 from cirf.lm.lora_linear import in_place
-from cirf.lm.memory import keep_freed_memory
+from cirf.lm.memory import hand_back, keep_freed_memory
 from cirf.lm.objective import Objective
 from cirf.lm.prefix_tree import as_trees
 from cirf.lm.prompt import end_token, sanitise
@@ -328,10 +328,11 @@ def _plain(trainer: TargetTrainer, rows: TrainableRows | None) -> Any:
 
 
 def _forget(trainer: TargetTrainer) -> None:
-    """Let go of the optimiser's state and the caches of the device."""
+    """Let go of the optimiser's state and of memory that is kept but no longer used."""
     trainer.optimizer = trainer.lr_scheduler = None
     trainer.accelerator.free_memory()
     trainer.callback_handler.model = trainer.callback_handler.optimizer = trainer.callback_handler.lr_scheduler = None
     trainer.model = trainer.model_wrapped = None  # type: ignore[assignment]
+    hand_back()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

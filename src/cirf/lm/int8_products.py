@@ -45,7 +45,7 @@ def _rounded_along(weight: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.
 def _product(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """x [m x a] times rounded weights [a x b] with scales [b]; a number that is none makes its row such numbers."""
     if len(x) > _BLOCK:
-        return torch.cat([_product(block, weight, scales) for block in x.split(_BLOCK)])
+        return torch.cat([_product(x[first : first + _BLOCK], weight, scales) for first in range(0, len(x), _BLOCK)])
     largest = torch.maximum(x.amax(dim=1, keepdim=True), x.amin(dim=1, keepdim=True).neg_())  # two reads, and no copy of x
     own = largest.float().div_(_LARGEST).clamp_min_(torch.finfo(torch.float32).tiny)
     rounded = (x / own).round_().to(torch.int8)

@@ -36,7 +36,7 @@ def hand_back() -> bool:
     return library is not None and library.malloc_trim(0) == 1
 
 
-def _glibc() -> Any:
+def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 

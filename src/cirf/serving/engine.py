@@ -201,7 +201,8 @@ class Engine:
         self._pace += 0.3 * (time.perf_counter() - started - self._pace)
 
     def _decode(self, jobs: Sequence[Job]) -> None:
-        from cirf.lm.decode import draw, follow
+        from cirf.lm.decode import follow
+        from cirf.lm.drawing import draw
         from cirf.lm.prompt import stop_ids
 
         served, how = jobs[0].served, jobs[0].how
