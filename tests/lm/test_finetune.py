@@ -441,16 +441,17 @@ def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tm
         assert "\n" not in str(caught.value)
 
 
-def test_on_a_cpu_freed_memory_is_handed_back_now_and_then(
+def test_on_a_cpu_freed_memory_is_handed_back_now_and_then_and_in_the_end(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, handed = tiny.build_model(), []
     ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
-    monkeypatch.setattr(trainer, "hand_back", lambda: handed.append(1))
+    monkeypatch.setattr(trainer, "hand_back", lambda: handed.append("within"))
+    monkeypatch.setattr("cirf.lm.finetune.hand_back", lambda: handed.append("after"))
     monkeypatch.setattr(trainer.HandBack, "every", 3)
     section = _section(epochs=7, batch_size=8)  # an update an epoch
     _, history, _ = finetune(model, tokenizer, _rows(tokenizer), [], section, "cirf_full", ids, tmp_path, 0, device="cpu")
-    assert history.updates == 7 and len(handed) == 2
+    assert history.updates == 7 and handed == ["within", "within", "after"]
 
 
 def test_bfloat16_and_checkpointed_activations_train_too(
