@@ -60,6 +60,11 @@ class CirfSettings(TraceSettings):
         "What it is fine-tuned from. sft_cot: the model of sft_cot, which has learned to write the same rationales in words; "
         "its cost is that of both trainings.",
     )
+    subjects: bool = key(
+        False,
+        "Before the functional token of a step, but the first, stands whom or what it is about, where that is a word of the "
+        "question: `heads ann<cirf_010>tails`. Lists longer than those learned are then gone through to their end.",
+    )
 
 
 class CirfFull(Method):
@@ -106,7 +111,13 @@ class CirfFull(Method):
         """The trace between its delimiters, and the answer right after."""
         from cirf.lm.vocabulary import token_names, write_trace
 
-        return write_trace(example.trace, token_names(self._size, self._delimiters))
+        trace = example.trace
+        if getattr(self.settings, "subjects", False):
+            from cirf.rationales.subjects import led_on, subjects
+
+            told = subjects(example.segments, example.problem.question)
+            trace = replace(trace, results=led_on(trace.results, told))
+        return write_trace(trace, token_names(self._size, self._delimiters))
 
     def read(self, output: str) -> tuple[str, str]:
         """The span between the delimiters, and what follows it."""
@@ -145,7 +156,7 @@ class CirfFull(Method):
     def _usual(self) -> set[str]:
         """Settings of training that stand at their defaults."""
         known = CirfSettings.model_fields
-        return {name for name in ("codes", "start") if getattr(self.settings, name, None) == known[name].default}
+        return {name for name in ("codes", "start", "subjects") if getattr(self.settings, name, None) == known[name].default}
 
     def _told(self, found: dict[str, Any], apart: set[str] | frozenset[str]) -> dict[str, Any]:
         settings = self.settings.model_dump(mode="json", exclude=set(apart))

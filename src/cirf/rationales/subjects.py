@@ -1,0 +1,63 @@
+"""Whom or what a step is about, as its question names it (``CirfSettings.subjects``).
+
+A worked example. Of "A coin is heads up. mundt flips the coin. maytal does not flip the coin. Is it still heads up?" the steps
+``("The coin is heads up.", "Mundt flips the coin, so it is tails up.", "Maytal does not flip it.")`` have the subjects
+``("", "mundt", "maytal")``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_WORD = re.compile(r"[^\W\d_][\w'’-]*")
+_OPENING = re.compile(r"[\W_]*(?:(?:and|finally|later|next|now|so|then)\b\W*)?([^\W\d_][\w'’-]*)", re.IGNORECASE)
+_HEADING = re.compile(r"[\W_]*\w[^:.\n]{0,30}:(?=\s)")
+_OWNED = re.compile(r"['’]s?\Z")
+
+# Words that open a step and stand in questions without naming anything.
+_LIST = (
+    "a about after all also although altogether an and another any are as at because before both but by calculate can "
+    "consider did do does during each either every few find finally first for from given had has have he her here hers his "
+    "how however i if in initially into is it its last later less let many more most much my next no not now of off on once "
+    "one only option or other our out over per she since so some second still than that the their them then there therefore "
+    "these they third this those three through thus to total two under until up was we were what when where whether which "
+    "while who whom whose why will with would yes you your"
+)
+_COMMON = frozenset(_LIST.split())
+
+
+def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
+    """One text a step: the word that it opens with, in the question's spelling, where the question has that word.
+
+    Numbers and common words are none; a leading ``Then`` or ``So`` is passed over, and so is a heading such as ``Action:`` that
+    opens with no such word; a possessive is its name. All are empty unless at least two steps have different ones: what every
+    step shares does not tell how far a list of things has come.
+    """
+    spelled: dict[str, str] = {}
+    for found in _WORD.findall(question):
+        word = _bare(found)
+        spelled.setdefault(word.lower(), word)
+    made = tuple(_subject(segment, spelled) for segment in segments)
+    return made if len({subject for subject in made if subject}) > 1 else ("",) * len(made)
+
+
+def led_on(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
+    """Results that end in the subject of the step after them: what then stands before that step's functional token."""
+    return tuple(f"{result} {after}" if after else result for result, after in zip(results, (*subjects, "")[1:], strict=True))
+
+
+def _subject(segment: str, spelled: dict[str, str]) -> str:
+    heading = _HEADING.match(segment)
+    behind = _opening(segment[heading.end() :], spelled) if heading else ""
+    return _opening(segment, spelled) or behind
+
+
+def _opening(text: str, spelled: dict[str, str]) -> str:
+    found = _OPENING.match(text)
+    word = _bare(found[1]).lower() if found else ""
+    return "" if word in _COMMON else spelled.get(word, "")
+
+
+def _bare(word: str) -> str:
+    return _OWNED.sub("", word)
