@@ -25,7 +25,9 @@ def test_activations_have_the_size_of_the_numbers_computed_with(
     for adaptation in ("full", "lora"):
         hundred = told({"adaptation": adaptation}, 200) - told({"adaptation": adaptation})
         assert hundred == pytest.approx(_KEPT * size * 100 * 10 * (10 * 100 + 4 * 500))
-    assert told({"bf16": False}, 200) - told({"bf16": False}) == pytest.approx(_KEPT * size * 100 * 10 * 3000)  # the backbone's format
+    assert told({"bf16": False}, 200) - told({"bf16": False}) == pytest.approx(
+        _KEPT * size * 100 * 10 * 3000
+    )  # the backbone's format
 
 
 def test_rounded_weights_lie_beside_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,9 +75,20 @@ def test_free_memory_is_the_machines_or_what_its_group_leaves(tmp_path: Path, mo
     assert memory._group_leaves(tmp_path) is None and memory._group_leaves(tmp_path / "nowhere") is None
     monkeypatch.setattr(memory, "_group_leaves", lambda: 7)
     assert memory.free_memory("cpu") == 7
-    monkeypatch.setattr(memory, "_available", lambda: None)
+    monkeypatch.setattr(memory, "_kibibytes", lambda file, name: None)
     monkeypatch.setattr(memory, "_group_leaves", lambda: None)
     assert memory.free_memory("cpu") is None
+
+
+def test_memory_is_scarce_where_a_process_holds_twice_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = memory._kibibytes("/proc/self/status", "VmRSS")
+    assert held is not None and held > 2**20
+    for left, expected in ((None, False), (held // 4, True), (held * 4, False)):
+        monkeypatch.setattr(memory, "free_memory", lambda device, left=left: left)
+        assert memory.scarce() is expected
+    monkeypatch.setattr(memory, "free_memory", lambda device: 0)
+    monkeypatch.setattr(memory, "_kibibytes", lambda file, name: None)  # another system
+    assert not memory.scarce()
 
 
 def test_free_memory_of_a_gpu_is_its_drivers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,12 @@ def hand_back() -> bool:
     return library is not None and library.malloc_trim(0) == 1
 
 
+def scarce() -> bool:
+    """Whether this process holds more than twice what the machine, or its control group, has left; false where nobody tells."""
+    left, held = free_memory("cpu"), _kibibytes("/proc/self/status", "VmRSS")
+    return left is not None and held is not None and held > 2 * left
+
+
 def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
@@ -55,14 +61,15 @@ def free_memory(device: str) -> int | None:
         import torch
 
         return int(torch.cuda.mem_get_info(device)[0])
-    known = [_available(), _group_leaves()]
+    known = [_kibibytes("/proc/meminfo", "MemAvailable"), _group_leaves()]
     return min((size for size in known if size is not None), default=None)
 
 
-def _available() -> int | None:
+def _kibibytes(file: str, name: str) -> int | None:
+    """Bytes that a line such as ``VmRSS:  12 kB`` of a file tells; ``None`` where there is no such line or file."""
     try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
+        lines = dict(line.split(":", 1) for line in Path(file).read_text().splitlines())
+        return int(lines[name].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return None
 

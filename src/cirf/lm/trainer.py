@@ -21,7 +21,7 @@ from cirf.files import write_atomic
 from cirf.lm.batches import Feature, LengthSampler
 from cirf.lm.checkpoints import complete, disk_errors
 from cirf.lm.curriculum import Curriculum
-from cirf.lm.memory import hand_back
+from cirf.lm.memory import hand_back, scarce
 from cirf.lm.number_formats import computed_in
 from cirf.lm.objective import Objective
 from cirf.progress import Progress
@@ -276,12 +276,12 @@ class Course(TrainerCallback):
 
 
 class HandBack(TrainerCallback):
-    """Hands memory that is kept but no longer used back to the system now and then."""
+    """Hands memory that is kept but no longer used back to the system now and then, and whenever little is left."""
 
     every = 16  # updates: some seconds of clearing pages anew for minutes of training
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % self.every == 0:
+        if state.global_step % self.every == 0 or scarce():
             hand_back()
 
 
