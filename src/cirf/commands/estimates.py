@@ -136,8 +136,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
 
 
 _KEPT = 3.0
-"""The most that a training's process held on a CPU, weights apart, by what it computes with at once: freed memory is kept until it
-is handed back. Measured with LoRA on three methods of a model of half a billion parameters (2.8 to 3.2)."""
+"""The most that a training's process held on a CPU, weights apart, by what it computes with at once: freed memory is kept until
+it is handed back. Measured with LoRA on three methods of a model of half a billion parameters (2.8 to 3.2)."""
 
 
 def _memory(
