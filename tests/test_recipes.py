@@ -22,7 +22,7 @@ from cirf.tasks.bbh import KINDS
 
 UPDATES, TEST = 4, 2
 KEPT = {
-    "compare-qwen2.5-0.5b": ("sft_cot", "cirf_after_cot"),
+    "compare-qwen2.5-0.5b": ("sft_cot", "cirf_subjects"),
     "paper-llama3.1-8b": ("cirf_fast", "sft_cot"),
     "paper-qwen3-8b": ("cirf_full", "cirf_faster", "direct"),
 }
