@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from cirf import recipe
-from cirf.commands.estimates import _KEPT, _memory
+from cirf.commands.estimates import _memory
 
 SIZES = {"parameters": 10**6, "layers": 10, "width": 100, "inner": 500, "vocabulary": 1000, "lora_per_rank": 1000}
 
 
-def told(keys: dict[str, Any], longest: int = 100) -> float:
+def told(keys: dict[str, Any], longest: int = 100, target: int = 0) -> float:
     section = recipe.Finetune.model_validate({"batch_size": 1, "lora": {"rank": 1}} | keys)
-    return _memory(recipe.Backbone(device="cpu"), section, SIZES, False, longest, 0)
+    return _memory(recipe.Backbone(device="cpu"), section, SIZES, False, longest, target)
 
 
 @pytest.mark.parametrize(("sixteen", "size"), [(True, 2), (False, 4)])
@@ -22,12 +22,23 @@ def test_activations_have_the_size_of_the_numbers_computed_with(
     sixteen: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: sixteen or dtype == "float32")
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", ""))
     for adaptation in ("full", "lora"):
         hundred = told({"adaptation": adaptation}, 200) - told({"adaptation": adaptation})
-        assert hundred == pytest.approx(_KEPT * size * 100 * 10 * (10 * 100 + 4 * 500))
+        assert hundred == pytest.approx(3 * size * 100 * 10 * (10 * 100 + 4 * 500))
     assert told({"bf16": False}, 200) - told({"bf16": False}) == pytest.approx(
-        _KEPT * size * 100 * 10 * 3000
+        3 * size * 100 * 10 * 3000
     )  # the backbone's format
+
+
+def test_what_is_freed_is_kept_on_a_cpu_where_the_c_library_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = 3 * 4.0 * SIZES["vocabulary"]
+    for library, times in (("glibc", 3), ("", 1)):
+        monkeypatch.setattr("platform.libc_ver", lambda library=library: (library, ""))
+        assert told({}, target=10) - told({}) == pytest.approx(times * 10 * logits)
+    monkeypatch.undo()
+    monkeypatch.setattr("cirf.lm.backbone.pick_device", lambda device: "cuda")
+    assert told({}, target=10) - told({}) == pytest.approx(10 * logits)
 
 
 def test_rounded_weights_lie_beside_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tinyrun
 
+from cirf.errors import CirfError
 from cirf.methods import get
 from cirf.recipe_io import parse
 from cirf.records import Example, Problem, Trace
@@ -35,6 +37,28 @@ def test_a_subject_stands_before_its_token(variant: str, target: str) -> None:
     assert method.read(target)[1] == "no"
     taught = {"settings": {"subjects": True}} if "subjects" in variant else {}
     assert {key: method.taught_by[key] for key in taught} == taught and ("settings" in method.taught_by) is bool(taught)
+
+
+@pytest.mark.parametrize(
+    ("variants", "name", "said"),
+    [
+        ("cirf_full: {settings: {subjects: true}}", "cirf_full", "variants.cirf_full.settings.subjects"),
+        (
+            "s: {method: cirf_full, settings: {subjects: true}}, x: {method: cirf_self, settings: {of: s}}",
+            "x",
+            "s does not write",
+        ),
+    ],
+)
+def test_methods_that_read_other_traces_refuse_them(variants: str, name: str, said: str) -> None:
+    with pytest.raises(CirfError, match=said):
+        get(name, parse(HEAD.replace("[x]", f"[{name}]") + f"variants: {{{variants}}}\n"))
+
+
+def test_a_pruned_trace_keeps_them() -> None:
+    method = get("x", parse(HEAD + "variants: {x: {method: cirf_fast, settings: {subjects: true}}}\n"))
+    pruned = replace(COIN, trace=replace(COIN.trace, results=("", "tails", "")))
+    assert method.target(pruned) == "<cirf><cirf_003> ann<cirf_001>tails bob<cirf_002></cirf>no"
 
 
 def test_a_run_learns_them(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

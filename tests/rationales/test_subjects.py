@@ -24,6 +24,9 @@ FOUND = [
     # common words and numbers name nothing, and what is no word of the question is nobody of it
     (AGES, ["How old is Sarah?", "Is Eli 9?", "10 + 18 = 28."], ("", "", "")),
     (AGES, ["Anna is 9.", "Sar is 18.", "Eli is 9.", "Sarah is 18."], ("", "", "Eli", "Sarah")),
+    ("Will has 5 pens and Mark 3.", ["Will has 5.", "And then Mark has 3."], ("Will", "Mark")),
+    ("O’Neil has 5 and Jose\u0301 3.", ["O'Neil has 5.", "Jos\u00e9 has 3."], ("O’Neil", "Jos\u00e9")),
+    ("Of A, B and C which is it?", ["A. It is red.", "B. It is blue.", "C. It is green."], ("", "", "")),
     (AGES, ["", "Sarah is 18.", "***", "Eli is 9."], ("", "Sarah", "", "Eli")),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     Memory is weights (and two bytes more of each that is multiplied in eight bits) + gradients + Adam's two moments, for a batch
     of the longest rows three float32 logits a target token and word of the vocabulary (with their gradients), and of
     activations, for a token and layer, about ten vectors as wide as the model and four as wide as its feed-forward part, in the
-    number format that is computed with: an estimate to plan by and not a promise.
+    number format that is computed with; on a CPU the last two `_KEPT` times: an estimate to plan by and not a promise.
     """
     from cirf.lm import backbone
     from cirf.lm.finetune import plan_updates
@@ -136,8 +137,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
 
 
 _KEPT = 3.0
-"""The most that a training's process held on a CPU, weights apart, by what it computes with at once: freed memory is kept until
-it is handed back. Measured with LoRA on three methods of a model of half a billion parameters (2.8 to 3.2)."""
+"""About what a training's process holds on a CPU at most, weights apart, by what it computes with at once: glibc keeps freed
+memory until it is handed back. Measured with LoRA on three methods of a model of half a billion parameters: 2.8, 2.8 and 3.2."""
 
 
 def _memory(
@@ -155,7 +156,7 @@ def _memory(
     if section.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5
     activations += 3 * 4.0 * section.batch_size * longest_target * sizes["vocabulary"]
-    if device == "cpu":
+    if device == "cpu" and platform.libc_ver()[0] == "glibc":
         activations *= _KEPT
     if section.adaptation == "full":
         cast = 2.0 if narrow else 0.0

@@ -63,7 +63,7 @@ class CirfSettings(TraceSettings):
     subjects: bool = key(
         False,
         "Before the functional token of a step, but the first, stands whom or what it is about, where that is a word of the "
-        "question: `heads ann<cirf_010>tails`. Lists longer than those learned are then gone through to their end.",
+        "question: `heads ann<cirf_010>tails`. Lists longer than those learned are then gone through to their end more often.",
     )
 
 
@@ -89,7 +89,12 @@ class CirfFull(Method):
         self.steered = TraceSettings(**self.settings.model_dump(include=self.answering)) != TraceSettings()
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` where what it is to start from is taken."""
+        """``CirfError`` where what it is to start from is taken, and for subjects in traces that pruning reads."""
+        if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
+            raise CirfError(
+                f"variants.{self.name}.settings.subjects: by {self.name} as it is told which results pruned methods leave out; "
+                "give the variant another name"
+            )
         if self.start is None:
             return
         if self.name == CirfFull.name:

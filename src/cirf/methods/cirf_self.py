@@ -60,9 +60,9 @@ class CirfSelf(CirfFull):
         made = kind(of, recipe)[0]
         given = recipe.variants[of].settings if of in recipe.variants else {}
         whole = issubclass(made, CirfFull) and not issubclass(made, CirfBare) and not made.pruning
-        if not whole or given.get("codes", "learned") != "learned":
+        if not whole or given.get("codes", "learned") != "learned" or given.get("subjects", False):
             advice = "let `of` name a method that does, such as cirf_full"
-            raise CirfError(f"{self.name}: {of} does not write all results behind the learned codes; {advice}")
+            raise CirfError(f"{self.name}: {of} does not write all results, and nothing else, behind the learned codes; {advice}")
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
         """The traces as they are: rows without a right sample keep them."""

@@ -8,10 +8,13 @@ A worked example. Of "A coin is heads up. mundt flips the coin. maytal does not 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
-_OPENING = re.compile(r"[\W_]*(?:(?:and|finally|later|next|now|so|then)\b\W*)?([^\W\d_][\w'’-]*)", re.IGNORECASE)
+_LEAD = "and|finally|later|next|now|so|then"
+_OPENING = re.compile(rf"[\W_]*(?:(?:{_LEAD})\b\W*)*+([^\W\d_][\w'’-]*)", re.IGNORECASE)
+_LABEL = re.compile(r"\W*[^\W\d_][.):](?!\w)")  # of an option
 _HEADING = re.compile(r"[\W_]*\w[^:.\n]{0,30}:(?=\s)")
 _OWNED = re.compile(r"['’]s?\Z")
 
@@ -22,7 +25,7 @@ _LIST = (
     "how however i if in initially into is it its last later less let many more most much my next no not now of off on once "
     "one only option or other our out over per she since so some second still than that the their them then there therefore "
     "these they third this those three through thus to total two under until up was we were what when where whether which "
-    "while who whom whose why will with would yes you your"
+    "while who whom whose why with would yes you your"
 )
 _COMMON = frozenset(_LIST.split())
 
@@ -30,14 +33,15 @@ _COMMON = frozenset(_LIST.split())
 def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
     """One text a step: the word that it opens with, in the question's spelling, where the question has that word.
 
-    Numbers and common words are none; a leading ``Then`` or ``So`` is passed over, and so is a heading such as ``Action:`` that
-    opens with no such word; a possessive is its name. All are empty unless at least two steps have different ones: what every
-    step shares does not tell how far a list of things has come.
+    Numbers, common words and the labels of options (``B.``) are none; a leading ``Then`` or ``So`` is passed over, and so is
+    a heading such as ``Action:`` that opens with no such word; a possessive is its name. Words are compared without case,
+    whichever apostrophe they have and however an accent is encoded. All are empty unless at least two steps have different
+    ones, the first step's among them: what every step shares does not tell how far a list of things has come.
     """
     spelled: dict[str, str] = {}
-    for found in _WORD.findall(question):
+    for found in _WORD.findall(unicodedata.normalize("NFC", question)):
         word = _bare(found)
-        spelled.setdefault(word.lower(), word)
+        spelled.setdefault(_folded(word), word)
     made = tuple(_subject(segment, spelled) for segment in segments)
     return made if len({subject for subject in made if subject}) > 1 else ("",) * len(made)
 
@@ -54,9 +58,13 @@ def _subject(segment: str, spelled: dict[str, str]) -> str:
 
 
 def _opening(text: str, spelled: dict[str, str]) -> str:
-    found = _OPENING.match(text)
-    word = _bare(found[1]).lower() if found else ""
+    found = None if _LABEL.match(text) else _OPENING.match(unicodedata.normalize("NFC", text))
+    word = _folded(_bare(found[1])) if found else ""
     return "" if word in _COMMON else spelled.get(word, "")
+
+
+def _folded(word: str) -> str:
+    return word.replace("’", "'").casefold()
 
 
 def _bare(word: str) -> str:
