@@ -408,6 +408,14 @@ def test_a_dry_run_counts_no_training_of_a_model_that_is_there(
         assert list(json.loads(said.out).get("methods", {})) == left
 
 
+def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full", "direct_sft", "cot"])
+    for until, left in {"evaluation/direct_sft": ["direct_sft"], "models": ["cirf_full", "direct_sft"], "segments": []}.items():
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--json", "--until", until)
+        assert said.code == 0, said.err
+        assert list(json.loads(said.out).get("methods", {})) == left
+
+
 def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err

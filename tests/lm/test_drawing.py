@@ -1,6 +1,8 @@
-"""The nucleus of a sampled answer: transformers' own but for equally likely tokens, whatever other rows are beside it."""
+"""Sampled answers: the nucleus is transformers' own but for ties, draws follow the softmax, and no row hangs on another."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TopPLogitsWarper
 
-from cirf.lm.drawing import Nucleus
+from cirf.lm.drawing import Nucleus, drawing
 
 IDS = torch.zeros(1, 1, dtype=torch.long)
 
@@ -53,3 +55,45 @@ def test_only_rows_with_a_large_nucleus_are_sorted_whole(monkeypatch: pytest.Mon
     found = Nucleus(0.9)(IDS, scores).isfinite().sum(dim=1).tolist()
     assert sorted_ == [(3, 64), (1, 5000)]
     assert found[0] == found[2] == 1 and abs(found[1] - 4500) < 10
+
+
+def _drawn(scores: torch.Tensor, times: int, seeds: list[str], top_p: float = 1.0) -> list[list[int]]:
+    """Ids drawn one after the other, [times][rows]."""
+    steps = drawing(SimpleNamespace(device="cpu"), 1.0, top_p, seeds)
+
+    def once() -> list[int]:
+        left = scores
+        for step in steps:
+            left = step(IDS, left)
+        assert torch.equal(left.isfinite().sum(dim=1), torch.ones(len(left), dtype=torch.long))
+        return left.argmax(dim=1).tolist()
+
+    return [once() for _ in range(times)]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_tokens_are_drawn_as_often_as_they_are_likely(top_p: float) -> None:
+    scores = torch.tensor([[2.0, -torch.inf, 1.0, 0.0, -1.0, -9.0], [0.0, 0.0, 0.0, -torch.inf, 0.0, -torch.inf]])
+    likely = (Nucleus(top_p)(IDS, scores) if top_p < 1 else scores).softmax(dim=1)
+    drawn = torch.tensor(_drawn(scores, 6000, ["one", "two"], top_p))
+    for row in range(2):
+        shares = torch.bincount(drawn[:, row], minlength=6) / 6000
+        assert (shares - likely[row]).abs().max() < 0.025  # four standard deviations
+        assert not shares[likely[row] == 0].any()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), SIZES, st.integers(1, 700), st.sampled_from([1.0, 0.9]))
+def test_a_draw_hangs_on_its_own_row_alone(seed: int, sizes: list[float], words: int, top_p: float) -> None:
+    scores = _scores(seed, sizes, words)
+    seeds = [f"row {row}" for row in range(len(sizes))]
+    together = _drawn(scores, 5, seeds, top_p)
+    for row, seeded in enumerate(seeds):
+        assert _drawn(scores[row : row + 1], 5, [seeded], top_p) == [[ids[row]] for ids in together]
+
+
+def test_a_number_at_the_very_end_still_draws_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *_, dtype, **__: torch.ones(1, dtype=dtype))
+    scores = torch.full((1, 50), -torch.inf).index_fill(1, torch.tensor([3, 7]), 0.0)
+    assert _drawn(scores, 1, ["a"]) == [[7]]
+    assert _drawn(torch.cat([scores, torch.zeros(1, 50)]), 1, ["a", "b"]) == [[7, 49]]

@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
-    """Stages with their state (up to ``until``), and for each trained method its rows, tokens, memory and disk.
+    """Stages with their state, and for each trained method its rows, tokens, memory and disk; up to ``until``, where it is given.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
     Memory is weights (and two bytes more of each that is multiplied in eight bits) + gradients + Adam's two moments, for a batch
@@ -53,6 +53,10 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
             return made
         taught = [Taught.from_dict(row) for row in read_rows(answers)]
+    reached = {row["stage"] for row in stages}
+    trained = [method for method in trained if f"models/{method.name}" in reached]
+    if not trained:
+        return made
     collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks, taught)
     pieces = cut(collected.rationales, recipe.segments, problems.train)
     used = drawn(recipe, problems.train, [], {row.problem for row in pieces.steps})

@@ -29,7 +29,7 @@ def drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) 
     made: list[Any] = [TemperatureLogitsWarper(temperature)]
     if top_p < 1:
         made.append(Nucleus(top_p))
-    return [*made, _Noise([torch.Generator(model.device).manual_seed(seed_of(seed)) for seed in seeds])]
+    return [*made, _Draw([torch.Generator(model.device).manual_seed(seed_of(seed)) for seed in seeds])]
 
 
 class Nucleus:
@@ -61,9 +61,12 @@ class Nucleus:
         return likeliest.gather(1, inside - 1), before[:, -1] + shares[:, -1] >= self.top_p
 
 
-class _Noise:
-    """Adds noise to logits, a generator a row: the largest of ``logits + Gumbel noise`` is a draw from their softmax (the
-    Gumbel-max trick; Gumbel 1954). ``torch.multinomial`` has one generator for a batch, and each row would hang on the others."""
+class _Draw:
+    """Draws a token of each row from the softmax of its logits: the one at which the sum of probabilities passes a random number.
+
+    Each row has a generator of its own and takes one number a token from it. ``torch.multinomial`` has one generator for a batch,
+    and each row would hang on the others; noise for every word of the vocabulary would take as long as a small model's pass.
+    """
 
     def __init__(self, generators: Sequence[torch.Generator]) -> None:
         self.generators = generators
@@ -73,6 +76,10 @@ class _Noise:
         self.generators = [self.generators[row] for row in rows]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """``scores`` [rows x vocabulary] with a standard Gumbel number added to each."""
-        rows = [torch.empty_like(scores[0]).exponential_(generator=generator) for generator in self.generators]
-        return scores - torch.stack(rows).clamp_min(torch.finfo(scores.dtype).tiny).log()
+        """``scores`` [rows x vocabulary], minus infinity but for the token drawn."""
+        possible = (scores > -torch.inf).any(dim=0).nonzero()[:, 0]
+        sums = scores[:, possible].softmax(dim=1).cumsum(dim=1)
+        numbers = [torch.rand(1, generator=one, dtype=sums.dtype, device=sums.device) for one in self.generators]
+        below = torch.nextafter(sums[:, -1:], torch.zeros_like(sums[:, -1:]))  # what rounding could reach, no token stands behind
+        places = torch.searchsorted(sums, torch.minimum(torch.stack(numbers) * sums[:, -1:], below), right=True)
+        return torch.full_like(scores, -torch.inf).scatter_(1, possible[places], 0.0)
