@@ -219,12 +219,13 @@ def _voting(
         methods = [voter] if other is None else [voter, get(other, recipe)]
         timed = keys.timing(recipe, methods, {"latency_items", "latency_warmup"})
         timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"})
+        timed["voting"]["agreement"] = section.agreement if section.fallback else None  # until that is settled votes are written
         timed |= rules if all(method.trained for method in methods) else rules | wordings
         timed |= openings.key(methods, context.tasks)
         if other is not None:
             inputs = inputs | {"alone": answered[f"model/{other}"]}
         latency = partial(votes.latency, context, name)
-        made.append(Plan(f"voting-latency/{name}", timed, inputs, latency, version=2))
+        made.append(Plan(f"voting-latency/{name}", timed, inputs, latency, version=3))
     return made
 
 

@@ -30,6 +30,7 @@ class Bench:
         self.groups, self.together, self.device, self.stop, self.seconds = groups, together, device, stop, seconds
         self.calls: list[tuple[str, Any, int]] = []
         self.loads: list[tuple[str, ...]] = []
+        self.sampled: list[tuple[str, str, int]] = []
 
     def facts(self) -> dict[str, Any]:
         return {"engine": "an engine", "device": self.device}
@@ -59,9 +60,18 @@ class Bench:
     def many(self, method: str, prompts: Sequence[str], cap: int) -> tuple[int, float]:
         return 7 * len(prompts), self._called(method, list(prompts), cap)
 
-    def sample(self, method: str, prompt: str, cap: int, count: int) -> list[Timed]:
+    def sample(
+        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[dict[int, Timed]], bool]
+    ) -> tuple[dict[int, Timed], int]:
+        """Votes are finished one after the other."""
         self.clock += self._called(method, prompt, cap)
-        return [Timed(7, 0.0, None, self.say(prompt, place)) for place in range(count)]
+        finished: dict[int, Timed] = {}
+        for place in range(count):
+            finished[place] = Timed(7, 0.0, None, self.say(prompt, place))
+            if enough(finished):
+                break
+        self.sampled.append((method, prompt, len(finished)))
+        return finished, 7 * count
 
     def memory(self, method: str) -> dict[str, int | None]:
         return {"weights_bytes": 100, "growth_bytes": len(self.calls) if self.device == "cuda" else None}

@@ -21,11 +21,13 @@ TEST = {"svamp": [Problem(f"s{i}", "svamp", f"What is {i} + 1?", str(i + 1), rat
 COUNTS = (1, 2, 4)
 
 
-def timed(work: Path | None = None, other: str | None = "cot", items: int = 20, **how: Any) -> tuple[dict[str, Any], Bench]:
+def timed(
+    work: Path | None = None, other: str | None = "cot", items: int = 20, voting: Any = None, **how: Any
+) -> tuple[dict[str, Any], Bench]:
     turns = [str(count) for count in COUNTS]
     bench = Bench(*([turns] if other is None else [turns, ["0"]]), **how)
     alone = None if other is None else get(other, RECIPE)
-    section = Evaluate(latency_items=items, latency_warmup=1)
+    section = Evaluate(latency_items=items, latency_warmup=1, voting=voting or {})
     tasks = {"svamp": get_task("svamp")}
     made = measure(get("direct", RECIPE), alone, COUNTS, tasks, TEST, bench, section, 1, SILENT, work, bench.now)
     return made, bench
@@ -71,10 +73,21 @@ def test_the_fallbacks_seconds_are_added_where_votes_disagree() -> None:
     made, _ = timed(say=say)
     seconds = {(row["votes"], row["id"]): row["seconds"] for row in made["rows"]}
     shares = {(row["votes"], row["id"]): row["share"] for row in made["rows"] if row["votes"]}
-    assert (shares[4, "s3"], shares[4, "s5"], shares[4, "s0"], shares[1, "s3"]) == (0.25, 0, 1, 1)
+    assert (shares[4, "s3"], shares[4, "s5"], shares[1, "s3"]) == (0.25, 0, 1)
+    assert shares[4, "s0"] == 0.75  # three of four settle it
     joint = with_fallback(made["rows"], 0.5)
     means = {point["votes"]: point["mean_s"] for point in made["votes"]}
     assert joint[4] == pytest.approx(means[4] + (seconds[0, "s3"] + seconds[0, "s5"]) / 20)
     assert joint[1] == pytest.approx(means[1] + seconds[0, "s5"] / 20)
     assert with_fallback(made["rows"], 0.0)[4] == pytest.approx(means[4] + seconds[0, "s5"] / 20)
     assert with_fallback(timed(other=None)[0]["rows"], 0.5) == {}
+
+
+@pytest.mark.parametrize(
+    ("fallback", "agreement", "written"), [(None, 0.5, 3), ("cot", 0.5, 3), ("cot", 1.0, 4), ("cot", 0.1, 3)]
+)
+def test_votes_are_written_until_those_left_could_change_nothing(fallback: str | None, agreement: float, written: int) -> None:
+    made, bench = timed(voting={"fallback": fallback, "agreement": agreement})
+    counted = {(turn, finished) for turn, _, finished in bench.sampled}
+    assert counted == {("1", 1), ("2", 2), ("4", written)}
+    assert {row["share"] for row in made["rows"] if row["votes"] == 4} == {written / 4}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TopPLogitsWarper
 
-from cirf.lm.drawing import Nucleus, drawing
+from cirf.lm.drawing import drawing, nucleus
 
 IDS = torch.zeros(1, 1, dtype=torch.long)
 
@@ -23,38 +23,52 @@ def _scores(seed: int, sizes: list[float], words: int) -> torch.Tensor:
 SIZES = st.lists(st.sampled_from([0.01, 0.5, 2.0, 8.0, 50.0]), min_size=1, max_size=4)  # from flat rows to peaked ones
 
 
+def _nucleus(scores: torch.Tensor, top_p: float, count: int) -> torch.Tensor:
+    """``scores`` of the rows whose whole nucleus is found, minus infinity outside of it; not a number in the others."""
+    values, tokens, everything = nucleus(scores, top_p, count)
+    assert bool((tokens.diff(dim=1) > 0).all())
+    found = torch.full_like(scores, -torch.inf).scatter(1, tokens, values)
+    return found.masked_fill(~everything[:, None], torch.nan)
+
+
 @settings(deadline=None)
 @given(st.integers(0, 10**6), SIZES, st.integers(1, 700), st.floats(0.05, 0.99), st.booleans())
 def test_it_is_transformers_own(seed: int, sizes: list[float], words: int, top_p: float, few: bool) -> None:
     scores = _scores(seed, sizes, words)  # in 32 bits rounding gives now one, now the other a token more
     if few:
         scores[:, 3:] = -torch.inf  # as a steered row has them
-    assert torch.equal(Nucleus(top_p)(IDS, scores), TopPLogitsWarper(top_p)(IDS, scores))
+    assert torch.equal(_nucleus(scores, top_p, words), TopPLogitsWarper(top_p)(IDS, scores))
 
 
 @settings(deadline=None)
-@given(st.integers(0, 10**6), SIZES, st.integers(1, 700), st.floats(0.05, 0.99))
+@given(st.integers(0, 10**6), SIZES, st.integers(1, 700), st.floats(0.05, 0.99), st.integers(1, 100))
 def test_a_row_hangs_on_no_other_and_equally_likely_tokens_share_a_fate(
-    seed: int, sizes: list[float], words: int, top_p: float
+    seed: int, sizes: list[float], words: int, top_p: float, count: int
 ) -> None:
     scores = _scores(seed, sizes, words).bfloat16().float()  # many alike
-    together = Nucleus(top_p)(IDS, scores)
-    for row, alone in zip(scores, together, strict=True):
-        assert torch.equal(Nucleus(top_p)(IDS, row[None])[0], alone)
+    whole, some = _nucleus(scores, top_p, words), _nucleus(scores, top_p, count)
+    for row, alone, part in zip(scores, whole, some, strict=True):
+        assert torch.equal(_nucleus(row[None], top_p, words)[0], alone)
         inside = alone.isfinite()
         assert torch.equal(alone[inside], row[inside]) and inside.any()
         assert inside.all() or row[inside].min() > row[~inside].max()
+        assert torch.equal(part, alone) if inside.sum() < min(count, words) else part.isnan().all() or torch.equal(part, alone)
 
 
 def test_only_rows_with_a_large_nucleus_are_sorted_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     sorted_: list[tuple[int, int]] = []
-    least = Nucleus._least
-    monkeypatch.setattr(Nucleus, "_least", lambda self, rows, k: sorted_.append((len(rows), k)) or least(self, rows, k))
+    real = nucleus
+
+    def seen(scores: torch.Tensor, top_p: float, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        sorted_.append((len(scores), count))
+        return real(scores, top_p, count)
+
+    monkeypatch.setattr("cirf.lm.drawing.nucleus", seen)
     scores = torch.arange(5000.0).repeat(3, 1) / 1e6
-    scores[0, 70] = scores[2, 70] = 30.0
-    found = Nucleus(0.9)(IDS, scores).isfinite().sum(dim=1).tolist()
+    scores[0, 70] = scores[2, 71] = 30.0
+    (drawn,) = _drawn(scores, 1, ["a", "b", "c"], 0.9)
     assert sorted_ == [(3, 64), (1, 5000)]
-    assert found[0] == found[2] == 1 and abs(found[1] - 4500) < 10
+    assert drawn[0] == 70 and drawn[2] == 71 and drawn[1] >= 499  # the unlikeliest tenth is outside
 
 
 def _drawn(scores: torch.Tensor, times: int, seeds: list[str], top_p: float = 1.0) -> list[list[int]]:
@@ -74,7 +88,7 @@ def _drawn(scores: torch.Tensor, times: int, seeds: list[str], top_p: float = 1.
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
 def test_tokens_are_drawn_as_often_as_they_are_likely(top_p: float) -> None:
     scores = torch.tensor([[2.0, -torch.inf, 1.0, 0.0, -1.0, -9.0], [0.0, 0.0, 0.0, -torch.inf, 0.0, -torch.inf]])
-    likely = (Nucleus(top_p)(IDS, scores) if top_p < 1 else scores).softmax(dim=1)
+    likely = (_nucleus(scores, top_p, 6) if top_p < 1 else scores).softmax(dim=1)
     drawn = torch.tensor(_drawn(scores, 6000, ["one", "two"], top_p))
     for row in range(2):
         shares = torch.bincount(drawn[:, row], minlength=6) / 6000

@@ -1,7 +1,8 @@
 """Seconds of answers by majority: every number of votes, and the one answer they are compared with, on the same questions.
 
 They take turns as methods do (`schedule`): on each question each number of votes draws once, in an order that turns round, so
-that a machine that slows down hits all alike. From the prompt's text to the majority, one question at a time.
+that a machine that slows down hits all alike. From the prompt's text to the majority, one question at a time: to the vote after
+which those that are still being written could change nothing (`cirf.evaluation.election`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cirf.evaluation.election import Election
 from cirf.evaluation.harness import Output, Row, hide
 from cirf.evaluation.latency import line_up, summarise
 from cirf.evaluation.statistics import mean
 from cirf.evaluation.turns import Engine, Piece, take_turns
-from cirf.evaluation.voting import Majority, decide
+from cirf.evaluation.voting import Majority, same_answer
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
 from cirf.records import Problem
@@ -31,8 +33,10 @@ ALONE = "0"
 class VotingEngine(Engine, Protocol):
     """An engine that draws several answers at once."""
 
-    def sample(self, method: str, prompt: str, cap: int, count: int) -> Sequence[Output]:
-        """``count`` sampled answers decoded in one batch."""
+    def sample(
+        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
+    ) -> tuple[Mapping[int, Output], int]:
+        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
         ...
 
 
@@ -62,6 +66,7 @@ def measure(
         CirfError: an answer took no time.
     """
     problems, pieces, warmups = line_up(test, section, seed)
+    voting = section.voting
 
     def answer(turn: str, piece: Piece) -> Row:
         task, problem = tasks[piece[0]], problems[piece[0], piece[1]]
@@ -70,10 +75,17 @@ def measure(
             return {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
         started = now()
         prompt = engine.render(turn, voter.prompt(hide(problem), task))
-        outputs = engine.sample(turn, prompt, voter.cap(task, section), int(turn))
-        told = _decided(voter, task, problem, outputs)
+        election = Election(int(turn), same_answer(task, problem), voting.agreement if voting.fallback else None)
+
+        def enough(finished: Mapping[int, Output]) -> bool:
+            for place, output in finished.items():
+                if place not in election:
+                    election.give(place, task.parse(voter.read(output.text)[1], hide(problem)))
+            return election.settled
+
+        _, tokens = engine.sample(turn, prompt, voter.cap(task, section), int(turn), enough)
+        told = election.majority()
         seconds = now() - started
-        tokens = sum(output.tokens for output in outputs)
         return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": told.share}
 
     log = None if work is None else work / "scratch" / "voting.jsonl"
@@ -92,15 +104,10 @@ def measure(
     }
 
 
-def _decided(voter: Method, task: Task, problem: Problem, outputs: Sequence[Output]) -> Majority:
-    votes = [{"parsed": task.parse(voter.read(output.text)[1], hide(problem))} for output in outputs]
-    return decide(task, problem, votes)
-
-
 def with_fallback(rows: Sequence[Mapping[str, Any]], agreement: float) -> dict[int, float]:
     """Mean seconds by number of votes where the other method answers too wherever fewer than ``agreement`` of them agree.
 
-    ``rows`` are those of `measure`; empty where the other method was not timed.
+    ``rows`` are those of `measure` at that agreement; empty where the other method was not timed.
     """
     alone = {(row["task"], row["id"]): row["seconds"] for row in rows if row["votes"] == 0}
     seconds: dict[int, list[float]] = {}

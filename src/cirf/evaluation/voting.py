@@ -62,13 +62,14 @@ def ballot(answers: Sequence[str | None], same: Callable[[str, str], bool]) -> l
     return groups
 
 
+def same_answer(task: Task, problem: Problem) -> Callable[[str, str], bool]:
+    """Tells whether two answers are one: where the task takes one for the other."""
+    return lambda one, other: one == other or task.equal(one, dataclasses.replace(hide(problem), answer=other))
+
+
 def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:
-    """The majority of some votes on a problem; answers are the same where the task takes one for the other."""
-
-    def same(one: str, other: str) -> bool:
-        return one == other or task.equal(one, dataclasses.replace(hide(problem), answer=other))
-
-    return majority([vote["parsed"] for vote in votes], same)
+    """The majority of some votes on a problem."""
+    return majority([vote["parsed"] for vote in votes], same_answer(task, problem))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

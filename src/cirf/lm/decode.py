@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -169,15 +169,46 @@ def sample_many(
     ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. Of the prompt ``prefixes`` may hold the
     beginning. ``CirfError``: no memory.
     """
-    ids = encode(tokenizer, prompt)
     stops = stop_ids(model, tokenizer)
-    drawn = drawing(model, temperature, top_p, [draw(seed, prompt, first + place) for place in range(count)])
-    try:
-        begun = _shared(model, ids, count, prefixes)
-        written = _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=[*steer(), *drawn])
-    except torch.OutOfMemoryError:
-        raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
-    return [output_of(tokenizer, row, stops) for row in written]
+    draws = [draw(seed, prompt, first + place) for place in range(count)]
+    rows = _sampled(model, tokenizer, prompt, cap, temperature, top_p, draws, stops, prefixes, steer)
+    return [output_of(tokenizer, row, stops) for row in rows]
+
+
+def sample_until(
+    model: Any,
+    tokenizer: Any,
+    prompt: str,
+    cap: int,
+    count: int,
+    temperature: float,
+    top_p: float,
+    seed: int,
+    enough: Callable[[Mapping[int, Output]], bool],
+    prefixes: Beginnings | None = None,
+    steer: Steer = tuple,
+) -> tuple[dict[int, Output], int]:
+    """The answers of `sample_many` that were written to their end, by their numbers, when ``enough`` had been; and the tokens
+    that were written, those of unfinished answers among them.
+
+    ``enough`` is told all that are finished whenever another one is. ``CirfError``: no memory.
+    """
+    stops = stop_ids(model, tokenizer)
+    made: list[list[int]] = [[] for _ in range(count)]
+    finished: dict[int, Output] = {}
+
+    def step(rows: Sequence[int], tokens: Sequence[int]) -> list[bool]:
+        before = len(finished)
+        for row, token in zip(rows, tokens, strict=True):
+            made[row].append(token)
+            if token in stops or len(made[row]) == cap:
+                finished[row] = output_of(tokenizer, made[row], stops)
+        over = len(finished) > before and enough(finished)
+        return [over or row in finished for row in rows]
+
+    draws = [draw(seed, prompt, place) for place in range(count)]
+    _sampled(model, tokenizer, prompt, cap, temperature, top_p, draws, stops, prefixes, steer, Watch(count, step))
+    return finished, sum(map(len, made))
 
 
 def follow(
@@ -237,6 +268,29 @@ def _shared(model: Any, ids: list[int], count: int, prefixes: Beginnings | None)
         return None
     cache.batch_repeat_interleave(count)
     return Begun([ids] * count, [len(ids) - 1] * count, cache)
+
+
+def _sampled(
+    model: Any,
+    tokenizer: Any,
+    prompt: str,
+    cap: int,
+    temperature: float,
+    top_p: float,
+    draws: Sequence[str],
+    stops: list[int],
+    prefixes: Beginnings | None,
+    steer: Steer,
+    watch: Watch | None = None,
+) -> list[list[int]]:
+    """Ids of sampled answers to one prompt, one a text of ``draws``, which seeds it."""
+    ids, count = encode(tokenizer, prompt), len(draws)
+    processors = [*steer(), *drawing(model, temperature, top_p, draws)]
+    try:
+        begun = _shared(model, ids, count, prefixes)
+        return _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=processors, rows=watch)
+    except torch.OutOfMemoryError:
+        raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
 
 
 class _Watch:

@@ -26,50 +26,41 @@ def drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) 
 
     if temperature == 0:
         return []
-    made: list[Any] = [TemperatureLogitsWarper(temperature)]
-    if top_p < 1:
-        made.append(Nucleus(top_p))
-    return [*made, _Draw([torch.Generator(model.device).manual_seed(seed_of(seed)) for seed in seeds])]
+    generators = [torch.Generator(model.device).manual_seed(seed_of(seed)) for seed in seeds]
+    return [TemperatureLogitsWarper(temperature), _Draw(generators, top_p)]
 
 
-class Nucleus:
-    """Leaves the likeliest tokens whose probabilities together reach ``top_p``, and those as likely as the last of them
-    (Holtzman et al. 2020).
+def nucleus(scores: torch.Tensor, top_p: float, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The likeliest tokens whose probabilities together reach ``top_p``, and those as likely as the last of them (Holtzman et
+    al. 2020), found among the ``count`` likeliest of each row of ``scores`` [rows x vocabulary].
 
-    transformers' warper sorts the vocabulary; here the few likeliest tokens are, and more only of rows where these do not reach
-    so far. Which of equally likely ones a sort puts first hangs on how many are sorted, so all of them stay.
+    Their logits [rows x count], minus infinity for what is outside; their tokens, in order; and whether [rows] that is all of
+    the nucleus. Which of equally likely tokens a sort puts first hangs on how many are sorted, so all of them are inside.
+    """
+    values, tokens = scores.topk(min(count, scores.shape[1]), dim=1)  # from the likeliest on
+    shares = (values - scores.logsumexp(dim=1, keepdim=True)).exp()
+    sums = shares.cumsum(dim=1)
+    inside = (sums - shares < top_p).sum(dim=1, keepdim=True).clamp_min(1)
+    least = values.gather(1, inside - 1)
+    everything = (sums[:, -1] >= top_p) & (values[:, -1] < least[:, 0]) | (count >= scores.shape[1])
+    tokens, order = tokens.sort(dim=1)
+    values = values.gather(1, order)
+    return values.masked_fill(values < least, -torch.inf), tokens, everything
+
+
+class _Draw:
+    """Draws a token of each row from the softmax of its nucleus: the one at which the sum of probabilities, in the order of
+    tokens, passes a random number.
+
+    Each row has a generator of its own and takes one number a token from it. ``torch.multinomial`` has one generator for a batch,
+    and each row would hang on the others; noise for every word of the vocabulary would take as long as a small model's pass. So
+    would sorting them: the few likeliest are looked at, and all only of rows where the nucleus is larger.
     """
 
     few = 64
 
-    def __init__(self, top_p: float) -> None:
-        self.top_p = top_p
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """``scores`` [rows x vocabulary], those outside the nucleus minus infinity."""
-        least, reached = self._least(scores, self.few)
-        for row in (~reached).nonzero().flatten().tolist():
-            least[row] = self._least(scores[row : row + 1], scores.shape[1])[0][0]
-        return scores.masked_fill(scores < least, -torch.inf)
-
-    def _least(self, scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The smallest score [rows x 1] of the nucleus among the ``count`` likeliest tokens, and whether these reach so far."""
-        likeliest = scores.topk(min(count, scores.shape[1]), dim=1).values  # from the likeliest on
-        shares = (likeliest - scores.logsumexp(dim=1, keepdim=True)).exp()
-        before = shares.cumsum(dim=1) - shares
-        inside = (before < self.top_p).sum(dim=1, keepdim=True).clamp_min(1)
-        return likeliest.gather(1, inside - 1), before[:, -1] + shares[:, -1] >= self.top_p
-
-
-class _Draw:
-    """Draws a token of each row from the softmax of its logits: the one at which the sum of probabilities passes a random number.
-
-    Each row has a generator of its own and takes one number a token from it. ``torch.multinomial`` has one generator for a batch,
-    and each row would hang on the others; noise for every word of the vocabulary would take as long as a small model's pass.
-    """
-
-    def __init__(self, generators: Sequence[torch.Generator]) -> None:
-        self.generators = generators
+    def __init__(self, generators: Sequence[torch.Generator], top_p: float) -> None:
+        self.generators, self.top_p = generators, top_p
 
     def select(self, rows: list[int]) -> None:
         """Only these rows go on."""
@@ -77,9 +68,21 @@ class _Draw:
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``scores`` [rows x vocabulary], minus infinity but for the token drawn."""
-        possible = (scores > -torch.inf).any(dim=0).nonzero()[:, 0]
-        sums = scores[:, possible].softmax(dim=1).cumsum(dim=1)
-        numbers = [torch.rand(1, generator=one, dtype=sums.dtype, device=sums.device) for one in self.generators]
-        below = torch.nextafter(sums[:, -1:], torch.zeros_like(sums[:, -1:]))  # what rounding could reach, no token stands behind
-        places = torch.searchsorted(sums, torch.minimum(torch.stack(numbers) * sums[:, -1:], below), right=True)
-        return torch.full_like(scores, -torch.inf).scatter_(1, possible[places], 0.0)
+        numbers = torch.stack([torch.rand(1, generator=one, dtype=scores.dtype, device=scores.device) for one in self.generators])
+        if self.top_p < 1:
+            logits, tokens, everything = nucleus(scores, self.top_p, self.few)
+            drawn = tokens.gather(1, _places(logits, numbers))
+            for row in (~everything).nonzero()[:, 0].tolist():
+                logits, tokens, _ = nucleus(scores[row : row + 1], self.top_p, scores.shape[1])
+                drawn[row] = tokens[0, _places(logits, numbers[row : row + 1])[0]]
+        else:
+            drawn = _places(scores, numbers)
+        return torch.full_like(scores, -torch.inf).scatter_(1, drawn, 0.0)
+
+
+def _places(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Where [rows x 1] the sum of the softmax of ``logits`` [rows x n] passes ``numbers`` [rows x 1], which are below 1."""
+    sums = logits.softmax(dim=1).cumsum(dim=1)
+    end = sums[:, -1:]
+    below = torch.nextafter(end, torch.zeros_like(end))  # rounding could reach the end, behind which no token stands
+    return torch.searchsorted(sums, torch.minimum(numbers * end, below), right=True)

@@ -112,12 +112,14 @@ class Count(BaseModel):
 
 
 class Votes(BaseModel):
-    """How many votes there are to be, how many of a stream are given so far, and how they fell."""
+    """How many votes there are to be, how many of a stream are given so far, how they fell, and how many were not written to
+    their end since they could have changed nothing (``left``)."""
 
     asked: int = Field(ge=2)
     given: int = Field(default=0, ge=0)
     counts: list[Count] = []
     unread: int = Field(default=0, ge=0)
+    left: int = Field(default=0, ge=0)
 
 
 class OwnOfAnswer(BaseModel):

@@ -96,13 +96,13 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
         loop = asyncio.get_running_loop()
         job = await loop.run_in_executor(readers, job_of, body, find(body.model), limits)
         waiting = Waiting(job, limits, engine)
+        completion = Completion(job, body.cirf.votes > 1)
         try:
             engine.submit(job)
         except Busy as busy:
             raise Refusal(429, "too many questions wait already; ask again later", "queue_full", after=busy.after) from None
         except Closing:
             raise Refusal(503, "the server is being stopped", "closing", after=5) from None
-        completion = Completion(job, body.cirf.votes > 1)
         try:
             if not await waiting.until(request, lambda: job.over or (body.stream and job.first is not None)):
                 job.cancel()

@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cirf.evaluation.election import Election
 from cirf.serving.engine import Job
 from cirf.serving.explaining import explanation
 from cirf.serving.reading import Telling
-from cirf.serving.votes import elect
+from cirf.serving.votes import elect, same
 
 if TYPE_CHECKING:
     from cirf.lm.alternatives import Choice
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Completion:
     """What a job's answers look like to its client, whole or piece by piece.
 
-    ``votes``: the job's answers are votes for one; else each is a choice of its own.
+    ``votes``: the job's answers are votes for one, and those that could change nothing any more are left; else each is a choice
+    of its own. To be made before the job is submitted.
     """
 
     def __init__(self, job: Job, votes: bool) -> None:
@@ -32,6 +34,9 @@ class Completion:
         self._finished = 0
         self.chosen = 0
         self._ballot: dict[str, Any] = {}
+        if votes:
+            self._election = Election(job.count, same)
+            job.enough = self._settled
 
     def text(self, place: int) -> str:
         """An answer as far as it is written, functional tokens and all."""
@@ -42,8 +47,8 @@ class Completion:
     def close(self) -> None:
         """All is written: count the votes."""
         if self._votes:
-            answers = [self._job.served.read(self.text(place)).answer for place in range(self._job.count)]
-            self.chosen, self._ballot = elect(answers)
+            ends = enumerate(self._job.ends)
+            self.chosen, self._ballot = elect([None if end == "left" else self._answer(place) for place, end in ends])
 
     def places(self) -> Sequence[int]:
         """Which of the job's answers are choices of the response."""
@@ -68,7 +73,7 @@ class Completion:
         """Chunks with what was written since they were last asked for; of votes, how many are given."""
         if not self._votes:
             return self._deltas(self._job.over)
-        finished = sum(end is not None for end in self._job.ends)
+        finished = sum(end not in (None, "left") for end in self._job.ends)
         if finished <= self._finished:
             return []
         self._finished = finished
@@ -85,6 +90,13 @@ class Completion:
         """Tokens of the prompt and of all that was written, votes that lost among it."""
         prompt, written = len(self._job.ids), sum(map(len, self._job.made))
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+
+    def _answer(self, place: int) -> str:
+        return self._job.served.read(self.text(place)).answer
+
+    def _settled(self, place: int) -> bool:
+        self._election.give(place, self._answer(place) or None)
+        return self._election.settled
 
     def _deltas(self, over: bool) -> list[dict[str, Any]]:
         chunks = []

@@ -44,10 +44,10 @@ class Job:
     """One request: ``count`` answers to one conversation.
 
     Set by who asks: ``prompt`` is rendered, ``ids`` its tokens, ``cap`` the most tokens of an answer (the end token included);
-    ``changed`` is called from the engine's thread, with every token if ``told``, and always once all is over. The engine's: the
-    tokens of each answer (``made``), why each ended (``ends``: ``stop`` or ``length``, ``None``: not yet, or not wanted any
-    more), when work on it began, wrote its first token and ended (`time.perf_counter`), the answers in its batch, and what went
-    wrong.
+    ``changed`` is called from the engine's thread, with every token if ``told``, and always once all is over; so is ``enough``,
+    with the number of an answer that has ended, and tells whether the others may be left. The engine's: the tokens of each
+    answer (``made``), why each ended (``ends``: ``stop``, ``length`` or ``left``, ``None``: not yet, or not wanted any more),
+    when work on it began, wrote its first token and ended (`time.perf_counter`), the answers in its batch, and what went wrong.
     """
 
     served: Served
@@ -59,6 +59,7 @@ class Job:
     count: int = 1
     told: bool = False
     changed: Callable[[], None] = lambda: None
+    enough: Callable[[int], bool] = lambda place: False
     cancelled: bool = False
     made: list[list[int]] = field(default_factory=list)
     ends: list[str | None] = field(default_factory=list)
@@ -214,7 +215,7 @@ class Engine:
 
         def step(rows: Sequence[int], tokens: Sequence[int]) -> list[bool]:
             touched: dict[Job, None] = {}
-            over = []
+            ended: list[tuple[Job, int]] = []
             for row, token in zip(rows, tokens, strict=True):
                 job, place = owners[row]
                 if not job.cancelled:
@@ -222,14 +223,18 @@ class Engine:
                     made.append(token)
                     job.ends[place] = "stop" if token in stops else "length" if len(made) >= job.cap else None
                     touched[job] = None
-                over.append(job.cancelled or job.ends[place] is not None)
+                    if job.ends[place]:
+                        ended.append((job, place))
+            for job, place in ended:
+                if job.enough(place):
+                    job.ends = [end or "left" for end in job.ends]
             for job in touched:
                 job.first = job.first or time.perf_counter()
                 if all(job.ends):
                     _end(job)
                 elif job.told:
                     job.changed()
-            return over
+            return [job.cancelled or job.ends[place] is not None for job, place in (owners[row] for row in rows)]
 
         follow(
             served.model,

@@ -99,6 +99,7 @@ class Column {
     const short = (text) => (text.length > 80 ? `${text.slice(0, 80)}…` : text);
     for (const { answer, count } of votes.counts) list.append(make("li", `${short(answer)}: ${count} of ${votes.asked}`));
     if (votes.unread) list.append(make("li", `no answer: ${votes.unread} of ${votes.asked}`));
+    if (votes.left) list.append(make("li", `not needed any more: ${votes.left} of ${votes.asked}`));
   }
 
   meaning(tokens) {

@@ -169,16 +169,16 @@ class Bench:
         made = decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
         return sum(output.tokens for output in made), time.perf_counter() - started
 
-    def sample(self, method: str, prompt: str, cap: int, count: int) -> Any:
-        """Votes: sampled answers to one prompt in one batch."""
+    def sample(self, method: str, prompt: str, cap: int, count: int, enough: Any) -> Any:
+        """Votes: sampled answers to one prompt in one batch, until ``enough`` are finished."""
         from cirf.lm import decode
 
         voting, seed = self.context.recipe.evaluate.voting, self.context.recipe.seed
         model, tokenizer = self.held[self.sources[method]]
         prefixes = self._prefixes(method)
         steer = self.methods[method].steer(model, tokenizer)
-        how = (cap, count, voting.temperature, voting.top_p, seed)
-        return decode.sample_many(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
+        how = (cap, count, voting.temperature, voting.top_p, seed, enough)
+        return decode.sample_until(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
 
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.
