@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cirf.errors import CirfError
+from cirf.lm.grouped_attention import group_queries
 from cirf.lm.packed import SMALLEST, pack, put
 
 _COLUMNS, _ROWS = 64, 4  # torch's product reads as many at once, and beyond a matrix of other sizes: zeros fill it up
@@ -106,7 +107,9 @@ def _is_there() -> bool:
 
 
 def settle_weights(model: Any, weights: str) -> None:
-    """Bring a model that will only answer into the form that answers quickest: packed, or as ``int8`` if that is asked for."""
+    """Bring a model that will only answer into the form that answers quickest: queries grouped, and weights packed, or as
+    ``int8`` if that is asked for."""
+    group_queries(model)
     if weights == "int8":
         quantise(model)
     else:
