@@ -410,10 +410,17 @@ def test_a_dry_run_counts_no_training_of_a_model_that_is_there(
 
 def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full", "direct_sft", "cot"])
-    for until, left in {"evaluation/direct_sft": ["direct_sft"], "models": ["cirf_full", "direct_sft"], "segments": []}.items():
+    wanted = {"evaluation/direct_sft": ["direct_sft"], "models": ["cirf_full", "direct_sft"], "segments": [], "problems": []}
+    for until, left in wanted.items():
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--json", "--until", until)
         assert said.code == 0, said.err
-        assert list(json.loads(said.out).get("methods", {})) == left
+        told = json.loads(said.out)
+        assert list(told.get("methods", {})) == left and ("segments" in told) == (until != "problems")
+    tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"trials": [1e-3, 2e-3]})
+    said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "trials")
+    assert list(json.loads(said.out)["methods"]) == ["cirf_full"], said.err
+    large = workshop.recipe(tmp_path / "large.yaml", methods=["cirf_full", "cot"], codebook={"size": 100_000})
+    assert "codes for" in tinyrun.cirf("run", large, "--out", tmp_path / "run", "--dry-run", "--until", "codebook").error()
 
 
 def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -111,3 +111,26 @@ def test_a_number_at_the_very_end_still_draws_a_token(monkeypatch: pytest.Monkey
     scores = torch.full((1, 50), -torch.inf).index_fill(1, torch.tensor([3, 7]), 0.0)
     assert _drawn(scores, 1, ["a"]) == [[7]]
     assert _drawn(torch.cat([scores, torch.zeros(1, 50)]), 1, ["a", "b"]) == [[7, 49]]
+
+
+def test_the_number_nought_draws_no_token_that_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *_, dtype, **__: torch.zeros(1, dtype=dtype))
+    scores = torch.full((1, 50), -torch.inf).index_fill(1, torch.tensor([3, 7]), 0.0)
+    assert _drawn(scores, 1, ["a"]) == _drawn(scores, 1, ["a"], 0.9) == [[3]]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize("words", [5, 300])
+def test_a_row_that_is_not_numbers_does_not_end_the_others(top_p: float, words: int) -> None:
+    scores = torch.zeros(4, words)
+    scores[0], scores[1, 2], scores[2] = torch.nan, torch.inf, -torch.inf
+    scores[3, 1] = 90.0
+    (drawn,) = _drawn(scores, 1, ["a", "b", "c", "d"], top_p)
+    assert drawn[1] == 2 and drawn[3] == 1 and all(0 <= token < words for token in drawn)
+
+
+def test_next_to_no_temperature_draws_the_likeliest() -> None:
+    left = torch.tensor([[-3.0, 20.0, 19.9, 1e4]])
+    for step in drawing(SimpleNamespace(device="cpu"), 1e-40, 0.95, ["a"]):
+        left = step(IDS, left)
+    assert left.argmax() == 3

@@ -45,17 +45,16 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     trained = learners(recipe)
     if not trained:
         return made
+    reached = {row["stage"] for row in stages}
     taught = []
-    if recipe.rationales.source == "teacher":
+    if recipe.rationales.source == "teacher" and "teacher" in reached:
         answers = context.folder.folder("teacher") / "answers.jsonl"
         if not answers.exists():
             models = len({endpoint.model for endpoint in recipe.rationales.teacher.endpoints})
             made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
             return made
         taught = [Taught.from_dict(row) for row in read_rows(answers)]
-    reached = {row["stage"] for row in stages}
-    trained = [method for method in trained if f"models/{method.name}" in reached]
-    if not trained:
+    if "segments" not in reached:
         return made
     collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks, taught)
     pieces = cut(collected.rationales, recipe.segments, problems.train)
@@ -73,10 +72,14 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
     template = tokenizer.chat_template
     segments = sum(len(row.segments) for row in steps)
-    if recipe.codebook.size > segments and any(method.functional for method in trained):
+    coded = any(name.startswith("codebook-") for name in reached)
+    if coded and recipe.codebook.size > segments and any(method.functional for method in trained):
         raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
     made["segments"] = {"rows": len(steps), "steps": segments}
-    made["methods"] = {}
+    stems = {tuple(name.split("/")[:2]) for name in reached}
+    trained = [method for method in trained if stems & {("models", method.name), ("trials", method.name)}]
+    if trained:
+        made["methods"] = {}
     for method in trained:
         name, section = method.name, recipe.finetune.resolved(method.name, method.training)
         if method.prepares():

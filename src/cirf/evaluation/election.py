@@ -19,7 +19,7 @@ class Election:
     """
 
     def __init__(self, count: int, same: Callable[[str, str], bool], agreement: float | None = None) -> None:
-        """No vote is given yet. ``same``: whether two answers are one."""
+        """No vote is given yet. ``same``: whether two answers are one; if they are one with a third, they have to be."""
         self._count, self._same, self._agreement = count, same, agreement
         self._given: set[int] = set()
         self._groups: list[tuple[str, list[int]]] = []  # an answer, and the places of the votes for it
@@ -48,9 +48,14 @@ class Election:
             return False
         return not left or first > second + left
 
+    @property
+    def groups(self) -> list[list[int]]:
+        """The places of votes for one answer, the most votes first, of equally many the first given."""
+        return sorted((sorted(places) for _, places in self._groups), key=lambda places: (-len(places), places[0]))
+
     def majority(self) -> Majority:
         """Of the votes given, and of all where that is `settled`; the share that agrees is of all, at least so large."""
         if not self._groups:
             return Majority(None, 0.0)
-        _, places = max(self._groups, key=lambda group: (len(group[1]), -min(group[1])))
-        return Majority(min(places), len(places) / self._count)
+        places = self.groups[0]
+        return Majority(places[0], len(places) / self._count)

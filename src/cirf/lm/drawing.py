@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+LEAST = 1e-4
+"""A lower temperature than this draws as this does: logits divided by less could become infinite."""
+
 
 def draw(seed: int, prompt: str, number: int) -> str:
     """What seeds the random numbers of a sampled answer: the seed, the rendered prompt and the answer's number."""
@@ -27,7 +30,7 @@ def drawing(model: Any, temperature: float, top_p: float, seeds: Sequence[str]) 
     if temperature == 0:
         return []
     generators = [torch.Generator(model.device).manual_seed(seed_of(seed)) for seed in seeds]
-    return [TemperatureLogitsWarper(temperature), _Draw(generators, top_p)]
+    return [TemperatureLogitsWarper(max(temperature, LEAST)), _Draw(generators, top_p)]
 
 
 def nucleus(scores: torch.Tensor, top_p: float, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -81,8 +84,14 @@ class _Draw:
 
 
 def _places(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Where [rows x 1] the sum of the softmax of ``logits`` [rows x n] passes ``numbers`` [rows x 1], which are below 1."""
-    sums = logits.softmax(dim=1).cumsum(dim=1)
+    """Where [rows x 1] the sum of the softmax of ``logits`` [rows x n] passes ``numbers`` [rows x 1], which are below 1.
+
+    Some place, too, of a row that is not numbers, or infinite: an index outside would end all of a batch.
+    """
+    exact = torch.float32 if logits.device.type == "mps" else torch.float64  # a sum may grow at no token without probability
+    logits = logits.clamp_max(torch.finfo(logits.dtype).max)
+    sums = logits.softmax(dim=1, dtype=exact).cumsum(dim=1)
     end = sums[:, -1:]
     below = torch.nextafter(end, torch.zeros_like(end))  # rounding could reach the end, behind which no token stands
-    return torch.searchsorted(sums, torch.minimum(numbers * end, below), right=True)
+    places = torch.searchsorted(sums, torch.minimum(numbers.to(exact) * end, below), right=True)
+    return places.clamp_max(logits.shape[1] - 1)

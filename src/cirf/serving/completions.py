@@ -11,7 +11,7 @@ from cirf.evaluation.election import Election
 from cirf.serving.engine import Job
 from cirf.serving.explaining import explanation
 from cirf.serving.reading import Telling
-from cirf.serving.votes import elect, same
+from cirf.serving.votes import ballot, same
 
 if TYPE_CHECKING:
     from cirf.lm.alternatives import Choice
@@ -47,8 +47,12 @@ class Completion:
     def close(self) -> None:
         """All is written: count the votes."""
         if self._votes:
-            ends = enumerate(self._job.ends)
-            self.chosen, self._ballot = elect([None if end == "left" else self._answer(place) for place, end in ends])
+            answers = {place: self._answer(place) for place, end in enumerate(self._job.ends) if end not in (None, "left")}
+            for place, answer in answers.items():
+                if place not in self._election:
+                    self._election.give(place, answer or None)
+            self.chosen = self._election.majority().place or 0
+            self._ballot = ballot(self._election, answers, self._job.count)
 
     def places(self) -> Sequence[int]:
         """Which of the job's answers are choices of the response."""

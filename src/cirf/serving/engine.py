@@ -59,7 +59,7 @@ class Job:
     count: int = 1
     told: bool = False
     changed: Callable[[], None] = lambda: None
-    enough: Callable[[int], bool] = lambda place: False
+    enough: Callable[[int], bool] = lambda place: _never(place)
     cancelled: bool = False
     made: list[list[int]] = field(default_factory=list)
     ends: list[str | None] = field(default_factory=list)
@@ -226,7 +226,7 @@ class Engine:
                     if job.ends[place]:
                         ended.append((job, place))
             for job, place in ended:
-                if job.enough(place):
+                if _enough(job, place):
                     job.ends = [end or "left" for end in job.ends]
             for job in touched:
                 job.first = job.first or time.perf_counter()
@@ -259,8 +259,22 @@ class Engine:
 
 def _end(job: Job) -> None:
     job.ended = time.perf_counter()
-    told, job.changed = job.changed, _nothing  # who waits holds the job, and is not held by it any more
+    told, job.changed, job.enough = job.changed, _nothing, _never  # who waits holds the job, and is not held by it any more
     told()
+
+
+def _enough(job: Job, place: int) -> bool:
+    """Whether the job's other answers may be left; not if that cannot be told, which is no trouble of the batch."""
+    try:
+        return job.enough(place)
+    except Exception:
+        _log.exception("an answer could not be counted")
+        return False
+
+
+def _never(place: int) -> bool:
+    """All answers are wanted."""
+    return False
 
 
 def _nothing() -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from cirf.evaluation.voting import ballot
-from cirf.tasks.answers import equal_answers
+from cirf.evaluation.election import Election
+from cirf.tasks.answers import equal_answers, number_value
 
 
-def elect(answers: Sequence[str | None]) -> tuple[int, dict[str, Any]]:
-    """The place of the first vote for the answer that most give (0 where none gave any), and how the votes fell.
-
-    Numbers are the same by value, other answers as texts. An empty answer is a vote for nothing, ``None`` one that was left.
-    """
-    groups = sorted(ballot([answer or None for answer in answers], same), key=len, reverse=True)
-    counts = [{"answer": answers[group[0]], "count": len(group)} for group in groups]
-    unread, left = answers.count(""), answers.count(None)
-    return groups[0][0] if groups else 0, {"asked": len(answers), "counts": counts, "unread": unread, "left": left}
+def ballot(election: Election, answers: Mapping[int, str], asked: int) -> dict[str, Any]:
+    """How the votes fell: ``answers`` of those that were written to their end, by their places, empty where none was read."""
+    counts = [{"answer": answers[places[0]], "count": len(places)} for places in election.groups]
+    unread = sum(not answer for answer in answers.values())
+    return {"asked": asked, "counts": counts, "unread": unread, "left": asked - len(answers)}
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two answers are one."""
-    return equal_answers("number", one, other) or equal_answers("text", one, other)
+    """Whether two answers are one: by value if either is a number, else as texts."""
+    numbers = number_value(one) is not None or number_value(other) is not None
+    return equal_answers("number" if numbers else "text", one, other)
