@@ -69,3 +69,29 @@ def test_answers_stay_the_same(tiny: Any, tokenizer: Any, kind: str) -> None:
 def test_a_model_with_plain_attention_keeps_it(tiny: Any) -> None:
     model = tiny.build_model("gemma2")
     assert not group_queries(model) and model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3_text", "qwen3"])
+def test_windows_and_padding_are_seen_as_before(family: str) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 200, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "eos_token_id": None, "bos_token_id": None}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, sliding_window=6, **sizes, **heads)).eval()
+    ids = torch.randint(1, 200, (3, 12))
+    seen = torch.ones_like(ids)
+    seen[0, :5] = 0
+
+    def logits() -> torch.Tensor:
+        with torch.inference_mode():
+            cache = model(input_ids=ids[:, :6], attention_mask=seen[:, :6], use_cache=True).past_key_values
+            made = []
+            for start, end in ((6, 7), (7, 11), (11, 12)):
+                out = model(input_ids=ids[:, start:end], attention_mask=seen[:, :end], past_key_values=cache, use_cache=True)
+                made.append(out.logits)
+        return torch.cat(made, dim=1)
+
+    before = logits()
+    assert group_queries(model)
+    torch.testing.assert_close(logits(), before, atol=1e-5, rtol=1e-5)
