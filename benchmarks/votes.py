@@ -33,8 +33,8 @@ def _stock(model: Any, tokenizer: Any, cap: int, votes: int) -> Callable[[str], 
     from cirf.lm.prompt import stop_ids
 
     stops = stop_ids(model, tokenizer)
-    how: dict[str, Any] = {"do_sample": True, "temperature": TEMPERATURE, "top_p": TOP_P, "top_k": 0, "max_new_tokens": cap}
-    how |= {"eos_token_id": stops, "pad_token_id": stops[0]}
+    how: dict[str, Any] = {"do_sample": True, "temperature": TEMPERATURE, "top_p": TOP_P, "top_k": 0, "repetition_penalty": 1.0}
+    how |= {"max_new_tokens": cap, "eos_token_id": stops, "pad_token_id": stops[0]}
 
     def draw(prompt: str) -> int:
         given = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")

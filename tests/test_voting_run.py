@@ -212,6 +212,7 @@ def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) ->
     assert tinyrun.remade(before, tinyrun.stages(out)) == {"voting/cirf_full", "voting-latency/cirf_full"}  # until all agree
     curve = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())["curve"]
     timed = json.loads((out / "voting-latency" / "cirf_full" / "timings.json").read_text())
+    assert timed["agreement"] == 1.0
     joint = with_fallback(timed["rows"], 1.0)
     for cells, point in zip(_table((out / "report.html").read_text(), "Votes with fallback"), curve, strict=True):
         assert cells["Accuracy"] == percent(point["fallback"]["accuracy"])
@@ -229,3 +230,20 @@ def _table(page: str, label: str) -> list[dict[str, str]]:
     body = tree.find("tbody")
     assert body is not None
     return [dict(zip(head, ["".join(cell.itertext()).strip() for cell in row], strict=True)) for row in body]
+
+
+def test_seconds_until_another_agreement_was_settled_are_not_told(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_items=1"]
+    told += ["--set", "evaluate.voting.fallback=cot"]
+    assert tinyrun.cirf(*told).code == 0
+    recipe = yaml.safe_load((out / "recipe.yaml").read_text())
+    methods = {"cirf_full", "cot"}
+    from cirf.analysis.shown import Shown
+    from cirf.report.voting import read_voting
+
+    path = out / "voting-latency" / "cirf_full" / "timings.json"
+    for agreement, seen in ((0.5, True), (0.75, False), (None, False)):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"agreement": agreement}))
+        found = read_voting(Shown(out), recipe, methods)
+        assert found is not None and (found["latency"] is not None) == seen

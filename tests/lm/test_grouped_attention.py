@@ -12,6 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from cirf.lm import grouped_attention
 from cirf.lm.decode import generate, generate_one, sample_many
 from cirf.lm.grouped_attention import FEW, NAME, group_queries
+from cirf.lm.int8 import settle_weights
 from cirf.lm.prompt import prompt_text
 
 
@@ -95,3 +96,10 @@ def test_windows_and_padding_are_seen_as_before(family: str) -> None:
     before = logits()
     assert group_queries(model)
     torch.testing.assert_close(logits(), before, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("attention", "used"), [("auto", NAME), ("sdpa", "sdpa")])
+def test_a_kernel_that_the_recipe_names_stays(tiny: Any, attention: str, used: str) -> None:
+    model = tiny.build_model("llama")
+    settle_weights(model, "saved", attention)
+    assert model.config._attn_implementation == used

@@ -123,8 +123,8 @@ def test_a_run_evaluated_in_int8_keeps_its_models_and_says_so(
 ) -> None:
     made: list[int] = []
 
-    def small(model: Any, weights: str) -> None:
-        made.append(quantise(model, smallest=1)) if weights == "int8" else settle_weights(model, weights)
+    def small(model: Any, weights: str, attention: str) -> None:
+        made.append(quantise(model, smallest=1)) if weights == "int8" else settle_weights(model, weights, attention)
 
     monkeypatch.setattr("cirf.lm.int8.settle_weights", small)
     said = tinyrun.cirf("evaluate", finished, "--set", "evaluate.weights=int8", "--out", tmp_path / "out")

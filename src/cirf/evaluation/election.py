@@ -30,10 +30,10 @@ class Election:
 
     def give(self, place: int, answer: str | None) -> None:
         """A vote; ``None`` could not be read and is one for nothing."""
+        home = next((places for first, places in self._groups if answer is not None and self._same(answer, first)), None)
         self._given.add(place)
         if answer is None:
             return
-        home = next((places for first, places in self._groups if self._same(answer, first)), None)
         if home is None:
             self._groups.append((answer, [place]))
         else:

@@ -99,6 +99,7 @@ def measure(
         "loads": taken.loads,
         "discarded": taken.discarded,
         "n": len(pieces),
+        "agreement": voting.agreement if voting.fallback else None,
         "votes": points,
         "rows": rows,
     }

@@ -71,7 +71,8 @@ class _Draw:
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``scores`` [rows x vocabulary], minus infinity but for the token drawn."""
-        numbers = torch.stack([torch.rand(1, generator=one, dtype=scores.dtype, device=scores.device) for one in self.generators])
+        how: Any = {"dtype": torch.float32, "device": scores.device}
+        numbers = torch.stack([torch.rand(1, generator=one, **how) for one in self.generators])
         if self.top_p < 1:
             logits, tokens, everything = nucleus(scores, self.top_p, self.few)
             drawn = tokens.gather(1, _places(logits, numbers))

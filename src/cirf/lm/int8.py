@@ -106,10 +106,11 @@ def _is_there() -> bool:
         return False
 
 
-def settle_weights(model: Any, weights: str) -> None:
-    """Bring a model that will only answer into the form that answers quickest: queries grouped, and weights packed, or as
-    ``int8`` if that is asked for."""
-    group_queries(model)
+def settle_weights(model: Any, weights: str, attention: str = "auto") -> None:
+    """Bring a model that will only answer into the form that answers quickest: queries grouped, unless ``attention`` names a
+    kernel, and weights packed, or as ``int8`` if that is asked for."""
+    if attention == "auto":
+        group_queries(model)
     if weights == "int8":
         quantise(model)
     else:

@@ -18,8 +18,8 @@ def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str])
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
     fallback each tells ``with_fallback_mean_s`` too. ``None`` where nobody voted (or a version of long ago wrote the curve), or
     the votes are of or compared with a method that is none of ``methods``, those that are told of: an earlier recipe's, where
-    what is done cannot be told. ``latency`` ``None`` where nothing was timed, or other numbers of votes. Raises ``CirfError``
-    for a damaged file.
+    what is done cannot be told. ``latency`` ``None`` where nothing was timed, or other numbers of votes, or votes until another
+    agreement was settled. Raises ``CirfError`` for a damaged file.
     """
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
     found = load_object(run.at(f"voting/{name}") / "voting.json")
@@ -28,7 +28,8 @@ def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str])
     timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
     points = {row["votes"]: row for row in timed.get("votes", ())}
     wanted = [row["votes"] for row in found["curve"]] + ([0] if "alone" in found else [])
-    if "discarded" not in timed or not points.keys() >= set(wanted):
+    settled = timed.get("agreement", found["agreement"])  # without it, as before votes were left, shares are of all votes
+    if "discarded" not in timed or not points.keys() >= set(wanted) or settled != found["agreement"]:
         return {**found, "latency": None}
     joint = with_fallback(timed["rows"], found["agreement"]) if found["agreement"] is not None else {}
     votes = [points[count] | ({"with_fallback_mean_s": joint[count]} if count in joint else {}) for count in wanted]

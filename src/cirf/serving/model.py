@@ -103,7 +103,7 @@ def load_served(model: str | Path, trust: bool = False, int8: bool | None = None
     source = str(folder)
     tokenizer = backbone.load_tokenizer(source, section)
     loaded = backbone.load_model(source, section, training=None)
-    settle_weights(loaded, limits.weights if int8 is None else "int8" if int8 else "saved")
+    settle_weights(loaded, limits.weights if int8 is None else "int8" if int8 else "saved", section.attention)
     config = loaded.config.get_text_config(decoder=True)
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name

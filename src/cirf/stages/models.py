@@ -298,7 +298,7 @@ def load(context: Context, source: Path | str) -> tuple[Any, Any]:
         raise CirfError(f"{source}: the model is not there; run `cirf run` again")
     tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
     model = backbone.load_model(source, context.recipe.backbone, training=None)
-    settle_weights(model, context.recipe.evaluate.weights)
+    settle_weights(model, context.recipe.evaluate.weights, context.recipe.backbone.attention)
     return model, tokenizer
 
 
