@@ -24,7 +24,7 @@ from typing import Any
 WAYS: tuple[str, ...] = ("generate", "packed", "guesses", "both", "int8")
 
 
-def _plain(folder: File, dtype: str) -> Any:
+def plain_model(folder: File, dtype: str) -> Any:
     """The model as a stock script loads it."""
     from importlib import import_module
 
@@ -74,6 +74,15 @@ def bandwidth(size: int, times: int = 5) -> float:
     return size / best
 
 
+def first_questions(run: File, number: int) -> list[str]:
+    """Texts of the run's first test problems, equally many of each task."""
+    from cirf.rows import read_rows
+
+    tests = [read_rows(path) for path in sorted((run / "problems" / "test").glob("*.jsonl"))]
+    share = -(-number // len(tests))
+    return [problem["question"] for rows in tests for problem in rows[:share]][:number]
+
+
 def weights_read(model: Any) -> int:
     """Bytes of the weights that one token needs: all but the rows of the input embeddings that are not looked up."""
     inputs, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -108,7 +117,6 @@ def main() -> None:
 
     from cirf.errors import CirfError
     from cirf.lm.prompt import prompt_text
-    from cirf.rows import read_rows
     from cirf.serving.model import load_served
 
     torch.set_num_threads(options.threads)
@@ -120,7 +128,7 @@ def main() -> None:
         print(f"without int8: {error}")
         eight, ways = served, WAYS[:-1]
     cap = options.cap or served.cap
-    plain = _plain(options.model, options.dtype)
+    plain = plain_model(options.model, options.dtype)
     answers = {
         "generate": _stock(plain, served.tokenizer, cap),
         "packed": _stock(served.model, served.tokenizer, cap),
@@ -128,12 +136,8 @@ def main() -> None:
         "both": _ours(served, served.model, served.drafts, cap),
         "int8": _ours(eight, eight.model, eight.drafts, cap),
     }
-    tests = [
-        read_rows(path) for path in sorted(((options.run or options.model.parents[1]) / "problems" / "test").glob("*.jsonl"))
-    ]
-    share = -(-options.questions // len(tests))
-    problems = [problem for rows in tests for problem in rows[:share]][: options.questions]
-    prompts = [prompt_text(served.tokenizer, problem["question"]) for problem in problems]
+    questions = first_questions(options.run or options.model.parents[1], options.questions)
+    prompts = [prompt_text(served.tokenizer, text) for text in questions]
     written = {way: [answers[way](prompt) for prompt in prompts] for way in ways}  # and to warm up
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(options.rounds):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path as File
 from typing import Any
 
-from benchmarks.decoding import _plain
+from benchmarks.decoding import first_questions, plain_model
 
 WAYS: tuple[str, ...] = ("generate", "its attention", "ours")
 TEMPERATURE, TOP_P = 0.7, 0.95
@@ -68,21 +68,17 @@ def main() -> None:
 
     from cirf.lm.packed import pack
     from cirf.lm.prompt import prompt_text
-    from cirf.rows import read_rows
     from cirf.serving.model import load_served
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     served = load_served(options.model, int8=False)
-    plain = _plain(options.model, options.dtype)
-    pack(plain)
+    stock = plain_model(options.model, options.dtype)
+    pack(stock)
     rest = (served.tokenizer, served.cap, options.votes)
-    draws = {"generate": _stock(plain, *rest), "its attention": _ours(plain, *rest), "ours": _ours(served.model, *rest)}
-    run = options.run or options.model.parents[1]
-    tests = [read_rows(path) for path in sorted((run / "problems" / "test").glob("*.jsonl"))]
-    share = -(-options.questions // len(tests))
-    problems = [problem for rows in tests for problem in rows[:share]][: options.questions]
-    prompts = [prompt_text(served.tokenizer, problem["question"]) for problem in problems]
+    draws = {"generate": _stock(stock, *rest), "its attention": _ours(stock, *rest), "ours": _ours(served.model, *rest)}
+    questions = first_questions(options.run or options.model.parents[1], options.questions)
+    prompts = [prompt_text(served.tokenizer, text) for text in questions]
     passes: dict[str, list[float]] = {way: [] for way in WAYS}
     for way in WAYS:
         draws[way](prompts[0])  # to warm up

@@ -51,7 +51,7 @@ class Backbone(Section):
         "Number format of the weights when generating. A processor that multiplies 16 bits no faster computes in float32 with them.",
     )
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, and plain attention to train on short rows on a CPU, where that is faster.")
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, on a CPU plain attention to train on short rows and grouped queries to answer, where these are faster.")
     threads: Positive | None = key(None, "CPU threads of torch; null: one a core.")
     empty_system: bool = key(True, "Send an empty system message where the chat template would insert a long default one; saved in the model's template too.")
     trust_remote_code: bool = key(False, "Run Python code that comes with the model. Only for sources you trust.")

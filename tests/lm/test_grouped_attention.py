@@ -73,7 +73,7 @@ def test_a_model_with_plain_attention_keeps_it(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma3_text", "qwen3"])
-def test_windows_and_padding_are_seen_as_before(family: str) -> None:
+def test_windows_and_padding_are_seen_as_before(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
@@ -95,7 +95,16 @@ def test_windows_and_padding_are_seen_as_before(family: str) -> None:
 
     before = logits()
     assert group_queries(model)
+    shapes: list[tuple[int, int]] = []
+    real = functional.scaled_dot_product_attention
+
+    def counted(q: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
+        shapes.append((q.shape[1], q.shape[2]))
+        return real(q, *given, **named)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", counted)
     torch.testing.assert_close(logits(), before, atol=1e-5, rtol=1e-5)
+    assert shapes[3:] == 3 * [(2, 2)] + 3 * [(2, 8)] + 3 * [(2, 2)]  # two heads a key, three layers a step
 
 
 @pytest.mark.parametrize(("attention", "used"), [("auto", NAME), ("sdpa", "sdpa")])

@@ -25,6 +25,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     activations, for a token and layer, about ten vectors as wide as the model and four as wide as its feed-forward part, in the
     number format that is computed with; on a CPU the last two `_KEPT` times: an estimate to plan by and not a promise.
     """
+    from cirf.assets import resolve
     from cirf.lm import backbone
     from cirf.lm.finetune import plan_updates
     from cirf.rationales.collect import collect
@@ -60,17 +61,6 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     pieces = cut(collected.rationales, recipe.segments, problems.train)
     used = drawn(recipe, problems.train, [], {row.problem for row in pieces.steps})
     steps = [row for row in pieces.steps if row.problem in used]
-    annotated = [row for row in pieces.annotated if row.problem in used]
-    results = write_results(annotated, problems.train, context.tasks, recipe.results, recipe.problems.data)
-    by_id = {problem.id: problem for problem in problems.train}
-    from cirf.assets import resolve
-
-    source = resolve(recipe.backbone.model, context.progress)
-    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
-    sizes = parameter_count(source, recipe)
-    names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
-    tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
-    template = tokenizer.chat_template
     segments = sum(len(row.segments) for row in steps)
     coded = any(name.startswith("codebook-") for name in reached)
     if coded and recipe.codebook.size > segments and any(method.functional for method in trained):
@@ -78,8 +68,18 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     made["segments"] = {"rows": len(steps), "steps": segments}
     stems = {tuple(name.split("/")[:2]) for name in reached}
     trained = [method for method in trained if stems & {("models", method.name), ("trials", method.name)}]
-    if trained:
-        made["methods"] = {}
+    if not trained:
+        return made
+    made["methods"] = {}
+    annotated = [row for row in pieces.annotated if row.problem in used]
+    results = write_results(annotated, problems.train, context.tasks, recipe.results, recipe.problems.data)
+    by_id = {problem.id: problem for problem in problems.train}
+    source = resolve(recipe.backbone.model, context.progress)
+    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
+    sizes = parameter_count(source, recipe)
+    names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.size)]
+    tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
+    template = tokenizer.chat_template
     for method in trained:
         name, section = method.name, recipe.finetune.resolved(method.name, method.training)
         if method.prepares():

@@ -58,9 +58,10 @@ def measure(
     ``engine`` calls its turns by the number of votes, and that of ``other`` `ALONE`. Questions, their order, warm-up and going
     on after a kill are as in `latency.measure`: of the same test and seed, the same questions.
 
-    Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "votes": [{"votes": 8, ...}, ...], "rows"}``. A point
-    is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row tells ``share``, the votes that agreed, 0 where none
-    could be read (`with_fallback`).
+    Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "agreement", "votes": [{"votes": 8, ...}, ...],
+    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row tells ``share``, the votes that
+    agreed, 0 where none could be read (`with_fallback`); ``agreement`` is the one up to which they were drawn, None without a
+    fallback.
 
     Raises:
         CirfError: an answer took no time.
