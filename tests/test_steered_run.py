@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 import tinyrun
+import torch
 
 from cirf.analysis.traces import read_codes
+from cirf.lm.calculator import Calculator
 from cirf.methods import get
 from cirf.recipe_io import load
 from cirf.rows import read_rows
+
+CALLS: list[str] = []
+
+
+def _call(self: Calculator, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    CALLS.append(type(self).__name__)
+    return scores
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +32,18 @@ def run(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.Tem
     before = tinyrun.stages(folder / "run")
     variants = {
         name: {"method": "cirf_full", "model": "cirf_full", "settings": settings}
-        for name, settings in {"held": {"grammar": True}, "two": {"budget": 2}, "bare": {"results": False}}.items()
+        for name, settings in {
+            "held": {"grammar": True},
+            "two": {"budget": 2},
+            "bare": {"results": False},
+            "counted": {"calculator": True},
+        }.items()
     }
+    variants["prose"] = {"method": "cot", "settings": {"calculator": True}}
     path = workshop.recipe(folder / "recipe.yaml", methods=["cirf_full", *variants], variants=variants)
-    said = tinyrun.cirf("run", path, "--out", folder / "run")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Calculator, "__call__", _call)
+        said = tinyrun.cirf("run", path, "--out", folder / "run")
     assert said.code == 0, said.err
     made = tinyrun.remade(before, tinyrun.stages(folder / "run"))
     assert not any(stage.startswith(("models/", "codebook", "evaluation/cirf_full")) for stage in made), made
@@ -49,6 +66,17 @@ def test_settings_that_steer_nothing_leave_a_method_what_it_was(run: Path) -> No
     full, two = get("cirf_full", recipe), get("two", recipe)
     assert full.identity == {} and not full.steered and full.steer(None, None) is tuple
     assert two.identity["settings"]["budget"] == 2 and two.taught_by == {"method": "cirf_full"}
+    assert "calculator" not in two.identity["settings"]  # what was answered before there was one stays
+
+
+def test_a_calculator_goes_with_traces_and_with_prose(run: Path) -> None:
+    recipe = load(str(run / "recipe.yaml"))
+    counted, prose, cot = (get(name, recipe) for name in ("counted", "prose", "cot"))
+    assert CALLS and counted.steered and prose.steered and not cot.steered and cot.identity == {}
+    assert counted.identity == {"method": "cirf_full", "settings": {"calculator": True}}
+    assert counted.taught_by == {"method": "cirf_full"}
+    assert prose.identity == {"method": "cot", "settings": {"calculator": True}}
+    assert outputs(run, "counted") and outputs(run, "prose")
 
 
 def test_one_question_is_asked_within_the_dials_and_words_are_not_steered(run: Path) -> None:
@@ -56,5 +84,7 @@ def test_one_question_is_asked_within_the_dials_and_words_are_not_steered(run: P
     assert said.code == 0, said.err
     steps = json.loads(said.out)["steps"]
     assert len(steps) <= 1 and all(not step["result"] for step in steps)
+    worked_out = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--calculator", "--json")
+    assert worked_out.code == 0, worked_out.err
     refused = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--budget", "1")
     assert refused.code == 2 and "which this model has none of" in refused.err

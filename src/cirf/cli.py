@@ -389,6 +389,7 @@ def ask(
     budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
     results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     grammar: Annotated[bool, typer.Option("--grammar", help="Hold the answer to the form of traces.")] = False,
+    calculator: Annotated[bool, typer.Option("--calculator", help="Work out what stands behind an equals sign.")] = False,
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help="Print while it is written (default: on a terminal).")
     ] = None,
@@ -403,7 +404,7 @@ def ask(
     """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
     from cirf.commands.asking import ask as answer
 
-    steering = {"budget": budget, "results": results, "grammar": grammar}
+    steering = {"budget": budget, "results": results, "grammar": grammar, "calculator": calculator}
     answer(model, question, choice or [], as_json, steering, stream, explain, trust, int8)
 
 

@@ -12,6 +12,7 @@ from browser import Browser
 from running import Running, held
 from test_serving_answers import alone
 
+from cirf.lm.calculator import Calculator
 from cirf.lm.steering import Steering
 from cirf.serving.model import Served
 from cirf.serving.page import policy, render
@@ -109,6 +110,17 @@ class TestInChromium:
         wanted = alone(traces, "Which?\nA. cat\nB. dog", Steering(budget=4, results=False))
         assert shown(page, 0, ".result") == "" and shown(page, 0, ".final output") == (wanted[1] or "no answer was written")
 
+    def test_a_calculator_is_asked_for(self, page: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[int] = []
+        monkeypatch.setattr(Calculator, "__call__", lambda self, ids, scores: [calls.append(len(ids)), scores][1])
+        ask(page, "Hi?")
+        page.wait(DONE)
+        assert not calls
+        page.run("document.getElementById('calculator').checked = true")
+        ask(page, "Hi?")
+        page.wait(DONE)
+        assert calls
+
     def test_what_is_typed_is_shown_as_text_and_errors_are_told(self, page: Browser) -> None:
         ask(page, "<img src=x onerror=alert(1)>" * 40)
         page.wait(DONE)
@@ -121,7 +133,7 @@ class TestInChromium:
         for _ in range(8):
             page.press("Tab")
             reached.append(page.run("document.activeElement.id || document.activeElement.tagName"))
-        assert reached[:6] == ["question", "SUMMARY", "budget", "results", "votes", "ask"]
+        assert reached[:6] == ["question", "SUMMARY", "budget", "results", "calculator", "votes"]
         unnamed = "[...document.querySelectorAll('input, textarea')].filter(e => !e.labels.length).length"
         assert page.run(unnamed) == 0
 

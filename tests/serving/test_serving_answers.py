@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
 from running import Running, held, question
 
 from cirf.evaluation.election import Election
 from cirf.evaluation.voting import majority
+from cirf.lm.calculator import Calculator
 from cirf.lm.decode import Output, generate_one, sample_many
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.lm.steering import Steering
@@ -118,6 +120,24 @@ def test_without_a_seed_every_answer_is_another_and_says_its_seed(server: Runnin
     assert first["choices"] != second["choices"] and first["cirf"]["seed"] != second["cirf"]["seed"]
     again = server.chat(question("Hi?", temperature=1.5, seed=first["cirf"]["seed"]))[2]
     assert again["choices"] == first["choices"]
+
+
+@pytest.mark.parametrize("name", ["traces", "prose"])
+def test_a_calculator_is_had_by_every_model(
+    server: Running, models: list[Served], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = next(one for one in models if one.name == name)
+    end = stop_ids(served.model, served.tokenizer)[0]
+
+    def ends(self: Calculator, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores.index_fill(1, torch.tensor([end]), 1e6)
+
+    before = asked(server, name, "yes")
+    monkeypatch.setattr(Calculator, "__call__", ends)
+    assert asked(server, name, "yes") == before and before[2] > 1
+    assert asked(server, name, "yes", extra_body={"cirf": {"calculator": True}})[2] == 1
+    if name == "traces":
+        assert asked(server, name, "yes", extra_body={"cirf": {"calculator": True, "budget": 1}})[2] == 1
 
 
 def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Served) -> None:

@@ -47,7 +47,7 @@ def ask(
     model, tokenizer, limits = served.model, served.tokenizer, served.limits
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
     how = (served.cap, limits.temperature, limits.top_p, served.seed)
-    steer = served.steer(_steering(served.functions, steering))
+    steer = served.steer(*_steering(served.functions, steering))
     lines = Lines(served)
 
     def show(text: str) -> None:
@@ -94,16 +94,14 @@ def _print_explanation(told: Mapping[str, Any]) -> None:
         print(f"  - {segment}")
 
 
-def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """How an answer is steered; ``None`` where nothing is asked for."""
+def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
+    """How an answer is held to the form of traces, ``None`` where nothing is asked for, and whether there is a calculator."""
     from cirf.methods.cirf import TraceSettings
 
     asked = TraceSettings(**settings)
-    if asked == TraceSettings():
-        return None
-    if not functions:
+    if asked.formed and not functions:
         raise CirfError("--budget, --no-results and --grammar steer functional tokens, which this model has none of")
-    return asked.steering()
+    return (asked.steering() if asked.formed else None), asked.calculator
 
 
 def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.errors import CirfError
+from cirf.methods.calculating import CalculatorSettings, calculating
 from cirf.methods.controls import Codes, recoded
 from cirf.methods.method import Method
 from cirf.recipe import Section, Whole, key
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
 
-class TraceSettings(Section):
-    """How answers are steered; a model needs no training for any of it (`cirf.lm.steering`)."""
+class FormSettings(Section):
+    """How answers are held to the form of traces; a model needs no training for any of it (`cirf.lm.steering`)."""
 
     grammar: bool = key(
         False,
@@ -43,7 +44,16 @@ class TraceSettings(Section):
         """How they steer answers; the grammar is always held to."""
         from cirf.lm.steering import Steering
 
-        return Steering(**self.model_dump(include=set(TraceSettings.model_fields) - {"grammar"}))
+        return Steering(**self.model_dump(include=set(FormSettings.model_fields) - {"grammar"}))
+
+    @property
+    def formed(self) -> bool:
+        """Whether they hold answers to a form at all."""
+        return any(getattr(self, name) != field.default for name, field in FormSettings.model_fields.items())
+
+
+class TraceSettings(CalculatorSettings, FormSettings):
+    """How answers are steered: their form, and a calculator."""
 
 
 class CirfSettings(TraceSettings):
@@ -77,6 +87,7 @@ class CirfFull(Method):
     caps = ("trace_cap",)
     Settings: ClassVar[type[TraceSettings]] = CirfSettings
     answering = frozenset(TraceSettings.model_fields)
+    quiet = frozenset({"codes", "start", "subjects", *CalculatorSettings.model_fields})
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """Take the token names from the recipe."""
@@ -86,7 +97,7 @@ class CirfFull(Method):
         self._seed = recipe.seed
         if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
-        self.steered = TraceSettings(**self.settings.model_dump(include=self.answering)) != TraceSettings()
+        self.steered = self.settings.formed or self.settings.calculator
 
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` where what it is to start from is taken, and for subjects in traces that pruning reads."""
@@ -135,37 +146,22 @@ class CirfFull(Method):
         return section.trace_cap + task.cap
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
-        """Processors that hold answers to the form of traces, where the settings ask for it."""
-        if not self.steered:
-            return tuple
+        """Processors that hold answers to the form of traces, and the calculator, where the settings ask for them."""
+        counted = calculating(tokenizer) if self.settings.calculator else tuple
+        if not self.settings.formed:
+            return counted
         from cirf.lm.prompt import stop_ids
         from cirf.lm.steering import Steered
         from cirf.lm.vocabulary import token_names
 
         how = self.settings.steering()
         names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
-        return lambda: (Steered(how, names, tokenizer, stops),)
+        return lambda: (Steered(how, names, tokenizer, stops), *counted())
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """As of any method; settings that steer nothing, and those of training at their defaults, are none."""
-        apart = set() if self.steered else set(self.answering)
-        return self._told(super().identity, apart | self._usual)
-
-    @property
-    def taught_by(self) -> dict[str, Any]:
-        """As of any method; settings at their defaults are none."""
-        return self._told(super().taught_by, self.answering | self._usual)
-
-    @property
-    def _usual(self) -> set[str]:
-        """Settings of training that stand at their defaults."""
-        known = CirfSettings.model_fields
-        return {name for name in ("codes", "start", "subjects") if getattr(self.settings, name, None) == known[name].default}
-
-    def _told(self, found: dict[str, Any], apart: set[str] | frozenset[str]) -> dict[str, Any]:
-        settings = self.settings.model_dump(mode="json", exclude=set(apart))
-        return {name: value for name, value in found.items() if name != "settings"} | ({"settings": settings} if settings else {})
+    def _unsaid(self) -> set[str]:
+        """Those of the form, too, where they hold answers to none."""
+        return super()._unsaid | (set() if self.settings.formed else set(FormSettings.model_fields))
 
 
 class _Greedy(CirfFull):

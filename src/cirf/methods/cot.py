@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from cirf.methods.calculating import CalculatorSettings, calculating
 from cirf.methods.method import Method
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
-    from cirf.recipe import Evaluate
+    from cirf.lm.decode import Steer
+    from cirf.recipe import Evaluate, Recipe, Section
     from cirf.tasks.task import Task
 
 ANSWER_MARK = "#### "
@@ -17,9 +19,17 @@ ANSWER_MARK = "#### "
 
 
 class Prose(Method):
-    """What methods that write prose have in common: how it is read once they were taught a form, and its cap."""
+    """What methods that write prose have in common: how it is read once they were taught a form, its cap, and a calculator."""
 
     caps = ("text_cap",)
+    Settings: ClassVar[type[Section]] = CalculatorSettings
+    answering = frozenset(CalculatorSettings.model_fields)
+    quiet = answering
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """It is steered where its calculations are."""
+        super().__init__(recipe, settings)
+        self.steered = self.settings.calculator
 
     def read(self, output: str) -> tuple[str, str]:
         """The prose before the last answer mark and the text after it."""
@@ -28,6 +38,10 @@ class Prose(Method):
     def cap(self, task: Task, section: Evaluate) -> int:
         """The recipe's cap of prose."""
         return section.text_cap
+
+    def steer(self, model: Any, tokenizer: Any) -> Steer:
+        """The calculator, where the settings ask for one."""
+        return calculating(tokenizer) if self.settings.calculator else tuple
 
 
 class Cot(Prose):

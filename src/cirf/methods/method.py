@@ -68,7 +68,8 @@ class Method:
     its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
-    is trained; ``presets`` are sets of them.
+    is trained; those in ``quiet`` are not told of at their defaults, since what was made before there were any is the same;
+    ``presets`` are sets of them.
     """
 
     name: str = ""
@@ -90,6 +91,7 @@ class Method:
     version: int = 1
     Settings: ClassVar[type[Section]] = NoSettings
     answering: ClassVar[frozenset[str]] = frozenset()
+    quiet: ClassVar[frozenset[str]] = frozenset()
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
@@ -196,7 +198,7 @@ class Method:
     @property
     def identity(self) -> dict[str, Any]:
         """What of the method's own decides its rows and answers; empty for one without settings that goes by its own name."""
-        told = self.settings.model_dump(mode="json")
+        told = self.settings.model_dump(mode="json", exclude=self._unsaid)
         own = {"settings": told} if told else {}
         own |= {"method": self.base} if self.base != self.name else {}
         return own | ({"origin": self.origin} if self.origin else {}) | ({"version": self.version} if self.version > 1 else {})
@@ -204,16 +206,22 @@ class Method:
     @property
     def asked_by(self) -> dict[str, Any]:
         """Of the settings, those that matter only when answering."""
-        told: dict[str, Any] = self.settings.model_dump(mode="json", include=set(self.answering))
+        told: dict[str, Any] = self.settings.model_dump(mode="json", include=set(self.answering) - self._unsaid)
         return told
 
     @property
     def taught_by(self) -> dict[str, Any]:
         """Of the identity, what its training depends on."""
-        kept = self.settings.model_dump(mode="json", exclude=set(self.answering))
+        kept = self.settings.model_dump(mode="json", exclude=self._unsaid | self.answering)
         found = {key: value for key, value in self.identity.items() if key != "settings"} | ({"settings": kept} if kept else {})
         training = self.training.model_dump(exclude_none=True)
         return found | ({"preset": training} if training else {})
+
+    @property
+    def _unsaid(self) -> set[str]:
+        """Quiet settings that stand at their defaults."""
+        fields = type(self.settings).model_fields
+        return {name for name in self.quiet & set(fields) if getattr(self.settings, name) == fields[name].default}
 
 
 def around_turn(template: str, before: str, after: str) -> str:

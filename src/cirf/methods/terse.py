@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from cirf.methods.calculating import CalculatorSettings
 from cirf.methods.cot import Prose, prose_target
-from cirf.recipe import Section, key
+from cirf.recipe import key
 from cirf.records import Example
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from cirf.recipe import Recipe
 
 
-class TerseSettings(Section):
+class TerseSettings(CalculatorSettings):
     """What is left of a step."""
 
     form: Literal["equations", "results"] = key(

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from cirf.errors import CirfError
+from cirf.methods.calculating import CalculatorSettings
 from cirf.methods.cot import Prose, prose_target
 from cirf.methods.method import Preset, around_turn
-from cirf.recipe import Lora, Override, Section, key
+from cirf.recipe import Lora, Override, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
 _WINDOW = 64  # rationales scored between two writes
 
 
-class SkipSettings(Section):
+class SkipSettings(CalculatorSettings):
     """Which words go, and how many."""
 
     scorer: Literal["llmlingua2", "surprisal", "answer_grad", "rules", "random"] = key(
@@ -69,7 +70,7 @@ class TokenSkip(Prose):
     summary = "fine-tuned on rationales without their less important words, at a share of the length that the prompt asks for"
     trained = True
     Settings = SkipSettings
-    answering = frozenset({"ratio"})
+    answering = frozenset({"ratio", *CalculatorSettings.model_fields})
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             {"scorer": "llmlingua2"}, Override(learning_rate=1e-4, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32))

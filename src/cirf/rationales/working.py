@@ -17,7 +17,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
-_SIGNS |= {"x": "*", "of": "*"}
+_SIGNS |= {"x": "*", "of": "*"} | {sign: sign for sign in "+-*/"}
+_LEADING = frozenset("^\\_")  # what stands before a number that is only the end of a term
+_UNKNOWN = re.compile(r"\d\s?(?:[a-wyz]|x(?!\s?\d))(?![\w'])", re.IGNORECASE)
 _WORDS = 3  # at most, between a number and the sign behind it: "7 bags of rice + 2"
 
 
@@ -45,26 +47,55 @@ def worth(calculation: str) -> Fraction | None:
     return None if terms is None else _evaluate(terms)
 
 
+def closing(text: str) -> Fraction | None:
+    """The value of the calculation that a text closes with, its last number's unit included: ``so 3 boxes * 4 pens`` is 12.
+
+    ``None`` where what closes the text is none, or only the end of one (``x + 2*3``), where brackets are still open, or where a
+    number counts a letter, as unknowns are written (``2x + 3``).
+    """
+    text = plain(text)
+    *_, (before, run) = _runs(text)
+    led = _UNKNOWN.search(text) is not None or before in _SIGNS.values() or before in _LEADING
+    if led or not any(term in "+-*/" for term in run) or not _valued(run) or run.count("(") != run.count(")"):
+        return None
+    return _evaluate(run)
+
+
 def _calculations(text: str) -> Iterator[list[str]]:
     """Every run of numbers, signs and brackets in which there is a sign. Words behind a number are left out."""
+    for _, run in _runs(text):
+        yield from _whole(run)
+
+
+def _runs(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Runs of numbers, signs and brackets, some of them empty, each behind the term that stands before it. The last one reaches
+    to the end of the text."""
     run: list[str] = []
+    before = ""
     words = 0
-    for kind, term in [*_terms(text), ("end", "")]:
-        valued = bool(run) and (run[-1] == ")" or run[-1][0].isdigit())  # whether a sign may follow
-        if valued and words < _WORDS and (kind == "word" or (term == "of" and words)):
+    for kind, term in _terms(text):
+        if _valued(run) and words < _WORDS and (kind == "word" or (term == "of" and words)):
             words += 1
             continue
+        sign = _SIGNS.get(term, term)
         unclosed = run.count("(") > run.count(")")
         if (
-            (kind == "sign" and valued)
-            or (kind in ("number", "open") and not valued)
-            or (kind == "close" and valued and unclosed)
+            (kind == "sign" and _valued(run))
+            or (kind in ("number", "open") and not _valued(run))
+            or (kind == "close" and _valued(run) and unclosed)
         ):
-            run.append(_SIGNS.get(term, term))
+            run.append(sign)
         else:
-            yield from _whole(run)
-            run = [term] if kind in ("number", "open") else []
+            yield before, run
+            begins = kind in ("number", "open")
+            before, run = ("", [term]) if begins else (sign, [])
         words = 0
+    yield before, run
+
+
+def _valued(run: Sequence[str]) -> bool:
+    """Whether a sign may follow."""
+    return bool(run) and (run[-1] == ")" or run[-1][0].isdigit())
 
 
 def _terms(text: str) -> Iterator[tuple[str, str]]:
@@ -78,7 +109,7 @@ def _terms(text: str) -> Iterator[tuple[str, str]]:
 
 def _whole(run: list[str]) -> Iterator[list[str]]:
     """The calculation of a run, without what dangles: signs at its end, brackets that are never closed."""
-    while run and not (run[-1] == ")" or run[-1][0].isdigit()):
+    while run and not _valued(run):
         run = run[:-1]
     for _ in range(run.count("(") - run.count(")")):
         run.remove("(")

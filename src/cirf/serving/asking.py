@@ -63,11 +63,12 @@ def _how(request: ChatRequest, served: Served, count: int) -> How:
     if served.names is None and (steered or request.cirf.explain):
         named = "cirf.explain" if not steered else "cirf"
         raise Refusal(400, f"{served.name} has no functional tokens to steer or explain", "not_functional", named)
+    calculator = request.cirf.calculator
     if not steered:
-        return How(temperature, top_p)
+        return How(temperature, top_p, calculator=calculator)
     from cirf.lm.steering import Steering
 
-    return How(temperature, top_p, Steering(**steered))
+    return How(temperature, top_p, Steering(**steered), calculator)
 
 
 def _too_long(found: str, most: int) -> Refusal:

@@ -32,11 +32,13 @@ _log = logging.getLogger("cirf.serving")
 
 @dataclass(frozen=True)
 class How:
-    """What all answers of one batch have in common; ``temperature`` 0 is greedy, ``steering`` ``None`` is none."""
+    """What all answers of one batch have in common; ``temperature`` 0 is greedy, ``steering`` ``None`` is none, and
+    ``calculator`` tells whether there is one."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     steering: Steering | None = None
+    calculator: bool = False
 
 
 @dataclass(eq=False)
@@ -246,7 +248,7 @@ class Engine:
             how.top_p,
             [draw(job.seed, job.prompt, place) for job, place in owners],
             served.thinking,
-            served.steer(how.steering),
+            served.steer(how.steering, how.calculator),
             served.drafts,
         )
         for job in jobs:

@@ -59,15 +59,18 @@ class Served:
     limits: Evaluate
     seed: int
 
-    def steer(self, how: Steering | None) -> Steer:
+    def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
         """What makes the processors that steer an answer; ``tuple`` where nothing is asked for, or nothing can be steered."""
+        from cirf.methods.calculating import calculating
+
+        counted = calculating(self.tokenizer) if calculator else tuple
         if how is None or self.names is None:
-            return tuple
+            return counted
         from cirf.lm.prompt import stop_ids
         from cirf.lm.steering import Steered
 
         names = self.names
-        return lambda: (Steered(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)),)
+        return lambda: (Steered(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)), *counted())
 
     def read(self, text: str) -> Answer:
         """An output, taken apart."""

@@ -144,7 +144,10 @@ function asked(model) {
     messages: [{ role: "user", content: [find("question").value.trim(), ...lettered].join("\n") }],
     stream: true,
     stream_options: { include_usage: true },
-    cirf: { votes: Math.min(model.cirf.votes, Math.max(1, find("votes").valueAsNumber || 1)) },
+    cirf: {
+      votes: Math.min(model.cirf.votes, Math.max(1, find("votes").valueAsNumber || 1)),
+      calculator: find("calculator").checked,
+    },
   };
   if (model.cirf.functional) {
     const budget = find("budget").valueAsNumber;

@@ -68,8 +68,9 @@ class StreamOptions(BaseModel):
 
 
 class Own(BaseModel):
-    """What is asked of this server and no other: steering (`cirf.lm.steering`), ``votes`` (how many sampled answers the one is
-    chosen from that most of them give) and ``explain`` (what each functional token stands for, and how sure the model was)."""
+    """What is asked of this server and no other: steering (`cirf.lm.steering`), a ``calculator``, ``votes`` (how many sampled
+    answers the one is chosen from that most of them give) and ``explain`` (what each functional token stands for, and how sure
+    the model was)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -78,6 +79,7 @@ class Own(BaseModel):
     results: Flag = True
     result_tokens: Count | None = None
     result_cost: Annotated[Number, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    calculator: Flag = False
     votes: Positive = 1
     explain: Flag = False
 

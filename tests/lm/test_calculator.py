@@ -1,0 +1,172 @@
+"""A calculator while a model writes: the right number behind an equals sign, and nothing else is changed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.lm.calculator import Calculator, fits
+from cirf.lm.decode import generate, generate_one, sample_many
+from cirf.lm.drafts import Drafts
+from cirf.lm.prompt import encode, prompt_text, stop_ids
+from cirf.lm.steering import Steered, Steering
+from cirf.lm.vocabulary import token_names
+from cirf.tasks.numerals import number_text
+
+VALUES = st.one_of(st.integers(0, 10**7).map(Fraction), st.integers(0, 10**6).map(lambda n: Fraction(n, 1000)))
+
+
+class Wants:
+    """Makes a model want to write a text, whatever stands before it, token by token; what it gets instead counts as well."""
+
+    def __init__(self, tokenizer: Any, text: str, end: int) -> None:
+        self.script, self.width = [*encode(tokenizer, text), end], None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.width = self.width or input_ids.shape[1]
+        place = min(input_ids.shape[1] - self.width, len(self.script) - 1)
+        scores = scores.clone()
+        scores[:, self.script[place]] += 1e4
+        return scores
+
+
+def ways(value: Fraction) -> list[str]:
+    """Ways of writing a value."""
+    text = number_text(value)
+    whole, point, decimals = text.partition(".")
+    return [text, f"{int(whole):,}{point}{decimals}", text + ("00" if point else ".00")]
+
+
+@given(VALUES)
+def test_every_way_of_writing_a_number_may_be_begun(value: Fraction) -> None:
+    for way in ways(value):
+        assert all(fits(way[:end], number_text(value)) for end in range(len(way) + 1)), way
+
+
+@given(VALUES, VALUES)
+def test_no_other_number_may_be_written(value: Fraction, other: Fraction) -> None:
+    for way in ways(other):
+        longer = [way[:end] for end in range(len(way) + 1)]
+        if value != other and all(fits(part, number_text(value)) for part in longer):
+            assert number_text(value).startswith(way.replace(",", "").rstrip("0").rstrip(".") or "0")  # it is not ended yet
+
+
+def written(tokenizer: Any, text: str, processors: Sequence[Any] = (), count: int = 24) -> str:
+    """What comes behind ``text``, an answer's beginning, where digits are liked better than all else, and which at random."""
+    draw = torch.Generator().manual_seed(len(text))
+    calculator, prompt = Calculator(tokenizer), encode(tokenizer, "What is 1 + 1 = ")
+    size = len(tokenizer)
+    calculator(torch.tensor([prompt]), torch.zeros(1, size))
+    own = encode(tokenizer, text)
+    start = len(own)
+    figures = [token for token in range(size) if re.fullmatch("[0-9]+", tokenizer.decode([token]))]
+    while len(own) < start + count:
+        scores = torch.rand(1, size, generator=draw)
+        scores[0, figures] += 5
+        for processor in (*processors, calculator):
+            scores = processor(torch.tensor([prompt + own]), scores)
+        own.append(int(scores.argmax()))
+    return str(tokenizer.decode(own[start:]))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("16*7=", "112"),
+        ("so she pays 3 pens * $4 each = $", "12"),
+        ("24 + 48 clips =", "72"),
+        ("600*2=", "1200"),
+        ("5/2=", "2.5"),
+        ("20% of 50 =", "10"),
+        ("9 apples.\n(2+3)*4 =", "20"),
+        ("7-7=", "0"),
+    ],
+)
+def test_what_stands_behind_an_equals_sign_is_worked_out(tokenizer: Any, text: str, value: str) -> None:
+    found = re.match(r"\s*\$?\s*(\d[\d,]*(?:\.\d+)?)(?!\d)", written(tokenizer, text))
+    assert found and Fraction(found[1].replace(",", "")) == Fraction(value), found
+
+
+@pytest.mark.parametrize(
+    "text", ["2x + 3 = ", "x = ", "2^3 + 4 = ", "10/3=", "3-5=", "4/0=", "16*7", "- 2*3 = ", "16*7 is ", "7 // 2 = "]
+)
+def test_everything_else_is_left_to_the_model(tokenizer: Any, text: str) -> None:
+    calculator, prompt = Calculator(tokenizer), encode(tokenizer, "Hi?")
+    scores = torch.rand(1, len(tokenizer))
+    assert calculator(torch.tensor([prompt]), scores) is scores
+    assert calculator(torch.tensor([prompt + encode(tokenizer, text)]), scores) is scores
+
+
+def test_the_question_is_not_gone_on_with(tokenizer: Any) -> None:
+    scores = torch.rand(1, len(tokenizer))
+    assert Calculator(tokenizer)(torch.tensor([encode(tokenizer, "16*7=")]), scores) is scores
+
+
+def test_rows_are_each_as_alone(tokenizer: Any) -> None:
+    texts = ["16*7=", "16*7=1", "nothing", "16*7=112", "5/2=2"]
+    rows = [encode(tokenizer, text) for text in texts]
+    longest = max(map(len, rows))
+    filled = torch.tensor([encode(tokenizer, "\n")[:1] * (longest - len(row)) + row for row in rows])
+    scores = torch.rand(len(rows), len(tokenizer))
+
+    def told(ids: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        calculator = Calculator(tokenizer)
+        calculator(ids[:, :0], values)
+        return calculator(ids, values)
+
+    together = told(filled, scores)
+    alone = torch.cat([told(filled[row : row + 1], scores[row : row + 1]) for row in range(len(rows))])
+    assert together.equal(alone) and together[2].equal(scores[2])
+    assert not torch.isinf(scores).any()  # what it was given stays
+
+
+@pytest.mark.parametrize(("wanted", "gets"), [("<16*7=999> 999", "<16*7=112> 999"), ("16*7=112.00", "16*7=112.00")])
+def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wanted: str, gets: str) -> None:
+    model = tiny.build_model("llama")
+    prompts = [prompt_text(tokenizer, text) for text in ("How many?", "How many are 3 and 4?")]
+    end = stop_ids(model, tokenizer)[0]
+
+    def steer() -> tuple[Any, ...]:
+        return Wants(tokenizer, wanted, end), Calculator(tokenizer)
+
+    drafts = Drafts(tokenizer)
+    drafts.learn(encode(tokenizer, prompts[0]), [*encode(tokenizer, wanted), end])
+    assert [one.text for one in generate(model, tokenizer, prompts, 40, steer=steer)] == [gets, gets]
+    assert generate_one(model, tokenizer, prompts[0], 40, steer=steer).text == gets
+    assert generate_one(model, tokenizer, prompts[0], 40, steer=steer, guesses=drafts).text == gets
+    assert {one.text for one in sample_many(model, tokenizer, prompts[0], 40, 3, 0.7, 0.9, 1, steer=steer)} == {gets}
+
+
+def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: Any) -> None:
+    from cirf import recipe
+    from cirf.lm.vocabulary import extend
+
+    model = tiny.build_model("llama", False)
+    names = token_names(2)
+    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), 2, 0)
+    text = "<cirf><cirf_000>600*2="
+    held = Steered(Steering(result_tokens=len(encode(tokenizer, "600*2=")) + 1), names, tokenizer, stop_ids(model, tokenizer))
+    held(torch.tensor([encode(tokenizer, "What is 1 + 1 = ")]), torch.zeros(1, len(tokenizer)))
+    found = written(tokenizer, text, [held], count=2)
+    assert re.match(r"\d{1,4}<", found) and "1200".startswith(found[: found.index("<")])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct"])
+def test_real_tokenizers(name: str) -> None:
+    from transformers import AutoTokenizer
+
+    from cirf.assets import resolve
+
+    tokenizer = AutoTokenizer.from_pretrained(resolve(f"bundled:{name}"))
+    for text, value in (("16*7=", 112), ("1,250 * 8 = $", 10000), ("5/2 =", 2.5)):
+        found = re.match(r"\s*\$?\s*(\d[\d,]*(?:\.\d+)?)(?!\d)", written(tokenizer, text))
+        assert found and math.isclose(float(found[1].replace(",", "")), value), (text, found)
