@@ -128,7 +128,17 @@ def test_rows_are_each_as_alone(tokenizer: Any) -> None:
     assert not torch.isinf(scores).any()  # what it was given stays
 
 
-@pytest.mark.parametrize(("wanted", "gets"), [("<16*7=999> 999", "<16*7=112> 999"), ("16*7=112.00", "16*7=112.00")])
+@pytest.mark.parametrize(
+    ("wanted", "gets"),
+    [
+        ("<16*7=999> 999", "<16*7=112> 999"),
+        ("16*7=112.00", "16*7=112.00"),
+        ("4*125-2 = 500 - 2 = 498", "4*125-2 = 500 - 2 = 498"),  # a chain is gone on with
+        ("30 + 2*20 = 30 + 40 = 90", "30 + 2*20 = 30 + 40 = 70"),
+        ("4*125-2 = 999", "4*125-2 = 498"),
+        ("1+4*2 = 9", "1+4*2 = 9"),
+    ],
+)
 def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wanted: str, gets: str) -> None:
     model = tiny.build_model("llama")
     prompts = [prompt_text(tokenizer, text) for text in ("How many?", "How many are 3 and 4?")]
@@ -143,6 +153,20 @@ def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wante
     assert generate_one(model, tokenizer, prompts[0], 40, steer=steer).text == gets
     assert generate_one(model, tokenizer, prompts[0], 40, steer=steer, guesses=drafts).text == gets
     assert {one.text for one in sample_many(model, tokenizer, prompts[0], 40, 3, 0.7, 0.9, 1, steer=steer)} == {gets}
+
+
+def test_behind_the_number_that_a_chain_begins_with_it_goes_on(tokenizer: Any) -> None:
+    calculator, prompt = Calculator(tokenizer), encode(tokenizer, "Hi?")
+    scores = torch.rand(1, len(tokenizer))
+    calculator(torch.tensor([prompt]), scores)
+    told = calculator(torch.tensor([prompt + encode(tokenizer, "4*125-2 = 500")]), scores)[0]
+    able = [tokenizer.decode([token]).strip() for token in range(len(tokenizer)) if told[token] > -math.inf]
+    assert {"+", "-", "*", "/"} <= set(able) <= {"+", "-", "*", "/", "", ".", ","}
+
+
+def test_the_result_of_a_functional_token_is_no_chain(tokenizer: Any) -> None:
+    tokenizer.add_tokens(["<cirf_000>"])
+    assert re.match(r"498(?!\d)", written(tokenizer, "<cirf_000>4*125-2="))
 
 
 def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: Any) -> None:

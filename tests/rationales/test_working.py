@@ -64,7 +64,22 @@ CLOSINGS = [
 
 @pytest.mark.parametrize(("text", "value"), CLOSINGS)
 def test_the_calculation_that_a_text_closes_with(text: str, value: str | None) -> None:
-    assert closing(text) == (None if value is None else Fraction(value))
+    assert closing(text)[:1] == ([] if value is None else [Fraction(value)])
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("16*7", []),
+        ("4 * 125 - 2", [4, 500]),
+        ("2+10/5", [2]),  # 2+10 is not worked out first
+        ("(2+3)*4-1", [5, 20]),
+        ("30 + 2 * 20", [30]),
+        ("23786 - (8417 + 9092)", [23786]),
+    ],
+)
+def test_what_a_chain_may_go_on_with(text: str, begins: list[int]) -> None:
+    assert closing(text)[1:] == begins
 
 
 @given(

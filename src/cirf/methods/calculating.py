@@ -24,4 +24,5 @@ def calculating(tokenizer: Any) -> Steer:
     """What makes the calculator of a batch."""
     from cirf.lm.calculator import Calculator
 
-    return lambda: (Calculator(tokenizer),)
+    calculator = Calculator(tokenizer)
+    return lambda: (calculator.fresh(),)

@@ -47,18 +47,29 @@ def worth(calculation: str) -> Fraction | None:
     return None if terms is None else _evaluate(terms)
 
 
-def closing(text: str) -> Fraction | None:
-    """The value of the calculation that a text closes with, its last number's unit included: ``so 3 boxes * 4 pens`` is 12.
+def closing(text: str) -> list[Fraction]:
+    """What may stand behind the calculation that a text closes with, its last number's unit included: its value, 12 of
+    ``so 3 boxes * 4 pens``, and then what a chain may go on with, 500 of ``4*125-2`` (``= 500-2 = 498``).
 
-    ``None`` where what closes the text is none, or only the end of one (``x + 2*3``), where brackets are still open, or where a
-    number counts a letter, as unknowns are written (``2x + 3``).
+    Empty where what closes the text is no calculation, or only the end of one (``x + 2*3``), where brackets are still open, and
+    where a number counts a letter, as unknowns are written (``2x + 3``).
     """
     text = plain(text)
     *_, (before, run) = _runs(text)
     led = _UNKNOWN.search(text) is not None or before in _SIGNS.values() or before in _LEADING
     if led or not any(term in "+-*/" for term in run) or not _valued(run) or run.count("(") != run.count(")"):
-        return None
-    return _evaluate(run)
+        return []
+    whole, several = _evaluate(run), sum(term in "+-*/" for term in run) > 1
+    parts = [_evaluate(run[:end]) for end in range(1, len(run)) if several and _stands_alone(run[:end], run[end])]
+    return [] if whole is None else [whole, *(part for part in parts if part is not None and part != whole)]
+
+
+def _stands_alone(run: Sequence[str], sign: str) -> bool:
+    """Whether the beginning of a calculation has a value of its own before ``sign``, which comes next."""
+    if not _valued(run) or sign not in "+-*/" or run.count("(") != run.count(")"):
+        return False
+    depths = [run[: place + 1].count("(") - run[: place + 1].count(")") for place in range(len(run))]
+    return sign in "+-" or not any(term in "+-" and not depth for term, depth in zip(run, depths, strict=True))
 
 
 def _calculations(text: str) -> Iterator[list[str]]:
