@@ -146,6 +146,19 @@ def test_a_file_that_is_no_method_is_told_in_one_line(tmp_path: Path, text: str,
     assert message in tinyrun.cirf("methods", path).error()
 
 
+@pytest.mark.parametrize("parent", ["cirf.methods.cot.SftCot", "cirf.methods.cirf.CirfFull", "cirf.methods.terse.SftTerse"])
+def test_one_that_comes_of_ours_may_have_settings_of_its_own_alone(tmp_path: Path, parent: str) -> None:
+    module, _, name = parent.rpartition(".")
+    fields = "    n: int = key(1, 'how many')\n    form: str = key('results', 'what')\n    codes: str = key('learned', 'which')\n"
+    (tmp_path / "mine.py").write_text(
+        f"from {module} import {name}\nfrom cirf.recipe import Section, key\n\n\nclass Own(Section):\n{fields}\n\n"
+        f"class METHOD({name}):\n    name = summary = 'mine'\n    Settings = Own\n"
+    )
+    recipe = parse(f"name: r\nmethods: [{tmp_path}/mine.py]\nproblems: {{tasks: [{{task: gsm8k}}]}}\n")
+    method = methods.get("mine", recipe)
+    assert not method.steered and method.steer(None, None) is tuple and method.identity["settings"]["n"] == 1
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for named, key in (("methods: [none.py]", "variants.none.method"), ("variants: {x: {method: none.py}}", "variants.x.method")):
         recipe = parse(f"name: r\n{named}\nproblems: {{tasks: [{{task: gsm8k}}]}}")

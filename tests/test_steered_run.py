@@ -11,9 +11,10 @@ import tinyrun
 import torch
 
 from cirf.analysis.traces import read_codes
+from cirf.errors import CirfError
 from cirf.lm.calculator import Calculator
 from cirf.methods import get
-from cirf.recipe_io import load
+from cirf.recipe_io import load, parse
 from cirf.rows import read_rows
 
 CALLS: list[str] = []
@@ -77,6 +78,17 @@ def test_a_calculator_goes_with_traces_and_with_prose(run: Path) -> None:
     assert counted.taught_by == {"method": "cirf_full"}
     assert prose.identity == {"method": "cot", "settings": {"calculator": True}}
     assert outputs(run, "counted") and outputs(run, "prose")
+    form = {"grammar": False, "budget": None, "results": True, "result_tokens": None, "result_cost": 0.0}
+    assert get("cirf_full", recipe).asked_by == form and counted.asked_by == form | {"calculator": True}
+
+
+@pytest.mark.parametrize("settings", ["{calculator: true, results: false}", "{calculator: true}"])
+def test_a_calculator_without_results_is_refused(settings: str) -> None:
+    method = "cirf_bare" if settings == "{calculator: true}" else "cirf_full"
+    text = f"name: r\nmethods: [mine]\nvariants: {{mine: {{method: {method}, settings: {settings}}}}}\n"
+    recipe = parse(text + "problems: {tasks: [{task: gsm8k}]}\n")
+    with pytest.raises(CirfError, match="no results that could be worked out"):
+        get("mine", recipe).check(recipe)
 
 
 def test_one_question_is_asked_within_the_dials_and_words_are_not_steered(run: Path) -> None:

@@ -41,7 +41,7 @@ def recipe(*lines: str) -> Recipe:
             "{method: icot_si, settings: {keep_positions: true}}",
             "variants.x.settings.keep_positions: icot_si has no such setting; did you mean 'keep_position'? It has ",
         ),
-        ("{method: cot, settings: {n: 3}}", "variants.x.settings.n: cot has no such setting; it has none"),
+        ("{method: direct, settings: {n: 3}}", "variants.x.settings.n: direct has no such setting; it has none"),
         ("{method: pause, settings: {n: two}}", 'variants.x.settings.n: expected a whole number of at least 0, found "two"'),
         ('{method: pause, settings: {n: "2"}}', 'variants.x.settings.n: expected a whole number of at least 0, found "2"'),
         ("{method: pause, settings: {n: true}}", "variants.x.settings.n: expected a whole number of at least 0, found true"),

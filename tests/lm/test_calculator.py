@@ -12,8 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex
 
-from cirf.lm.calculator import Calculator, fits
+from cirf.lm.calculator import Calculator, _ended, fits
 from cirf.lm.decode import generate, generate_one, sample_many
 from cirf.lm.drafts import Drafts
 from cirf.lm.prompt import encode, prompt_text, stop_ids
@@ -51,23 +52,29 @@ def test_every_way_of_writing_a_number_may_be_begun(value: Fraction) -> None:
         assert all(fits(way[:end], number_text(value)) for end in range(len(way) + 1)), way
 
 
-@given(VALUES, VALUES)
-def test_no_other_number_may_be_written(value: Fraction, other: Fraction) -> None:
-    for way in ways(other):
-        longer = [way[:end] for end in range(len(way) + 1)]
-        if value != other and all(fits(part, number_text(value)) for part in longer):
-            assert number_text(value).startswith(way.replace(",", "").rstrip("0").rstrip(".") or "0")  # it is not ended yet
+@given(VALUES, st.data())
+def test_no_other_number_may_be_written(value: Fraction, data: st.DataObject) -> None:
+    way = data.draw(st.sampled_from(ways(value)))
+    place = data.draw(st.integers(0, len(way)))
+    cut = data.draw(st.integers(place, len(way)))
+    other = way[:place] + data.draw(st.text("0123456789.,", max_size=2)) + way[cut:]
+    whole = all(fits(other[:end], number_text(value)) for end in range(len(other) + 1)) and _ended(other, number_text(value))
+    bare = other.rstrip(",")
+    if whole and re.fullmatch(r"\d[\d,]*\.?\d*", bare):
+        assert Fraction(bare.replace(",", "").rstrip(".")) == value
+    if re.fullmatch(r"\d+(?:\.\d+)?", other) and Fraction(other) != value:
+        assert not whole
 
 
-def written(tokenizer: Any, text: str, processors: Sequence[Any] = (), count: int = 24) -> str:
+def written(tokenizer: Any, text: str, processors: Sequence[Any] = (), count: int = 24, seed: int = 0) -> str:
     """What comes behind ``text``, an answer's beginning, where digits are liked better than all else, and which at random."""
-    draw = torch.Generator().manual_seed(len(text))
+    draw = torch.Generator().manual_seed(len(text) + seed)
     calculator, prompt = Calculator(tokenizer), encode(tokenizer, "What is 1 + 1 = ")
     size = len(tokenizer)
     calculator(torch.tensor([prompt]), torch.zeros(1, size))
     own = encode(tokenizer, text)
     start = len(own)
-    figures = [token for token in range(size) if re.fullmatch("[0-9]+", tokenizer.decode([token]))]
+    figures = [token for token in range(size) if re.fullmatch(" ?[0-9]+", tokenizer.decode([token]))]
     while len(own) < start + count:
         scores = torch.rand(1, size, generator=draw)
         scores[0, figures] += 5
@@ -84,8 +91,9 @@ def written(tokenizer: Any, text: str, processors: Sequence[Any] = (), count: in
         ("so she pays 3 pens * $4 each = $", "12"),
         ("24 + 48 clips =", "72"),
         ("600*2=", "1200"),
-        ("5/2=", "2.5"),
-        ("20% of 50 =", "10"),
+        ("0.5*5=", "2.5"),
+        ("20 * 50 =", "1000"),
+        ("5*\n100 ÷ 5 = ", "20"),
         ("9 apples.\n(2+3)*4 =", "20"),
         ("7-7=", "0"),
     ],
@@ -95,8 +103,25 @@ def test_what_stands_behind_an_equals_sign_is_worked_out(tokenizer: Any, text: s
     assert found and Fraction(found[1].replace(",", "")) == Fraction(value), found
 
 
+def test_digits_in_threes_and_digits_behind_a_blank() -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [chr(code) for code in range(33, 127)] + ["Ġ", "Ċ", *map(str, range(10, 1000)), *(f"Ġ{n}" for n in range(100))]
+    core = Tokenizer(models.WordLevel({word: place for place, word in enumerate(dict.fromkeys(words))}, unk_token="!"))
+    split = pre_tokenizers.Split(Regex(r"Ġ?\d{1,2}|\d{1,3}|."), "isolated")
+    bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([bytewise, split])
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False)
+    for text, value in (("600*2=", "1200"), ("16*7 =", "112"), ("1.25*2=", "2.5")):
+        for seed in range(4):
+            found = re.match(r"\s*(\d[\d,]*(?:\.\d+)?)(?!\d)", written(tokenizer, text, seed=seed))
+            assert found and Fraction(found[1].replace(",", "")) == Fraction(value), (text, found)
+
+
 @pytest.mark.parametrize(
-    "text", ["2x + 3 = ", "x = ", "2^3 + 4 = ", "10/3=", "3-5=", "4/0=", "16*7", "- 2*3 = ", "16*7 is ", "7 // 2 = "]
+    "text", ["2x + 3 = ", "x = ", "2^3 + 4 = ", "10/3=", "3-5=", "4/0=", "16*7", "- 2*3 = ", "16*7 is ", "7 // 2 = ", "30/8="]
 )
 def test_everything_else_is_left_to_the_model(tokenizer: Any, text: str) -> None:
     calculator, prompt = Calculator(tokenizer), encode(tokenizer, "Hi?")
@@ -111,7 +136,7 @@ def test_the_question_is_not_gone_on_with(tokenizer: Any) -> None:
 
 
 def test_rows_are_each_as_alone(tokenizer: Any) -> None:
-    texts = ["16*7=", "16*7=1", "nothing", "16*7=112", "5/2=2"]
+    texts = ["16*7=", "16*7=1", "nothing", "16*7=112", "0.5*5=2"]
     rows = [encode(tokenizer, text) for text in texts]
     longest = max(map(len, rows))
     filled = torch.tensor([encode(tokenizer, "\n")[:1] * (longest - len(row)) + row for row in rows])
@@ -131,7 +156,7 @@ def test_rows_are_each_as_alone(tokenizer: Any) -> None:
 @pytest.mark.parametrize(
     ("wanted", "gets"),
     [
-        ("<16*7=999> 999", "<16*7=112> 999"),
+        ("so 16*7=999; 999", "so 16*7=112; 999"),
         ("16*7=112.00", "16*7=112.00"),
         ("4*125-2 = 500 - 2 = 498", "4*125-2 = 500 - 2 = 498"),  # a chain is gone on with
         ("30 + 2*20 = 30 + 40 = 90", "30 + 2*20 = 30 + 40 = 70"),
@@ -155,18 +180,10 @@ def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wante
     assert {one.text for one in sample_many(model, tokenizer, prompts[0], 40, 3, 0.7, 0.9, 1, steer=steer)} == {gets}
 
 
-def test_behind_the_number_that_a_chain_begins_with_it_goes_on(tokenizer: Any) -> None:
-    calculator, prompt = Calculator(tokenizer), encode(tokenizer, "Hi?")
-    scores = torch.rand(1, len(tokenizer))
-    calculator(torch.tensor([prompt]), scores)
-    told = calculator(torch.tensor([prompt + encode(tokenizer, "4*125-2 = 500")]), scores)[0]
-    able = [tokenizer.decode([token]).strip() for token in range(len(tokenizer)) if told[token] > -math.inf]
-    assert {"+", "-", "*", "/"} <= set(able) <= {"+", "-", "*", "/", "", ".", ","}
-
-
 def test_the_result_of_a_functional_token_is_no_chain(tokenizer: Any) -> None:
     tokenizer.add_tokens(["<cirf_000>"])
-    assert re.match(r"498(?!\d)", written(tokenizer, "<cirf_000>4*125-2="))
+    assert re.match(r"\s?498(?!\d)", written(tokenizer, "<cirf_000>4*125-2="))
+    assert re.match(r"\s?126(?!\d)", written(tokenizer, "<cirf_000>" + " + ".join(["10.5"] * 12) + " = $"))  # however long
 
 
 def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: Any) -> None:
@@ -180,7 +197,7 @@ def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: A
     held = Steered(Steering(result_tokens=len(encode(tokenizer, "600*2=")) + 1), names, tokenizer, stop_ids(model, tokenizer))
     held(torch.tensor([encode(tokenizer, "What is 1 + 1 = ")]), torch.zeros(1, len(tokenizer)))
     found = written(tokenizer, text, [held], count=2)
-    assert re.match(r"\d{1,4}<", found) and "1200".startswith(found[: found.index("<")])
+    assert re.match(r"\s?\d{1,4}<", found) and "1200".startswith(found[: found.index("<")].strip())
 
 
 @pytest.mark.real
@@ -191,6 +208,6 @@ def test_real_tokenizers(name: str) -> None:
     from cirf.assets import resolve
 
     tokenizer = AutoTokenizer.from_pretrained(resolve(f"bundled:{name}"))
-    for text, value in (("16*7=", 112), ("1,250 * 8 = $", 10000), ("5/2 =", 2.5)):
+    for text, value in (("16*7=", 112), ("1,250 * 8 = $", 10000), ("0.5*5 =", 2.5)):
         found = re.match(r"\s*\$?\s*(\d[\d,]*(?:\.\d+)?)(?!\d)", written(tokenizer, text))
         assert found and math.isclose(float(found[1].replace(",", "")), value), (text, found)

@@ -96,12 +96,12 @@ def _print_explanation(told: Mapping[str, Any]) -> None:
 
 def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
     """How an answer is held to the form of traces, ``None`` where nothing is asked for, and whether there is a calculator."""
-    from cirf.methods.cirf import TraceSettings
+    from cirf.methods.cirf import TraceSettings, formed
 
     asked = TraceSettings(**settings)
-    if asked.formed and not functions:
+    if formed(asked) and not functions:
         raise CirfError("--budget, --no-results and --grammar steer functional tokens, which this model has none of")
-    return (asked.steering() if asked.formed else None), asked.calculator
+    return (asked.steering() if formed(asked) else None), asked.calculator
 
 
 def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:

@@ -1,9 +1,11 @@
-"""A calculator while a model writes: what stands behind ``16*7=`` is worked out, and the model cannot write another number.
+"""A calculator while a model writes: what stands behind ``16*7=`` is worked out, and the model does not write another number.
 
 A small model knows which numbers to take and what to do with them more often than what comes of it. Where its text ends with a
 calculation and an equals sign and it goes on with a number, tokens that make another number than the value lose their logits
-(Cobbe et al. 2021, arXiv 2110.14168, had a calculator write it). Whether there is to be a number is left to the model, and so is
-how it is written: ``1200``, ``1,200``, ``1200.00``; so is a value that is negative or has more than four decimal places.
+(Cobbe et al. 2021, arXiv 2110.14168, had a calculator write it). Whether a number comes next is left to the model (to its
+likeliest token, also when it is sampled), and so is how it is written: ``1200``, ``1,200``, ``1200.00``. In prose it may write
+the calculation anew, as chains do: ``4*125-2 = 500-2 = 498``. What can be read in two ways is left to it altogether
+(`cirf.rationales.calculation`), and so is a value that is negative or has more than four decimal places.
 """
 
 from __future__ import annotations
@@ -16,17 +18,14 @@ from typing import Any
 
 import torch
 
-from cirf.rationales.working import closing
+from cirf.rationales.calculation import closing
 from cirf.tasks.numerals import number_text
 
-_SEEN = 64  # tokens that are looked back on
-_OPEN = re.compile(r"=\s{0,2}(?:[$£€]\s?)?(\d[\d.,]*)?\Z")
-_MAY_OPEN = re.compile(r"[=\d.,\s$£€]\Z")
+_SEEN = 160  # tokens of a line: a longer one is not read
+_OPEN = re.compile(r"=(?:\s|\*|\\?[$£€¥₹]|\\boxed\{){0,6}(\d[\d.,]*)?\Z")
+_MAY_OPEN = re.compile(r"[=\d.,\s*$£€¥₹{]\Z")
 _VALUE = re.compile(r"\d+(?:\.\d{1,4})?")
 _FIGURES = re.compile(r"([Ġ▁]?)([0-9]+)")
-_SIGNS = frozenset(("", *"-+*/×÷−"))  # or a blank, of a sign behind it
-_SHORT = 4  # characters of a sign in a vocabulary, in which one beyond ASCII is spelt by its bytes
-_MARK = "\0\n"  # stands for a special or functional token
 
 
 class Calculator:
@@ -43,8 +42,6 @@ class Calculator:
         found = ((_FIGURES.fullmatch(word), token) for word, token in words.items())
         self._figures = {token: (match[1], match[2]) for match, token in found if match}
         self._points = {words[sign]: sign for sign in ".," if sign in words}
-        short = [token for word, token in words.items() if (len(word) <= _SHORT and not word.isascii()) or word in _SIGNS]
-        self._signs = {token for token in short if self._piece(token).lstrip(" ") in _SIGNS}
         self._width: int | None = None
 
     def fresh(self) -> Calculator:
@@ -58,7 +55,7 @@ class Calculator:
         if self._width is None:
             self._width = input_ids.shape[1]
         changed = scores
-        for row, own in enumerate(input_ids[:, self._width :][:, -_SEEN:].tolist()):
+        for row, own in enumerate(input_ids[:, self._width :].tolist()):
             begun = self._begun(own)
             if begun is None:
                 continue
@@ -78,31 +75,40 @@ class Calculator:
         ``None`` where there is no calculation, or none of them is gone on with."""
         if not own or not _MAY_OPEN.search(self._piece(own[-1])):
             return None
-        text = "".join(map(self._piece, own))
-        begun = _OPEN.search(text)
-        before, newline, line = text[: begun.start() if begun else 0].rpartition("\n")
-        exact = [number_text(value) for value in closing(line)]
+        start, traced = self._line(own)
+        if len(own) - start > _SEEN:
+            return None
+        line = self._tokenizer.decode(own[start:], clean_up_tokenization_spaces=False).rpartition("\n")[2]
+        begun = _OPEN.search(line)
+        exact = [number_text(value) for value in closing(line[: begun.start()])] if begun else []
         if begun is None or not exact or not _VALUE.fullmatch(exact[0]):
             return None
-        chains = [] if (before + newline).endswith(_MARK) else exact[1:]  # no result of a functional token is one
-        written, exact = begun[1] or "", [exact[0], *filter(_VALUE.fullmatch, chains)]
+        written = begun[1] or ""
+        exact = [exact[0], *(one for one in exact[1:] if _VALUE.fullmatch(one) and not traced)]
         return (written, exact) if any(fits(written, one) for one in exact) else None
+
+    def _line(self, own: Sequence[int]) -> tuple[int, bool]:
+        """Where the last line begins, and whether it is what stands behind a functional or special token."""
+        for place in range(len(own) - 1, max(-1, len(own) - _SEEN - 1), -1):
+            if own[place] in self._marks:
+                return place + 1, True
+            if "\n" in self._piece(own[place]):
+                return place, False
+        return max(0, len(own) - _SEEN - 1), False
 
     def _next(self, written: str, exact: Sequence[str], liked: int) -> tuple[list[int], list[int]]:
         """The tokens that may not come next, or, where there are any, the only ones that may; ``liked`` is the likeliest one.
 
-        The value itself goes before what a chain begins with, unless it is a chain that the model likes to go on with. Behind
-        the number that a chain begins with there is a sign.
+        The value itself goes before another number, unless it is another one that the model likes to go on with.
         """
-        if _ended(written, exact[0]) or (not written and liked not in self._figures):
+        over = any(_ended(written, one) for one in exact) if written else True
+        if _ended(written, exact[0]) or (over and liked not in self._figures):
             return self._wrong(written, exact), []
-        allowed = {one: self._right(written, one, liked) for one in exact if fits(written, one)}
-        for one in exact[1:]:
-            if one in allowed and _ended(written, one):
-                allowed[one] |= self._signs
-        if exact[0] in allowed and not any(liked in tokens for tokens in allowed.values()):
-            allowed = {exact[0]: allowed[exact[0]]}
-        return [], sorted(set().union(*allowed.values()))
+        allowed = [self._right(written, one, liked) for one in exact if fits(written, one)]
+        if fits(written, exact[0]) and not any(liked in tokens for tokens in allowed):
+            allowed = allowed[:1]
+        able = sorted(set().union(*allowed))
+        return ([], able) if able else (self._wrong(written, exact), [])
 
     def _right(self, written: str, exact: str, liked: int) -> set[int]:
         """Tokens that begin a number, behind a blank as the ``liked`` one or without, or go on with a part of one."""
@@ -121,23 +127,24 @@ class Calculator:
         ]
 
     def _piece(self, token: int) -> str:
-        """Its text, a special or functional token as `_MARK`."""
         if token not in self._pieces:
-            own = token in self._marks
-            self._pieces[token] = _MARK if own else self._tokenizer.decode([token], clean_up_tokenization_spaces=False)
+            self._pieces[token] = self._tokenizer.decode([token], clean_up_tokenization_spaces=False)
         return self._pieces[token]
 
 
 def fits(written: str, exact: str) -> bool:
-    """Whether a way of writing a number may begin so: with commas between thousands, with zeros behind its last decimal place.
+    """Whether a number and what ends it may be written so, or begin so: with commas between thousands, zeros behind the last
+    decimal place, and a comma or point behind all of it.
 
     ``exact`` is as `number_text` has it, and neither negative nor a fraction.
     """
     before, point, behind = written.partition(".")
     whole, _, decimals = exact.partition(".")
+    if not point and before.endswith(",") and before.replace(",", "") == whole:
+        return not decimals
     way = f"{int(whole):,}" if "," in before else whole
     if point:
-        return before == way and (decimals + "0" * (len(behind) + 1)).startswith(behind) and "," not in behind
+        return before == way and (decimals + "0" * (len(behind) + 1)).startswith(behind)
     return way.startswith(before)
 
 

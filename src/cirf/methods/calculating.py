@@ -1,4 +1,4 @@
-"""The setting of every method that writes calculations: a calculator while it answers (`cirf.lm.calculator`)."""
+"""The setting of methods that write functional tokens or prose: a calculator while they answer (`cirf.lm.calculator`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ class CalculatorSettings(Section):
 
     calculator: bool = key(
         False,
-        "What stands behind a calculation and its equals sign is worked out, and no other number can be written there. It is for "
+        "What stands behind a calculation and its equals sign is worked out, where there is no doubt about it. It is for "
         "rationales and results that hold calculations (results.working: keep).",
     )
+
+
+def calculates(settings: Section) -> bool:
+    """Whether settings, a user's own ones perhaps, ask for a calculator."""
+    return bool(getattr(settings, "calculator", False))
 
 
 def calculating(tokenizer: Any) -> Steer:

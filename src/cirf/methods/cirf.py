@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.errors import CirfError
-from cirf.methods.calculating import CalculatorSettings, calculating
+from cirf.methods.calculating import CalculatorSettings, calculates, calculating
 from cirf.methods.controls import Codes, recoded
 from cirf.methods.method import Method
 from cirf.recipe import Section, Whole, key
@@ -46,11 +46,6 @@ class FormSettings(Section):
 
         return Steering(**self.model_dump(include=set(FormSettings.model_fields) - {"grammar"}))
 
-    @property
-    def formed(self) -> bool:
-        """Whether they hold answers to a form at all."""
-        return any(getattr(self, name) != field.default for name, field in FormSettings.model_fields.items())
-
 
 class TraceSettings(CalculatorSettings, FormSettings):
     """How answers are steered: their form, and a calculator."""
@@ -77,6 +72,12 @@ class CirfSettings(TraceSettings):
     )
 
 
+def formed(settings: Section) -> bool:
+    """Whether settings, a user's own ones perhaps, hold answers to the form of traces."""
+    known = FormSettings.model_fields
+    return any(getattr(settings, name, field.default) != field.default for name, field in known.items())
+
+
 class CirfFull(Method):
     """Functional tokens with all their results."""
 
@@ -97,10 +98,13 @@ class CirfFull(Method):
         self._seed = recipe.seed
         if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
-        self.steered = self.settings.formed or self.settings.calculator
+        self.steered = formed(self.settings) or calculates(self.settings)
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` where what it is to start from is taken, and for subjects in traces that pruning reads."""
+        """``CirfError`` where what it is to start from is taken, for subjects in traces that pruning reads, and for a calculator
+        where no results are written."""
+        if calculates(self.settings) and (isinstance(self, CirfBare) or not getattr(self.settings, "results", True)):
+            raise CirfError(f"variants.{self.name}.settings.calculator: it writes no results that could be worked out; remove it")
         if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
             raise CirfError(
                 f"variants.{self.name}.settings.subjects: by {self.name} as it is told which results pruned methods leave out; "
@@ -147,8 +151,8 @@ class CirfFull(Method):
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
         """Processors that hold answers to the form of traces, and the calculator, where the settings ask for them."""
-        counted = calculating(tokenizer) if self.settings.calculator else tuple
-        if not self.settings.formed:
+        counted = calculating(tokenizer) if calculates(self.settings) else tuple
+        if not formed(self.settings):
             return counted
         from cirf.lm.prompt import stop_ids
         from cirf.lm.steering import Steered
@@ -161,7 +165,13 @@ class CirfFull(Method):
     @property
     def _unsaid(self) -> set[str]:
         """Those of the form, too, where they hold answers to none."""
-        return super()._unsaid | (set() if self.settings.formed else set(FormSettings.model_fields))
+        return super()._unsaid | (set() if formed(self.settings) else set(FormSettings.model_fields))
+
+    @property
+    def asked_by(self) -> dict[str, Any]:
+        """As of any method; settings of the form are told at their defaults, too, as they always were."""
+        form: dict[str, Any] = self.settings.model_dump(mode="json", include=set(FormSettings.model_fields))
+        return form | super().asked_by
 
 
 class _Greedy(CirfFull):

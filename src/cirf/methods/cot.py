@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cirf.methods.calculating import CalculatorSettings, calculating
+from cirf.methods.calculating import CalculatorSettings, calculates, calculating
 from cirf.methods.method import Method
 from cirf.records import Example, Problem
 
@@ -29,7 +29,7 @@ class Prose(Method):
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """It is steered where its calculations are."""
         super().__init__(recipe, settings)
-        self.steered = self.settings.calculator
+        self.steered = calculates(self.settings)
 
     def read(self, output: str) -> tuple[str, str]:
         """The prose before the last answer mark and the text after it."""
@@ -41,7 +41,7 @@ class Prose(Method):
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
         """The calculator, where the settings ask for one."""
-        return calculating(tokenizer) if self.settings.calculator else tuple
+        return calculating(tokenizer) if calculates(self.settings) else tuple
 
 
 class Cot(Prose):

@@ -27,7 +27,7 @@ def units_of(method: Method) -> Units | None:
 
 def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
     """The probes that a recipe asks for and that say something of a method; none where it has nothing to perturb, or where its
-    answers are steered, which would hold perturbed ones to the form again."""
+    answers are steered, which would hold perturbed ones to the form, or their numbers to the calculation, again."""
     units = None if method.steered else units_of(method)
     alike = {"shuffle", "swap"} if units == "pauses" else set()
     return tuple(name for name in recipe.evaluate.probes.names if units and name not in alike)

@@ -1,0 +1,198 @@
+"""The calculation that a text closes with, where there is no doubt about what it is: ``She pays 3 pens * $4 each`` is 12.
+
+`working` looks for a calculation that comes to a number which is known, and may read freely. Here nothing is known, so whatever
+can be read in two ways is not read: a unit that scales (``2 million + 3``) or differs (``2 hours + 30 minutes``), a percentage
+that nothing is taken of, a bracket behind a number, roots, powers, unknowns, times, labels (``Step 2 - 5+3``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from cirf.tasks.numerals import plain
+
+_LONGEST = 300  # characters of a line that is read
+_TERM = re.compile(
+    r"""(?P<number>[$£€]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|0(?!\d)|[1-9]\d{0,11}(?!\d))(?:\.\d{1,6}(?!\d))?%?(?![\w:,.]\w|[A-Za-z_:%]))
+    |(?P<sign>[-+*×·÷/−]|\b(?:plus|minus|times|multiplied\ by|divided\ by|of|x)\b)
+    |(?P<open>\()|(?P<close>\))|(?P<word>[A-Za-z]+)|(?P<other>\S)""",
+    re.VERBOSE,
+)
+_SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
+_SIGNS |= {"multiplied by": "*", "divided by": "/"}
+_POWER = re.compile(r"\d\s?\*\*\s?\d")
+_WORDS = 3  # at most, behind a number: "12 pens per box"
+_DEEP = 8  # brackets in brackets
+
+
+def _named(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_SCALES = _named("hundred thousand million billion trillion dozen score squared cubed percent half th st nd rd")
+_LEADS = _named("""
+    sqrt root log ln exp sin cos tan mod twice thrice half double triple quarter third square cube of by to than point
+""")  # what changes the number behind it
+_LABELS = _named("step question problem part day week month year number no exercise case line item figure chapter")
+_MEASURES = _named("""
+    second minute hour day week month year cent dollar penny dime nickel mm cm m km meter metre kilometer centimeter inch foot
+    feet yard mile g kg gram kilogram pound ounce oz lb ton ml l liter litre cup pint quart gallon
+""")
+
+
+class Term(NamedTuple):
+    """A part of a calculation: its ``kind`` (number, sign, open, close, word, other), its text, and where it stands."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def closing(line: str) -> list[Fraction]:
+    """What may stand behind the calculation that a line closes with: its value, and then the numbers with which it may be written
+    anew if it has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``).
+
+    Empty where nothing is read. What comes to no whole number by a division is not read either: ``30/8`` may be 3.75, 15/4, or 3
+    and a remainder.
+    """
+    if _POWER.search(line) or len(line) > _LONGEST:
+        return []
+    text = plain(line)
+    if re.search(r"[\\^√{}\[\]²³°]", text.rpartition("=")[2]):
+        return []
+    terms = [_term(match) for match in _TERM.finditer(text)]
+    start = _beginning(terms)
+    if start is None or not _may_stand(text, terms, start) or not _units_agree(terms[start:]):
+        return []
+    whole = [term for term in terms[start:] if term.kind != "word"]
+    try:
+        value = _evaluate(whole)
+        parts = [_evaluate(part) for part in _parts(whole)]
+    except (ValueError, ZeroDivisionError):
+        return []
+    if value.denominator != 1 and any(term.text == "/" for term in whole):
+        return []
+    percent = whole[0].text.removesuffix("%") if whole[0].text.endswith("%") else ""
+    several = percent or sum(term.kind in ("sign", "of") for term in whole) > 1
+    anew = dict.fromkeys([*([Fraction(percent)] if percent else []), *(parts if several else [])])
+    return [value, *(part for part in anew if part != value)]
+
+
+def _term(match: re.Match[str]) -> Term:
+    kind, text = str(match.lastgroup), match[0]
+    text = text.lstrip("$£€").replace(",", "") if kind == "number" else _SIGNS.get(text, text) if kind == "sign" else text
+    taken = kind == "sign" and match[0] == "of"
+    return Term("of" if taken else kind, text, match.start(), match.end())
+
+
+def _beginning(terms: Sequence[Term]) -> int | None:
+    """Where the calculation at the end begins; ``None`` where there is none."""
+    place, signs = len(terms), 0
+    while True:
+        words = 0
+        while place and terms[place - 1].kind == "word" and words < _WORDS:
+            if terms[place - 1].text.casefold() in _SCALES:
+                return None
+            place, words = place - 1, words + 1
+        if not place or (terms[place - 1].kind not in ("number", "close")):
+            return None
+        place = place - 1 if terms[place - 1].kind == "number" else _opening(terms, place - 1)
+        if place < 0:
+            return None
+        if not place or terms[place - 1].kind not in ("sign", "of"):
+            return place if signs else None
+        place, signs = place - 1, signs + 1
+
+
+def _opening(terms: Sequence[Term], place: int) -> int:
+    """Where the bracket that closes at ``place`` was opened; -1 where it was not."""
+    depth = 0
+    for at in range(place, -1, -1):
+        depth += {"close": 1, "open": -1}.get(terms[at].kind, 0)
+        if not depth:
+            return at
+        if depth > _DEEP:
+            break
+    return -1
+
+
+def _may_stand(text: str, terms: Sequence[Term], start: int) -> bool:
+    """Whether a calculation may begin there, by what is before it."""
+    if not start:
+        return True
+    before, gap = terms[start - 1], text[terms[start - 1].end : terms[start].start]
+    if before.kind == "word":
+        name = before.text.casefold()
+        label = name in _LABELS and terms[start].kind == "number" and terms[start + 1].text == "-"
+        return bool(gap) and (len(name) > 1 or name == "a") and name not in _LEADS and not label
+    if before.kind == "other":
+        return before.text in "=≈" or (bool(gap) and before.text in ",.:;!?\"'”“’>|→#")
+    return False
+
+
+def _units_agree(terms: Sequence[Term]) -> bool:
+    """Whether no two measures are added or taken away that are not the same."""
+    if not any(term.text in "+-" for term in terms if term.kind == "sign"):
+        return True
+    measures = {term.text.casefold().removesuffix("s").replace("inche", "inch") for term in terms if term.kind == "word"}
+    return len(measures & _MEASURES) < 2
+
+
+def _parts(whole: Sequence[Term]) -> Iterator[Sequence[Term]]:
+    """Beginnings of a calculation that have a value of their own before what comes next."""
+    depth, sums = 0, False
+    for end in range(1, len(whole)):
+        last, sign = whole[end - 1], whole[end]
+        depth += {"open": 1, "close": -1}.get(last.kind, 0)
+        sums |= not depth and last.kind == "sign" and last.text in "+-"
+        if not depth and last.kind in ("number", "close") and (sign.text in "+-" or not sums):
+            yield whole[:end]
+
+
+def _evaluate(terms: Sequence[Term]) -> Fraction:
+    """The value of numbers, signs and brackets. ``ValueError`` for what is no calculation: of a percentage something has to be
+    taken, and ``of`` stands behind one, or behind a fraction."""
+    left = list(reversed(terms))
+
+    def take(*kinds: str) -> Term:
+        if not left or left[-1].kind not in kinds:
+            raise ValueError
+        return left.pop()
+
+    def factor() -> Fraction:
+        term = take("number", "open")
+        if term.kind == "open":
+            value = sums()
+            take("close")
+            return value
+        if not term.text.endswith("%"):
+            return Fraction(term.text)
+        if len(terms) > 1 and not (left and (left[-1].kind == "of" or left[-1].text == "*")):
+            raise ValueError
+        return Fraction(term.text[:-1]) / 100
+
+    def product() -> Fraction:
+        value, last = factor(), ""
+        percent = terms[len(terms) - len(left) - 1].text.endswith("%")
+        while left and (left[-1].kind == "of" or left[-1].text in ("*", "/")):
+            sign = left.pop()
+            if sign.kind == "of" and not (percent or last == "/"):
+                raise ValueError
+            value = value / factor() if sign.text == "/" else value * factor()
+            last, percent = sign.text, terms[len(terms) - len(left) - 1].text.endswith("%")
+        return value
+
+    def sums() -> Fraction:
+        value = product()
+        while left and left[-1].kind == "sign" and left[-1].text in ("+", "-"):
+            value = value + product() if left.pop().text == "+" else value - product()
+        return value
+
+    value = sums()
+    if left:
+        raise ValueError
+    return value
