@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from cirf.recipe import Section, key
 
 if TYPE_CHECKING:
+    from cirf.lm.calculator import Calculator
     from cirf.lm.decode import Steer
 
 
@@ -27,7 +29,13 @@ def calculates(settings: Section) -> bool:
 
 def calculating(tokenizer: Any) -> Steer:
     """What makes the calculator of a batch."""
+    calculator = _of(tokenizer, len(tokenizer))
+    return lambda: (calculator.fresh(),)
+
+
+@functools.lru_cache(maxsize=4)
+def _of(tokenizer: Any, words: int) -> Calculator:
+    """The calculator of a tokenizer with so many words, which are looked through once."""
     from cirf.lm.calculator import Calculator
 
-    calculator = Calculator(tokenizer)
-    return lambda: (calculator.fresh(),)
+    return Calculator(tokenizer)

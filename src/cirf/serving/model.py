@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -62,7 +61,9 @@ class Served:
 
     def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
         """What makes the processors that steer an answer; ``tuple`` where nothing is asked for, or nothing can be steered."""
-        counted = self._calculating if calculator else tuple
+        from cirf.methods.calculating import calculating
+
+        counted = calculating(self.tokenizer) if calculator else tuple
         if how is None or self.names is None:
             return counted
         from cirf.lm.prompt import stop_ids
@@ -70,13 +71,6 @@ class Served:
 
         names = self.names
         return lambda: (Steered(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)), *counted())
-
-    @functools.cached_property
-    def _calculating(self) -> Steer:
-        """What makes calculators; looks through the vocabulary once."""
-        from cirf.methods.calculating import calculating
-
-        return calculating(self.tokenizer)
 
     def read(self, text: str) -> Answer:
         """An output, taken apart."""
