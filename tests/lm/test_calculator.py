@@ -162,6 +162,7 @@ def test_rows_are_each_as_alone(tokenizer: Any) -> None:
         ("30 + 2*20 = 30 + 40 = 90", "30 + 2*20 = 30 + 40 = 70"),
         ("4*125-2 = 999", "4*125-2 = 498"),
         ("1+4*2 = 9", "1+4*2 = 9"),
+        ("3+3*0.25 = 3.7.", "3+3*0.25 = 3.75"),
     ],
 )
 def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wanted: str, gets: str) -> None:

@@ -5,7 +5,7 @@ calculation and an equals sign and it goes on with a number, tokens that make an
 (Cobbe et al. 2021, arXiv 2110.14168, had a calculator write it). Whether a number comes next is left to the model (to its
 likeliest token, also when it is sampled), and so is how it is written: ``1200``, ``1,200``, ``1200.00``. In prose it may write
 the calculation anew, as chains do: ``4*125-2 = 500-2 = 498``. What can be read in two ways is left to it altogether
-(`cirf.rationales.calculation`), and so is a value that is negative or has more than four decimal places.
+(`cirf.rationales.calculation`), and so is a value that is negative or has more than two decimal places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cirf.tasks.numerals import number_text
 _SEEN = 160  # tokens of a line: a longer one is not read
 _OPEN = re.compile(r"=(?:\s|\*|\\?[$£€¥₹]|\\boxed\{){0,6}(\d[\d.,]*)?\Z")
 _MAY_OPEN = re.compile(r"[=\d.,\s*$£€¥₹{]\Z")
-_VALUE = re.compile(r"\d+(?:\.\d{1,4})?")
+_VALUE = re.compile(r"\d+(?:\.\d{1,2})?")  # of more places people write some
 _FIGURES = re.compile(r"([Ġ▁]?)([0-9]+)")
 
 
@@ -36,7 +36,7 @@ class Calculator:
         """Of any tokenizer whose digits are tokens, alone or several to a token. It looks through the vocabulary: for further
         batches take `fresh` ones."""
         self._tokenizer = tokenizer
-        self._marks = set(tokenizer.added_tokens_decoder)
+        self._marks = {token for token, added in tokenizer.added_tokens_decoder.items() if str(added).strip()}
         self._pieces: dict[int, str] = {}
         words = {word: token for word, token in tokenizer.get_vocab().items() if token not in self._marks}
         found = ((_FIGURES.fullmatch(word), token) for word, token in words.items())
@@ -101,7 +101,7 @@ class Calculator:
 
         The value itself goes before another number, unless it is another one that the model likes to go on with.
         """
-        over = any(_ended(written, one) for one in exact) if written else True
+        over = not written or any(fits(written, one) and _ended(written, one) for one in exact)
         if _ended(written, exact[0]) or (over and liked not in self._figures):
             return self._wrong(written, exact), []
         allowed = [self._right(written, one, liked) for one in exact if fits(written, one)]

@@ -1,8 +1,9 @@
 """The calculation that a text closes with, where there is no doubt about what it is: ``She pays 3 pens * $4 each`` is 12.
 
-`working` looks for a calculation that comes to a number which is known, and may read freely. Here nothing is known, so whatever
-can be read in two ways is not read: a unit that scales (``2 million + 3``) or differs (``2 hours + 30 minutes``), a percentage
-that nothing is taken of, a bracket behind a number, roots, powers, unknowns, times, labels (``Step 2 - 5+3``).
+`working` looks for a calculation that comes to a number which is known, and may read freely. Here nothing is known, so what may
+well be meant otherwise is not read: a unit that scales (``2 million + 3``) or differs (``2 hours + 30 minutes``), a percentage
+that nothing is taken of, a bracket behind a number, a quotient of quotients, roots, powers, unknowns, times, labels (``Step 2 -
+5+3``), and whatever stands behind a sign or a number that goes on with it (``30 + another 4*5``).
 """
 
 from __future__ import annotations
@@ -23,23 +24,30 @@ _TERM = re.compile(
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
 _SIGNS |= {"multiplied by": "*", "divided by": "/"}
-_POWER = re.compile(r"\d\s?\*\*\s?\d")
+_POWER = re.compile(r"\w\s?\*\*\s?\d")
 _WORDS = 3  # at most, behind a number: "12 pens per box"
 _DEEP = 8  # brackets in brackets
+_MANY = 40  # parts of a calculation, units among them
 
 
 def _named(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_SCALES = _named("hundred thousand million billion trillion dozen score squared cubed percent half th st nd rd")
+_SCALES = _named("""
+    one ten hundred thousand million billion trillion k dozen score pair half third quarter fourth fifth eighth tenth st nd rd th
+    squared cubed factorial doubled tripled halved percent am pm cent penny pennie pence nickel dime
+""")  # what makes another number of the one before it, in whatever number
 _LEADS = _named("""
-    sqrt root log ln exp sin cos tan mod twice thrice half double triple quarter third square cube of by to than point
-""")  # what changes the number behind it
+    sqrt root log ln exp sin cos tan mod modulo twice thrice half double triple quarter third square cube of by to than point
+    negative minus plus over less choose average mean floor ceil ceiling binary off on hundred thousand million dozen and
+""")  # what may change the number behind it
+_CHANGES = _named("half twice thrice double triple negative average mean")  # also from a word or two before
 _LABELS = _named("step question problem part day week month year number no exercise case line item figure chapter")
 _MEASURES = _named("""
-    second minute hour day week month year cent dollar penny dime nickel mm cm m km meter metre kilometer centimeter inch foot
-    feet yard mile g kg gram kilogram pound ounce oz lb ton ml l liter litre cup pint quart gallon
+    second sec s minute min hour hr h day week wk month mo year yr decade century dollar buck euro
+    mm cm m km meter metre kilometer kilometre centimeter centimetre inch in foot feet ft yard yd mile mi
+    g kg mg kilo gram kilogram pound lb ounce oz ton tonne ml l liter litre cup pint quart gallon tablespoon teaspoon
 """)
 
 
@@ -66,19 +74,20 @@ def closing(line: str) -> list[Fraction]:
         return []
     terms = [_term(match) for match in _TERM.finditer(text)]
     start = _beginning(terms)
-    if start is None or not _may_stand(text, terms, start) or not _units_agree(terms[start:]):
+    if start is None or len(terms) - start > _MANY or not _may_stand(text, terms, start) or not _units_agree(terms[start:]):
         return []
     whole = [term for term in terms[start:] if term.kind != "word"]
     try:
         value = _evaluate(whole)
-        parts = [_evaluate(part) for part in _parts(whole)]
+        parts = [_evaluate(part) for part in _parts(whole) if not part[-1].text.endswith("%")]
     except (ValueError, ZeroDivisionError):
         return []
     if value.denominator != 1 and any(term.text == "/" for term in whole):
         return []
     percent = whole[0].text.removesuffix("%") if whole[0].text.endswith("%") else ""
     several = percent or sum(term.kind in ("sign", "of") for term in whole) > 1
-    anew = dict.fromkeys([*([Fraction(percent)] if percent else []), *(parts if several else [])])
+    shares = [Fraction(percent), Fraction(percent) / 100] if percent else []
+    anew = dict.fromkeys([*shares, *(parts if several else [])])
     return [value, *(part for part in anew if part != value)]
 
 
@@ -95,7 +104,8 @@ def _beginning(terms: Sequence[Term]) -> int | None:
     while True:
         words = 0
         while place and terms[place - 1].kind == "word" and words < _WORDS:
-            if terms[place - 1].text.casefold() in _SCALES:
+            unit = _singular(terms[place - 1].text)
+            if unit in _SCALES or (len(unit) == 1 and unit not in _MEASURES):
                 return None
             place, words = place - 1, words + 1
         if not place or (terms[place - 1].kind not in ("number", "close")):
@@ -105,6 +115,8 @@ def _beginning(terms: Sequence[Term]) -> int | None:
             return None
         if not place or terms[place - 1].kind not in ("sign", "of"):
             return place if signs else None
+        if terms[place - 1].kind == "of" and (place < 2 or terms[place - 2].kind != "number"):
+            return None
         place, signs = place - 1, signs + 1
 
 
@@ -125,21 +137,44 @@ def _may_stand(text: str, terms: Sequence[Term], start: int) -> bool:
     if not start:
         return True
     before, gap = terms[start - 1], text[terms[start - 1].end : terms[start].start]
+    earlier = terms[start - 2] if start > 1 else None
     if before.kind == "word":
-        name = before.text.casefold()
-        label = name in _LABELS and terms[start].kind == "number" and terms[start + 1].text == "-"
-        return bool(gap) and (len(name) > 1 or name == "a") and name not in _LEADS and not label
-    if before.kind == "other":
-        return before.text in "=≈" or (bool(gap) and before.text in ",.:;!?\"'”“’>|→#")
-    return False
+        return bool(gap) and _may_lead(terms, start)
+    if before.kind != "other":
+        return False
+    if earlier is not None and earlier.kind == "number" and before.text in ",.:;":  # part of a number, unless it counts something
+        named = start > 2 and terms[start - 3].kind == "word"
+        listed = (before.text == "." and start == 2) or (before.text == ":" and named)
+        return bool(gap) and earlier.end == before.start and listed
+    return before.text in "=≈" or (bool(gap) and before.text in ",.:;!?\"'”“’→#")
+
+
+def _may_lead(terms: Sequence[Term], start: int) -> bool:
+    """Whether the words right before a calculation leave it one: none changes its first number, and none goes on with another."""
+    place = start
+    while place and terms[place - 1].kind == "word":
+        place -= 1
+    words = [term.text.casefold() for term in terms[place:start]]
+    label = words[-1] in _LABELS and terms[start].kind == "number" and terms[start + 1].text == "-"
+    if label or words[-1] in _LEADS - {"and"} or (len(words[-1]) == 1 and words[-1] != "a") or _CHANGES & set(words[-3:]):
+        return False
+    linked = place > 0 and terms[place - 1].kind in ("sign", "of")
+    counted = place > 0 and terms[place - 1].kind in ("number", "close")
+    percent = counted and terms[place - 1].text.endswith("%")
+    return not linked and not percent and not (counted and len(words) < _WORDS)
+
+
+def _singular(word: str) -> str:
+    return word.casefold().removesuffix("s")
 
 
 def _units_agree(terms: Sequence[Term]) -> bool:
     """Whether no two measures are added or taken away that are not the same."""
     if not any(term.text in "+-" for term in terms if term.kind == "sign"):
         return True
-    measures = {term.text.casefold().removesuffix("s").replace("inche", "inch") for term in terms if term.kind == "word"}
-    return len(measures & _MEASURES) < 2
+    names = {"inche": "inch", "feet": "foot", "centurie": "century"}
+    units = [_singular(term.text) for term in terms if term.kind == "word"]
+    return len({names.get(unit, unit) for unit in units} & _MEASURES) < 2
 
 
 def _parts(whole: Sequence[Term]) -> Iterator[Sequence[Term]]:
@@ -154,8 +189,8 @@ def _parts(whole: Sequence[Term]) -> Iterator[Sequence[Term]]:
 
 
 def _evaluate(terms: Sequence[Term]) -> Fraction:
-    """The value of numbers, signs and brackets. ``ValueError`` for what is no calculation: of a percentage something has to be
-    taken, and ``of`` stands behind one, or behind a fraction."""
+    """The value of numbers, signs and brackets. ``ValueError`` for what is no calculation, or may be two: a percentage is ``of``
+    something, and so may a fraction be; what is divided by is not divided again (``6 ÷ 1/2``)."""
     left = list(reversed(terms))
 
     def take(*kinds: str) -> Term:
@@ -171,7 +206,7 @@ def _evaluate(terms: Sequence[Term]) -> Fraction:
             return value
         if not term.text.endswith("%"):
             return Fraction(term.text)
-        if len(terms) > 1 and not (left and (left[-1].kind == "of" or left[-1].text == "*")):
+        if not left or left[-1].kind != "of":
             raise ValueError
         return Fraction(term.text[:-1]) / 100
 
@@ -180,7 +215,7 @@ def _evaluate(terms: Sequence[Term]) -> Fraction:
         percent = terms[len(terms) - len(left) - 1].text.endswith("%")
         while left and (left[-1].kind == "of" or left[-1].text in ("*", "/")):
             sign = left.pop()
-            if sign.kind == "of" and not (percent or last == "/"):
+            if (sign.kind == "of" and not (percent or last == "/")) or (sign.text == "/" == last):
                 raise ValueError
             value = value / factor() if sign.text == "/" else value * factor()
             last, percent = sign.text, terms[len(terms) - len(left) - 1].text.endswith("%")
