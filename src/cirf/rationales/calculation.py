@@ -35,18 +35,18 @@ def _named(words: str) -> frozenset[str]:
 
 
 _SCALES = _named("""
-    one ten hundred thousand million billion trillion k dozen score pair half third quarter fourth fifth eighth tenth st nd rd th
+    one ten hundred thousand million billion trillion k dozen score pair half third quarter fourth fifth eighth tenth
     squared cubed factorial doubled tripled halved percent am pm cent penny pennie pence nickel dime
 """)  # what makes another number of the one before it, in whatever number
 _LEADS = _named("""
     sqrt root log ln exp sin cos tan mod modulo twice thrice half double triple quarter third square cube of by to than point
-    negative minus plus over less choose average mean floor ceil ceiling binary off on hundred thousand million dozen and
+    negative minus plus over less choose average mean floor ceil ceiling binary off on hundred thousand million dozen
 """)  # what may change the number behind it
 _CHANGES = _named("half twice thrice double triple negative average mean")  # also from a word or two before
 _LABELS = _named("step question problem part day week month year number no exercise case line item figure chapter")
 _MEASURES = _named("""
-    second sec s minute min hour hr h day week wk month mo year yr decade century dollar buck euro
-    mm cm m km meter metre kilometer kilometre centimeter centimetre inch in foot feet ft yard yd mile mi
+    second sec minute min hour hr h day week wk month mo year yr decade century dollar buck euro
+    mm cm m km meter metre kilometer kilometre centimeter centimetre inch in foot ft yard yd mile mi
     g kg mg kilo gram kilogram pound lb ounce oz ton tonne ml l liter litre cup pint quart gallon tablespoon teaspoon
 """)
 
@@ -156,7 +156,7 @@ def _may_lead(terms: Sequence[Term], start: int) -> bool:
         place -= 1
     words = [term.text.casefold() for term in terms[place:start]]
     label = words[-1] in _LABELS and terms[start].kind == "number" and terms[start + 1].text == "-"
-    if label or words[-1] in _LEADS - {"and"} or (len(words[-1]) == 1 and words[-1] != "a") or _CHANGES & set(words[-3:]):
+    if label or words[-1] in _LEADS or (len(words[-1]) == 1 and words[-1] != "a") or _CHANGES & set(words[-3:]):
         return False
     linked = place > 0 and terms[place - 1].kind in ("sign", "of")
     counted = place > 0 and terms[place - 1].kind in ("number", "close")
