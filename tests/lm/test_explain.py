@@ -123,17 +123,25 @@ def one_by_one(model: Any, decoder: Any, made: Explaining, size: int, mean: bool
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 @pytest.mark.parametrize("mean", [False, True])
-def test_all_groups_of_all_rows_in_one_pass_are_each_by_itself(tiny: Any, kind: str, mean: bool) -> None:
+@pytest.mark.parametrize("price", [0, 4, 64])
+def test_groups_of_all_rows_in_as_many_passes_as_pad_little_are_each_by_itself(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, kind: str, mean: bool, price: int
+) -> None:
+    monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device: price)
     model, other = tiny.build_model(kind, tied=False), tiny.build_model(kind, tied=False, seed=5)
     made, passes = explaining(LatentObjective(), copied(other), mean), []
     batch = made.collate(ROWS, 0)
     assert made.decoder.own is not None
-    made.decoder.own.register_forward_hook(lambda *_: passes.append(1))
+    made.decoder.own.register_forward_pre_hook(lambda _, args, given: passes.append(given), with_kwargs=True)
     with torch.no_grad():
         wanted = one_by_one(model, other, made, 2, mean)
         host = made.host.loss(model, batch, 9)
         torch.testing.assert_close(made.loss(model, batch, 9) - host, wanted * 9 / 9, atol=1e-3, rtol=1e-4)
-        assert len(passes) == 1
+        assert [given["inputs_embeds"].shape[:2] for given in passes] == {
+            0: [(2, 4), (1, 5), (1, 7)],  # not a place of padding behind a row
+            4: [(2, 4), (2, 7)],
+            64: [(4, 7)],
+        }[price]
         half = explaining(LatentObjective(), made.decoder, mean, weight=0.5).loss(model, batch, 18) - host / 2
         torch.testing.assert_close(half, wanted / 4, atol=1e-3, rtol=1e-4)  # half the weight, half of an update
         made.join(model, SECTION, 1)

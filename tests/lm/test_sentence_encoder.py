@@ -12,7 +12,7 @@ from cirf.errors import CirfError
 from cirf.lm import sentence_encoder
 from cirf.lm.batches import Feature
 from cirf.lm.phases import Phase, run_phase
-from cirf.lm.sentence_encoder import SentenceEncoder, contrast, layer_range, text_states
+from cirf.lm.sentence_encoder import SentenceEncoder, Texts, contrast, layer_range, text_states
 from cirf.lm.soft_loss import Live, Mapped, SemanticObjective, SoftObjective
 
 LONG = [[5, 6, 7, 8, 9, 10], [11, 12, 13, 14], [15, 16, 17, 18, 19, 20, 21], [22, 23, 24], [40, 41, 42], [50, 51, 52, 53]]
@@ -59,6 +59,39 @@ def test_copied_layers_pass_states_on_as_the_model_does(tiny: Any, kind: str) ->
     torch.testing.assert_close(encoder.pooled(states, mask)[2], norm(whole[4])[0].mean(dim=0), atol=1e-4, rtol=1e-4)
     # A text in a padded batch means what it means alone.
     torch.testing.assert_close(encoder(states, mask)[1], encoder(*text_states(model, LONG[1:2], 3))[0], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_texts_are_read_once_by_themselves_as_far_as_there_is_room(tiny: Any) -> None:
+    model = deeper(tiny, "llama")
+    encoder, read = SentenceEncoder(model), []
+    model.base_model.embed_tokens.register_forward_hook(lambda module, args, made: read.append(tuple(args[0].shape)))
+    texts = Texts(model, encoder.first)
+    states, mask = texts(LONG)
+    wanted, same = text_states(model, LONG, encoder.first)
+    assert torch.equal(mask, same) and read[:6] == [(1, len(row)) for row in LONG]
+    torch.testing.assert_close(states * mask[..., None], wanted * mask[..., None], atol=1e-5, rtol=1e-5)
+    del read[:]
+    assert torch.equal(texts(LONG)[0], states) and not read
+    few = Texts(model, encoder.first, 10 * states[0, 0].nbytes)  # the first two
+    assert torch.equal(few(LONG)[0], states) and torch.equal(few(LONG)[0], states) and len(read) == 6 + 4
+
+
+@pytest.mark.parametrize("price", [0, 64])
+def test_texts_of_unlike_lengths_mean_in_several_passes_what_they_mean_in_one(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, price: int
+) -> None:
+    monkeypatch.setattr("cirf.lm.sentence_encoder.pass_price", lambda device: price)
+    model = deeper(tiny, "llama").requires_grad_(False)
+    encoder, shapes = SentenceEncoder(model), []
+    encoder.body.register_forward_pre_hook(
+        lambda module, args, given: shapes.append(tuple(given["inputs_embeds"].shape[:2])), with_kwargs=True
+    )
+    made = encoder.pooled_texts(Texts(model, encoder.first), LONG)
+    assert shapes == ([(2, 3), (2, 4), (1, 6), (1, 7)] if price == 0 else [(6, 7)])
+    torch.testing.assert_close(made, encoder.pooled(*text_states(model, LONG, encoder.first)), atol=1e-5, rtol=1e-5)
+    made.sum().backward()
+    assert all(weight.grad is not None for weight in encoder.body.layers.parameters())
 
 
 def test_layers_that_do_more_than_their_configuration_tells_are_refused(tiny: Any) -> None:

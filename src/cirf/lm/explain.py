@@ -4,7 +4,8 @@ Of group k of c thoughts it is given the vectors that the model was fed and then
 
     z z | 48 / 2 = 24 . <end>
 
-All groups of all rows go through it in one pass. Its loss reaches the thoughts, and by way of them the model and the question.
+Groups of all rows go through it together, in as many passes as pad little (`cirf.lm.cuts`): a group's step may be a word, and the
+last group's all the steps that are left. Its loss reaches the thoughts, and by way of them the model and the question.
 Once the training is over it is gone, and the model answers as if it had never been there.
 
 The decoder is a second set of adapters on the model that is trained, whose own weights are frozen; so it takes no more memory
@@ -24,6 +25,7 @@ import torch
 from cirf import recipe
 from cirf.lm.adapters import add_second, put_adapters, through
 from cirf.lm.batches import Feature
+from cirf.lm.cuts import cut, pass_price
 from cirf.lm.latent import Thoughts
 from cirf.lm.latent_loss import LatentObjective
 from cirf.lm.loss import IGNORED, only_at, unwrap
@@ -128,22 +130,35 @@ class Explaining(Objective):
     def said(self, model: Any, vectors: torch.Tensor, counts: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
         """The decoder's loss: of each group the sum over its tokens by the rows in which there are any, or the mean over its
         tokens; then the mean over the groups. ``vectors`` [b x n x d], of which ``counts`` [b] are a row's."""
-        rows, places = (groups != IGNORED).any(dim=2).nonzero(as_tuple=True)  # r of them
-        text = groups[rows, places]  # [r x t]
-        read, mask = self._of_groups(vectors, counts, rows, places)
-        words = unwrap(model).get_input_embeddings()(text.clamp(min=0))
+        lengths = (groups != IGNORED).sum(dim=2)
+        rows, places = lengths.nonzero(as_tuple=True)  # r of them
+        longs = lengths[rows, places].tolist()
+        sums = vectors.new_zeros(groups.shape[1], dtype=torch.float32)
+        passes = cut([self._size + long for long in longs], pass_price(groups.device.type))
+        with self.decoder.reading(model) as decoder:
+            for numbers in passes:
+                row, place = rows[numbers], places[numbers]
+                text = groups[row, place, : longs[numbers[-1]]]  # [r x t]
+                words = unwrap(model).get_input_embeddings()(text.clamp(min=0))
+                losses, of = self._losses(decoder, *self._of_groups(vectors, counts, row, place), words, text)
+                sums = sums.index_add(0, place[of], losses)
+        by = torch.bincount(places, weights=lengths[rows, places].float() if self._mean else None, minlength=len(sums))
+        return (sums[by > 0] / by[by > 0]).mean()
+
+    def _losses(
+        self, decoder: Any, read: torch.Tensor, mask: torch.Tensor, words: torch.Tensor, text: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One pass over vectors [r x c x d], of which ``mask`` [r x c] counts, and behind them ``words`` [r x t x d], the rows of
+        the ids ``text`` [r x t]: the loss of each id that is to be said, and the row it is of."""
         length = read.shape[1] + text.shape[1]
         mask = torch.cat([mask, (text != IGNORED).to(mask)], dim=1)
         row, column = (text != IGNORED).nonzero(as_tuple=True)
-        with self.decoder.reading(model) as decoder, only_at(decoder, row * length + column + read.shape[1] - 1) as kept:
+        with only_at(decoder, row * length + column + read.shape[1] - 1) as kept:
             given = torch.cat([read, words], dim=1).to(unwrap(decoder).get_input_embeddings().weight.dtype)
             seen = (mask.cumsum(dim=1) - 1).clamp(min=0)
             made = decoder(inputs_embeds=given, attention_mask=mask, position_ids=seen, use_cache=False)
             logits = kept(made.logits).float()
-        losses = torch.nn.functional.cross_entropy(logits, text[row, column], reduction="none")
-        sums = losses.new_zeros(groups.shape[1]).index_add(0, places[row], losses)
-        by = torch.bincount(places[row] if self._mean else places, minlength=len(sums))
-        return (sums[by > 0] / by[by > 0]).mean()
+        return torch.nn.functional.cross_entropy(logits, text[row, column], reduction="none"), row
 
     def _of_groups(
         self, vectors: torch.Tensor, counts: torch.Tensor, rows: torch.Tensor, places: torch.Tensor

@@ -91,15 +91,7 @@ class Prefixes:
         rows = [self._layers(ids[:head]) for ids, head in zip(prompts, heads, strict=True)]
         if longest == 0 or not self._plain:
             return None
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
-        for layer, like in enumerate(next(row for row in rows if row)):
-            keys, values = (
-                _side_by_side([row[layer][side] if row else None for row in rows], like[side], longest) for side in (0, 1)
-            )
-            cache.update(keys, values, layer)
-        return Begun(list(prompts), heads, cache)
+        return Begun(list(prompts), heads, joined(rows, longest))
 
     def _layers(self, ids: list[int]) -> Layers:
         """Keys and values of these tokens, kept or computed; nothing of nothing, and of a model that keeps others."""
@@ -131,6 +123,19 @@ def _shared(ids: Sequence[int], opening: Sequence[int]) -> int:
     """How many tokens two rows have in common at their beginning."""
     pairs = enumerate(zip(ids, opening, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(ids), len(opening)))
+
+
+def joined(rows: Sequence[Layers], longest: int) -> Any:
+    """A cache of copies of rows, zeros on the left of those shorter than ``longest``. A row may hold nothing, but not all."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    for layer, like in enumerate(next(row for row in rows if row)):
+        keys, values = (
+            _side_by_side([row[layer][side] if row else None for row in rows], like[side], longest) for side in (0, 1)
+        )
+        cache.update(keys, values, layer)
+    return cache
 
 
 def is_plain(cache: Any) -> bool:

@@ -19,12 +19,15 @@ from typing import Any, Literal
 import torch
 
 from cirf.errors import CirfError
+from cirf.lm.cuts import cut, pass_price
+from cirf.lm.memory import free_memory
 from cirf.products import by_onednn
 
 WIDTH = 768
 """Numbers of a meaning."""
 
 _FIRST, _LAST, _OF = 16, 21, 32
+_SHARE = 4  # of the memory that is left, one part
 _PROBE, _SLACK = 8, 0.1  # tokens tried, and by how much of its length a state may differ, which bfloat16 stays far below
 
 
@@ -61,6 +64,13 @@ class SentenceEncoder(torch.nn.Module):
         mean: torch.Tensor = (made * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
         return mean
 
+    def pooled_texts(self, texts: Texts, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+        """`pooled` of texts [b x d], in as many passes as pad little."""
+        passes = cut([len(row) for row in rows], pass_price(self.head.weight.device.type))
+        made = torch.cat([self.pooled(*texts([rows[row] for row in numbers])) for numbers in passes])
+        places = torch.tensor([row for numbers in passes for row in numbers], device=made.device)
+        return made[places.argsort()]
+
     def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Meanings [b x 768]."""
         made: torch.Tensor = self.head(self.pooled(states, mask))
@@ -91,6 +101,33 @@ def text_states(model: Any, rows: Sequence[Sequence[int]], layer: int) -> tuple[
     finally:
         hook.remove()
     return found[0], mask
+
+
+class Texts:
+    """States of texts, each read once and by itself while there is memory to keep them in; others are read every time."""
+
+    def __init__(self, model: Any, layer: int, most_bytes: int | None = None) -> None:
+        """See `text_states`. ``most_bytes`` are kept; ``None``: a quarter of the memory that is left."""
+        self._model, self._layer = model, layer
+        self._left = (free_memory(str(model.device)) or 0) // _SHARE if most_bytes is None else most_bytes
+        self._kept: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `text_states`."""
+        made = [self._states(tuple(row)) for row in rows]
+        longest = max(map(len, made))
+        mask = [[1] * len(states) + [0] * (longest - len(states)) for states in made]
+        return torch.nn.utils.rnn.pad_sequence(made, batch_first=True), torch.tensor(mask, device=made[0].device)
+
+    def _states(self, row: tuple[int, ...]) -> torch.Tensor:
+        """States [s x d] of one text."""
+        if row in self._kept:
+            return self._kept[row]
+        made = text_states(self._model, [row], self._layer)[0][0]
+        if made.nbytes <= self._left:
+            self._left -= made.nbytes
+            self._kept[row] = made
+        return made
 
 
 class _Taken(Exception):

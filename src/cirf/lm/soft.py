@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from cirf.errors import CirfError
+from cirf.lm.heads import Heads
 from cirf.lm.latent import padded_left
 from cirf.lm.loss import IGNORED, only_at, read_targets, unwrap
 from cirf.lm.prompt import encode, prompt_text
@@ -89,35 +90,42 @@ def embed(model: Any, ids: torch.Tensor, slots: torch.Tensor, vectors: torch.Ten
 
 
 def soft_logits(
-    model: Any, ids: torch.Tensor, labels: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor, frozen: bool = False
+    model: Any,
+    ids: torch.Tensor,
+    labels: torch.Tensor,
+    slots: torch.Tensor,
+    vectors: torch.Tensor,
+    heads: Heads | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row.
 
     ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.loss.target_logits`); ``vectors`` are
-    [b x n x d]. ``frozen``: no weight of the model gets a gradient, so what stands before the vectors is computed without a
-    graph; it is most of a row. Logits and the vectors' gradient are the same up to rounding.
+    [b x n x d]. ``heads``, of a model of which no weight gets a gradient: what stands before the vectors is read without a graph,
+    and only once where it is kept; it is most of a row. Logits and the vectors' gradient are the same up to rounding.
     """
     starts = (slots >= 0).int().argmax(dim=1)
-    if frozen and int(starts.min()) > 0:
-        return _behind(model, ids, labels, slots, vectors, starts)
+    if heads is not None and int(starts.min()) > 0:
+        return _behind(model, ids, labels, slots, vectors, starts, heads)
     logits, targets, _ = read_targets(model, labels, inputs_embeds=embed(model, ids, slots, vectors), use_cache=False)
     return logits, targets
 
 
 def _behind(
-    model: Any, ids: torch.Tensor, labels: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor, starts: torch.Tensor
+    model: Any,
+    ids: torch.Tensor,
+    labels: torch.Tensor,
+    slots: torch.Tensor,
+    vectors: torch.Tensor,
+    starts: torch.Tensor,
+    heads: Heads,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of rows whose first vectors stand at ``starts`` [b]: what stands before, padded on the left, into a cache, and the rest
     behind it."""
     width = ids.shape[1]
-    columns = torch.arange(int(starts.max()), device=ids.device) - (starts.max() - starts)[:, None]
-    mask = columns >= 0
-    columns = columns.clamp(min=0)
-    nowhere = torch.empty(0, dtype=torch.long, device=ids.device)
-    with torch.no_grad(), only_at(model, nowhere):
-        before = {"input_ids": ids.gather(1, columns), "attention_mask": mask.long(), "position_ids": columns}
-        cache = unwrap(model)(**before, use_cache=True).past_key_values
-    places = starts[:, None] + torch.arange(width - int(starts.min()), device=ids.device)
+    mask = torch.arange(int(starts.max()), device=ids.device) >= (starts.max() - starts)[:, None]
+    cache = heads.cache(model, [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)])
+    ends = ((labels != IGNORED) * torch.arange(1, width + 1, device=ids.device)).amax(dim=1)  # behind each row's last target
+    places = starts[:, None] + torch.arange(int((ends - starts).max()), device=ids.device)
     there = places < width
     columns = places.clamp(max=width - 1)
     given = embed(model, ids.gather(1, columns), slots.gather(1, columns).masked_fill(~there, -1), vectors)

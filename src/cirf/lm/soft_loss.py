@@ -10,6 +10,7 @@ import torch
 from cirf import recipe
 from cirf.lm.batches import Feature
 from cirf.lm.guide import Guide
+from cirf.lm.heads import Heads
 from cirf.lm.loss import IGNORED
 from cirf.lm.objective import Batch, Objective
 from cirf.lm.sentence_encoder import SentenceEncoder
@@ -72,8 +73,8 @@ class Live:
 class SoftObjective(Objective):
     """Next-token cross-entropy on the targets of rows whose prompts have places for vectors."""
 
-    frozen: bool = False
-    """Whether nothing of the model itself is trained (see `soft_logits`)."""
+    heads: Heads | None = None
+    """What rows begin with, where nothing of the model itself is trained (see `soft_logits`)."""
 
     def __init__(self, placeholder: int, source: Source) -> None:
         """``placeholder``: the id that holds places."""
@@ -83,7 +84,7 @@ class SoftObjective(Objective):
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
         """See what of the model is trained; activations that are computed again go with no cache."""
         trained = section.gradient_checkpointing or any(value.requires_grad for value in model.parameters())
-        self.frozen = not trained and not _angles_by_length(model.config)
+        self.heads = None if trained or _angles_by_length(model.config) else Heads()
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as ever, ``slots`` [b x s] (see `cirf.lm.soft`), and what their vectors are made of."""
@@ -95,7 +96,7 @@ class SoftObjective(Objective):
 
     def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row."""
-        return soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], self._source.vectors(batch), self.frozen)
+        return soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], self._source.vectors(batch), self.heads)
 
 
 def _angles_by_length(config: Any) -> bool:
@@ -124,7 +125,7 @@ class SemanticObjective(SoftObjective):
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
         """See the class."""
         vectors = self._source.vectors(batch)
-        logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, self.frozen)
+        logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, self.heads)
         whole = targets.numel() if count is None else count
         answer = torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / whole
         said = self._encoder(vectors, vectors.new_ones(vectors.shape[:2]))

@@ -135,7 +135,7 @@ class SemCot(Guided):
 
         from cirf.lm.phases import Phase, run_phase
         from cirf.lm.prompt import encode
-        from cirf.lm.sentence_encoder import SentenceEncoder, contrast, text_states
+        from cirf.lm.sentence_encoder import SentenceEncoder, Texts, contrast
 
         settings, tokenizer = self.settings, material.tokenizer(None)
         most = material.recipe.finetune.max_length
@@ -146,8 +146,10 @@ class SemCot(Guided):
         if len(held_out) < settings.phase_rows:
             held_out = []  # too few to be told apart
 
+        read = Texts(model, encoder.first)
+
         def pooled(texts: Sequence[list[int]]) -> torch.Tensor:
-            return encoder.pooled(*text_states(model, texts, encoder.first))
+            return encoder.pooled_texts(read, texts)
 
         def all_of(texts: Sequence[list[int]]) -> torch.Tensor:
             parts = []

@@ -1,0 +1,93 @@
+"""Training a map to vectors before a frozen backbone, as SoftCoT and SemCoT do: what stands before the vectors read once and
+kept, against read again in every pass.
+
+    python -m benchmarks.heads --run RUN [--rows 16] [--passes 3]
+
+Rows are questions of a run's training split with their answers, batches of four in their order, the backbone the run's. Both ways
+make the same passes in turns, loss and gradient, from the same map, and their gradients of the last pass must agree. The last
+line is JSON; a ratio above 1 means keeping is faster, over all passes, the first one included in which everything is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+_BATCH, _VECTORS, _WIDTH = 4, 5, 576
+
+
+def features(run: Path, tokenizer: Any, count: int) -> list[Any]:
+    """The first rows of a run's training split, each with its number."""
+    from cirf.lm.batches import Row, tokenise
+    from cirf.lm.prompt import prompt_text
+
+    lines = (run / "problems" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = []
+    for place, line in enumerate(lines[:count]):
+        problem = json.loads(line)
+        rows.append(Row(prompt_text(tokenizer, problem["question"]), problem["answer"], given=place))
+    return tokenise(rows, tokenizer, 1024)[0]
+
+
+def main() -> None:
+    """Take both ways in turns, print the table and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--passes", type=int, default=3, help="two or more")
+    options = parser.parse_args()
+    if options.passes < 2:
+        parser.error("--passes: what was kept is first used in the second one")
+    import torch
+
+    from cirf.commands.running import open_run
+    from cirf.lm.backbone import load_model, load_tokenizer
+    from cirf.lm.heads import Heads
+    from cirf.lm.prompt import end_token
+    from cirf.lm.soft import placeholder
+    from cirf.lm.soft_loss import Mapped, SoftObjective
+    from cirf.methods.method import around_turn
+    from cirf.recipe_io import load
+
+    open_run(options.run)
+    recipe = load(str(options.run / "recipe.yaml"), [])
+    tokenizer = load_tokenizer(recipe.backbone.model, recipe.backbone)
+    model = load_model(recipe.backbone.model, recipe.backbone).requires_grad_(False)
+    holder = placeholder(tokenizer)
+    tokenizer.chat_template = around_turn(tokenizer.chat_template, "", holder * _VECTORS)
+    token = int(tokenizer.convert_tokens_to_ids(holder))
+    rows = features(options.run, tokenizer, options.rows)
+    states = torch.randn(options.rows, _VECTORS, _WIDTH, generator=torch.Generator().manual_seed(1))
+    ways = {}
+    for name, kept in (("kept", None), ("again", 0)):
+        ways[name] = SoftObjective(token, Mapped(states, range(options.rows), model.get_input_embeddings().weight.shape[1], 1))
+        ways[name].join(model, recipe.finetune, 1)
+        ways[name].heads = Heads(kept)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(options.passes):
+        for name in list(ways)[:: -1 if turn % 2 else 1]:
+            objective = ways[name]
+            objective.module.zero_grad(set_to_none=True)
+            started = time.perf_counter()
+            for start in range(0, len(rows), _BATCH):
+                loss = objective.loss(model, objective.collate(rows[start : start + _BATCH], end_token(tokenizer)), None)
+                loss.backward()  # type: ignore[no-untyped-call]
+            seconds[name].append(time.perf_counter() - started)
+            print(f"pass {turn + 1}, {name}: {seconds[name][-1]:.1f} s", flush=True)
+    mine, other = (
+        torch.cat([weight.grad.flatten() for weight in ways[name].module.parameters() if weight.grad is not None])
+        for name in ("kept", "again")
+    )
+    apart = float((mine - other).norm() / other.norm())
+    ratio, later = (sum(seconds["again"][first:]) / sum(seconds["kept"][first:]) for first in (0, 1))
+    print(f"\nall passes {ratio:.2f} times as fast, those behind the first {later:.2f}; gradients differ by {apart:.1e}")
+    told = {name: [round(value, 2) for value in row] for name, row in seconds.items()}
+    print(json.dumps({"benchmark": "heads", "ratio": round(ratio, 2), "later": round(later, 2), "n": len(rows), "apart": apart}
+                     | {"seconds": told}))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
