@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -178,8 +180,12 @@ def test_beside_codi_the_vector_that_would_come_next_is_read_too(tiny: Any) -> N
         torch.testing.assert_close(float(found), said, atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("price", [0, 64])
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_its_gradient_reaches_the_thoughts_and_the_question(tiny: Any, kind: str) -> None:
+def test_its_gradient_reaches_the_thoughts_and_the_question(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, kind: str, price: int
+) -> None:
+    monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device: price)
     model = tiny.build_model(kind, tied=False)
     made = explaining(LatentObjective(), copied(tiny.build_model(kind, tied=False, seed=5)))
     batch = made.collate(ROWS, 0)
@@ -255,6 +261,52 @@ def test_shared_it_is_adapters_on_the_frozen_model_and_without_it_all_is_the_sam
         assert dict(plain.named_parameters()).keys() == dict(wanted.named_parameters()).keys()
         assert all(torch.equal(weight, wanted.get_parameter(name)) for name, weight in plain.named_parameters())
         assert torch.equal(host.logits(plain, batch)[0], host.logits(wanted, batch)[0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_of_several_passes_are_those_of_one(tiny: Any, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    found = []
+    for price in (0, 64):
+        monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device, price=price: price)
+        decoder = Decoder() if shared else copied(tiny.build_model("llama", tied=False, seed=5))
+        made = explaining(LatentObjective(), decoder)
+        model, _ = adapted(tiny, "llama", decoder)
+        with counting(model if shared else decoder.own) as passes:
+            made.loss(model, made.collate(ROWS, 0), 9).backward()
+        weights = [*model.parameters(), *([] if shared or decoder.own is None else decoder.own.parameters())]
+        found.append((len(passes), [weight.grad for weight in weights if weight.grad is not None]))
+    (many, one), (few, other) = found
+    assert many == few + 2 and len(one) == len(other) > 0
+    for mine, its in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, its, atol=1e-3, rtol=1e-4)
+
+
+@contextlib.contextmanager
+def counting(model: Any) -> Iterator[list[int]]:
+    """The passes of a model within that it is given vectors for."""
+    passes: list[int] = []
+    hook = model.get_decoder().register_forward_pre_hook(
+        lambda module, args, given: passes.append(1) if given.get("inputs_embeds") is not None else None, with_kwargs=True
+    )
+    yield passes
+    hook.remove()
+
+
+def test_one_pass_is_made_where_each_would_cast_the_frozen_weights(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device: 0)
+    passes = {}
+    for name, dtype, trained in (
+        ("frozen", torch.float32, False),
+        ("fits", torch.bfloat16, False),
+        ("trained", torch.float32, True),
+    ):
+        own = tiny.build_model("llama", tied=False, seed=5).to(dtype).requires_grad_(trained)
+        own.get_input_embeddings().requires_grad_(False)  # read, and not multiplied
+        made = explaining(LatentObjective(), Decoder(own))
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), counting(own) as within:
+            made.loss(tiny.build_model("llama", tied=False), made.collate(ROWS, 0), 9)
+        passes[name] = len(within)
+    assert passes == {"frozen": 1, "fits": 3, "trained": 3}
 
 
 def test_where_all_is_trained_it_is_adapters_on_a_copy_that_stays(tiny: Any) -> None:

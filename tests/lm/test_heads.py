@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
-from cirf.lm import heads as heads_module
+from cirf import recipe
+from cirf.lm import memory, soft_loss
+from cirf.lm.finetune import Row, finetune
 from cirf.lm.heads import Heads
+from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.soft import placeholder
+from cirf.lm.soft_loss import Mapped, SoftObjective
+from cirf.methods.method import around_turn
 
 ROWS = [[5, 6, 7, 8], [11, 12], [5, 6, 7, 8, 9]]
 
@@ -61,11 +69,13 @@ def test_what_does_not_fit_is_read_again_and_comes_out_the_same_to_the_bit(tiny:
         assert len(read) == again and all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
-def test_a_quarter_of_the_memory_that_is_left_is_room(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_eighth_of_the_memory_that_is_left_is_room_for_all_that_share_it(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.build_model("qwen2", tied=False).requires_grad_(False)
-    one_token = sum(part.nbytes for part in layers(Heads().cache(model, [[5]])))
-    for left, again in ((4 * 2 * one_token, 0), (4 * 2 * one_token - 4, 1), (None, 1)):
-        monkeypatch.setattr(heads_module, "free_memory", lambda device, left=left: left)
+    row = sum(part.nbytes for part in layers(Heads().cache(model, ROWS[1:2])))
+    for left, processes, again in ((8 * row, 1, 0), (8 * row - 8, 1, 1), (16 * row, 2, 0), (8 * row, 2, 1), (None, 1, 1)):
+        monkeypatch.setattr(memory, "free_memory", lambda device, left=left: left)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        assert memory.spare("cuda:1") == (left or 0) // 8  # a GPU is one process's own
         heads = Heads()
         heads.cache(model, ROWS[1:2])
         with reading(model) as read:
@@ -73,22 +83,121 @@ def test_a_quarter_of_the_memory_that_is_left_is_room(tiny: Any, monkeypatch: py
         assert len(read) == again
 
 
-def test_a_model_that_draws_or_slides_reads_all_rows_every_time(tiny: Any) -> None:
-    draws, slides = tiny.build_model("gpt2", tied=False), tiny.build_model("gemma2", tied=False)
-    inside = tiny.build_model("llama", tied=False)
+def test_where_a_batch_takes_no_longer_than_a_row_what_is_not_kept_is_read_together(tiny: Any) -> None:
+    model = tiny.build_model("qwen2", tied=False).requires_grad_(False)
+    wanted = layers(Heads().cache(model, ROWS))
+    one_token = 2 * 2 * wanted[0][0, :, 0].nbytes
+    heads = Heads(6 * one_token, together=True)  # room for two rows
+    with reading(model) as read:
+        for _ in range(2):
+            for found, part in zip(layers(heads.cache(model, [*ROWS, ROWS[0]])), wanted, strict=True):
+                torch.testing.assert_close(found, torch.cat([part, part[:1]]), atol=1e-5, rtol=1e-5)
+    assert read == [(3, 5), (1, 5)]  # the second time the longest alone
+    held = {
+        part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
+        for row in heads._kept.values()
+        for pair in row
+        for part in pair
+    }
+    assert sum(held.values()) == 6 * one_token  # and nothing of the batch that they came of
+
+
+def drawing(tiny: Any) -> list[Any]:
+    """Models in training with dropout in a module, in the attention's kernel, and as a number of the model's own."""
+    import transformers as t
+
+    outside, inside = tiny.build_model("gpt2", tied=False), tiny.build_model("llama", tied=False)
+    outside.transformer.drop.p = 0.5
     for layer in inside.model.layers:
-        layer.self_attn.attention_dropout = 0.5  # handed to the kernel, and no module of its own
-    draws.transformer.drop.p = 0.5
-    for model in (draws, inside):
-        model.requires_grad_(False).train()
-    for model in (draws, inside, slides.requires_grad_(False)):
+        layer.self_attn.attention_dropout = 0.5
+    torch.manual_seed(0)
+    config = t.OPTConfig(
+        vocab_size=90, hidden_size=16, ffn_dim=32, num_hidden_layers=2, num_attention_heads=2, word_embed_proj_dim=16
+    )
+    assert config.dropout == 0.1
+    return [model.requires_grad_(False).train() for model in (outside, inside, t.OPTForCausalLM(config))]
+
+
+def test_a_model_that_draws_reads_all_rows_every_time(tiny: Any) -> None:
+    for model in drawing(tiny):
         heads = Heads()
+        heads.cache(model.eval(), ROWS)  # judged first, as a training does
+        model.train()
         with reading(model) as read:
+            torch.manual_seed(7)
             made = [layers(heads.cache(model, ROWS)) for _ in range(2)]
-        assert read[-2:] == [(3, 5), (3, 5)]  # one that slides is first found to
-        assert all(torch.equal(*pair) for pair in zip(*made, strict=True)) == (model is slides)
-    with reading(draws.eval()) as read:
-        heads = Heads()
-        heads.cache(draws, ROWS)
-        heads.cache(draws, ROWS)
-    assert read == [(1, 4), (1, 2), (1, 5)]  # asked, and not trained, it draws nothing
+        assert read == [(1, 4), (3, 5), (3, 5)]  # one row, to see that it draws
+        assert not all(torch.equal(*pair) for pair in zip(*made, strict=True))
+        torch.manual_seed(7)
+        later = Heads()  # which another training begins at once with, and draws the same
+        later.cache(model, ROWS)
+        assert all(torch.equal(*pair) for pair in zip(layers(later.cache(model, ROWS)), made[1], strict=True))
+        with reading(model.eval()) as read:
+            heads = Heads()
+            for _ in range(2):
+                heads.cache(model, ROWS)
+        assert read == [(1, 4), (1, 2), (1, 5)]  # asked, and not trained, it draws nothing
+
+
+def test_dropout_of_nothing_draws_nothing(tiny: Any) -> None:
+    import transformers as t
+
+    torch.manual_seed(0)
+    model = t.FalconForCausalLM(
+        t.FalconConfig(vocab_size=90, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, attention_dropout=0.0)
+    )
+    model.requires_grad_(False).train()
+    heads = Heads()
+    with reading(model) as read:
+        made = [layers(heads.cache(model, ROWS)) for _ in range(2)]
+    assert read == [(1, 4), (1, 4), (1, 2), (1, 5)] and all(torch.equal(*pair) for pair in zip(*made, strict=True))
+
+
+def test_a_model_whose_past_slides_reads_all_rows_every_time(tiny: Any) -> None:
+    model, heads = tiny.build_model("gemma2", tied=False).requires_grad_(False), Heads()
+    with reading(model) as read:
+        made = [layers(heads.cache(model, ROWS)) for _ in range(2)]
+    assert read == [(1, 4), (3, 5), (3, 5)] and all(torch.equal(*pair) for pair in zip(*made, strict=True))
+
+
+QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "Bob flips the coin. Heads?"]
+
+
+def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: int | None = None) -> tuple[Any, Any]:
+    """The map and the losses of a training before a frozen model."""
+    tokenizer = tiny.build_tokenizer(tiny.CHATML)
+    settle_template(tokenizer)
+    holder = placeholder(tokenizer)
+    tokenizer.chat_template = around_turn(tokenizer.chat_template, "", holder * 3)
+    states = torch.randn(5, 3, 20, generator=torch.Generator().manual_seed(1))
+    objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), Mapped(states, range(5), 32, 0))
+    rows = [Row(prompt_text(tokenizer, text), "7", 1, given=place) for place, text in enumerate(QUESTIONS)]
+    section = recipe.Finetune(
+        epochs=4, batch_size=2, accumulation=1, learning_rate=1e-2, warmup_steps=1, bf16=False, save_every=2
+    )
+    updates, make = 0, soft_loss.SoftObjective.loss
+
+    def loss(self: Any, *args: Any) -> Any:
+        nonlocal updates
+        updates += 1
+        if updates == killed_after:
+            raise KeyboardInterrupt
+        return make(self, *args)
+
+    model = tiny.build_model(kind, tied=False)
+    with mock.patch.object(soft_loss, "Heads", lambda: Heads(room)), mock.patch.object(SoftObjective, "loss", loss):
+        _, history, _ = finetune(
+            model, tokenizer, rows[:4], rows[2:], section, "soft", [], folder, 0, objective=objective, frozen=True
+        )
+    assert objective.heads is not None and not objective.heads._kept  # let go of
+    return objective.module, [row["loss"] for row in history.validation]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
+def test_a_killed_training_ends_as_an_unbroken_one_whatever_was_kept(tiny: Any, tmp_path: Path, kind: str) -> None:
+    whole, losses = trained(tiny, kind, None, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(tiny, kind, None, tmp_path / "killed", killed_after=6)
+    for room, folder in ((None, "killed"), (0, "nothing kept")):
+        module, found = trained(tiny, kind, room, tmp_path / folder)
+        assert found == losses and torch.equal(module.weight, whole.weight)

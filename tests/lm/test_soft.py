@@ -187,15 +187,36 @@ def test_what_stands_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: A
     drawn = torch.randn(4, 3, 32, generator=torch.Generator().manual_seed(2))
     sides, read = [], []
     hook = model.get_input_embeddings().register_forward_hook(lambda module, args, made: read.append(torch.is_grad_enabled()))
+    widths: list[int] = []
+
+    def taken(module: Any, args: Any, given: dict[str, Any]) -> None:
+        if given.get("inputs_embeds") is not None:
+            widths.append(given["inputs_embeds"].shape[1])
+
+    inner = model.base_model.register_forward_pre_hook(taken, with_kwargs=True)
     for heads in (None, Heads(0)):
         vectors = drawn.clone().requires_grad_()
         logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, heads)
         logits.logsumexp(dim=1).sum().backward()
         sides.append((logits.detach(), targets, vectors.grad))
     hook.remove()
+    inner.remove()
+    assert widths == [
+        batch["input_ids"].shape[1],
+        max(len(row.ids) - start for row, start in zip(rows, starts.tolist(), strict=True)),
+    ]
     assert [*dict.fromkeys(read)] == [True, False] and read[-1]  # the rest behind it has one again
     for whole, parted in zip(*sides, strict=True):
         torch.testing.assert_close(parted, whole, atol=1e-4, rtol=1e-4)
+
+
+def test_a_batch_without_targets_has_no_logits(tiny: Any) -> None:
+    model = tiny.build_model(tied=False).requires_grad_(False)
+    ids, vectors = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0)), torch.zeros(2, 3, 32)
+    labels = torch.full((2, 9), IGNORED)
+    for heads in (None, Heads()):
+        logits, targets = soft_logits(model, ids, labels, slots_of([4, 2], [3, 3], 9), vectors, heads)
+        assert logits.shape == (0, 448) and not len(targets)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, chain
 
 _PASS = {"cpu": 64}
 _PASS_ELSEWHERE = 4096
@@ -17,19 +18,20 @@ def pass_price(device: str) -> int:
 def cut(lengths: Sequence[int], price: int) -> list[list[int]]:
     """Row numbers by pass, the shortest rows first, so that positions and ``price`` a pass are the fewest.
 
-    ``lengths``: positions of each row; the rows of a pass are padded to its longest. Rows of one length are never parted when
-    ``price`` is positive.
+    ``lengths``: positions of each row; the rows of a pass are padded to its longest. Rows of one length are never parted.
     """
-    order = sorted(range(len(lengths)), key=lambda row: (lengths[row], row))
-    best, begins = [0], [0]  # of the first n rows: the fewest positions, and where their last pass begins
-    for end in range(1, len(order) + 1):
-        widest = lengths[order[end - 1]]
-        cost, begin = min((best[start] + (end - start) * widest + price, start) for start in range(end))
+    alike: dict[int, list[int]] = {}
+    for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
+        alike.setdefault(lengths[row], []).append(row)
+    before = [0, *accumulate(map(len, alike.values()))]  # rows shorter than the n-th length
+    best, begins = [0], [0]  # of the first n lengths: the fewest positions, and where their last pass begins
+    for end, widest in enumerate(alike, start=1):
+        cost, begin = min((best[start] + (before[end] - before[start]) * widest + price, start) for start in range(end))
         best.append(cost)
         begins.append(begin)
-    found: list[list[int]] = []
-    end = len(order)
+    rows, found = list(alike.values()), []
+    end = len(rows)
     while end:
-        found.append(order[begins[end] : end])
+        found.append(list(chain.from_iterable(rows[begins[end] : end])))
         end = begins[end]
     return found[::-1]

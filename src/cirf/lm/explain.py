@@ -35,6 +35,9 @@ from cirf.lm.vocabulary import is_tied
 _NAME = "decoder"
 
 
+_AT_ONCE = 10**12  # the price of a pass, in positions of padding, at which there is one
+
+
 class Decoder:
     """What reads thoughts. ``own`` is a model of its own, or ``None``: the trained one, by a second set of adapters."""
 
@@ -134,9 +137,9 @@ class Explaining(Objective):
         rows, places = lengths.nonzero(as_tuple=True)  # r of them
         longs = lengths[rows, places].tolist()
         sums = vectors.new_zeros(groups.shape[1], dtype=torch.float32)
-        passes = cut([self._size + long for long in longs], pass_price(groups.device.type))
         with self.decoder.reading(model) as decoder:
-            for numbers in passes:
+            price = _AT_ONCE if _casts(decoder, groups.device.type) else pass_price(groups.device.type)
+            for numbers in cut([self._size + long for long in longs], price):
                 row, place = rows[numbers], places[numbers]
                 text = groups[row, place, : longs[numbers[-1]]]  # [r x t]
                 words = unwrap(model).get_input_embeddings()(text.clamp(min=0))
@@ -169,3 +172,13 @@ class Explaining(Objective):
         mask = column >= self._size - width[:, None]
         place = (places * self._size + width)[:, None] - self._size + column  # of each vector among its row's
         return vectors[rows[:, None], place.clamp(min=0)] * mask[..., None], mask.long()
+
+
+def _casts(model: Any, kind: str) -> bool:
+    """Whether every pass casts weights of the model and holds them for its way back: autocast keeps those of trained weights
+    alone."""
+    if not torch.is_autocast_enabled(kind):
+        return False
+    dtype = torch.get_autocast_dtype(kind)
+    layers = (part.weight for part in model.modules() if isinstance(part, torch.nn.Linear))
+    return any(not weight.requires_grad and weight.dtype != dtype for weight in layers)

@@ -204,6 +204,7 @@ def finetune(
         ],
         curriculum=None if curriculum is None else curriculum.told(),
     )
+    objective.leave()
     _forget(trainer)
     return plain, history, timings
 

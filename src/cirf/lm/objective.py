@@ -47,6 +47,9 @@ class Objective:
     def join(self, model: Any, section: recipe.Finetune, seed: int) -> None:
         """Called once ``model`` is as it is trained, its adapters on it: what learns inside it beside it is put there now."""
 
+    def leave(self) -> None:
+        """Called once it is trained: what was kept for that is let go."""
+
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as a `Batch`, filled up with the id ``padding``."""
         batch = collate(features, padding)

@@ -20,14 +20,13 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.cuts import cut, pass_price
-from cirf.lm.memory import free_memory
+from cirf.lm.memory import spare
 from cirf.products import by_onednn
 
 WIDTH = 768
 """Numbers of a meaning."""
 
 _FIRST, _LAST, _OF = 16, 21, 32
-_SHARE = 4  # of the memory that is left, one part
 _PROBE, _SLACK = 8, 0.1  # tokens tried, and by how much of its length a state may differ, which bfloat16 stays far below
 
 
@@ -107,9 +106,9 @@ class Texts:
     """States of texts, each read once and by itself while there is memory to keep them in; others are read every time."""
 
     def __init__(self, model: Any, layer: int, most_bytes: int | None = None) -> None:
-        """See `text_states`. ``most_bytes`` are kept; ``None``: a quarter of the memory that is left."""
+        """See `text_states`. ``most_bytes`` are kept; ``None``: what is to `spare`."""
         self._model, self._layer = model, layer
-        self._left = (free_memory(str(model.device)) or 0) // _SHARE if most_bytes is None else most_bytes
+        self._left = spare(str(model.device)) if most_bytes is None else most_bytes
         self._kept: dict[tuple[int, ...], torch.Tensor] = {}
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:

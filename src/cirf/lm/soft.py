@@ -125,7 +125,7 @@ def _behind(
     mask = torch.arange(int(starts.max()), device=ids.device) >= (starts.max() - starts)[:, None]
     cache = heads.cache(model, [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)])
     ends = ((labels != IGNORED) * torch.arange(1, width + 1, device=ids.device)).amax(dim=1)  # behind each row's last target
-    places = starts[:, None] + torch.arange(int((ends - starts).max()), device=ids.device)
+    places = starts[:, None] + torch.arange(max(1, int((ends - starts).max())), device=ids.device)
     there = places < width
     columns = places.clamp(max=width - 1)
     given = embed(model, ids.gather(1, columns), slots.gather(1, columns).masked_fill(~there, -1), vectors)

@@ -86,6 +86,10 @@ class SoftObjective(Objective):
         trained = section.gradient_checkpointing or any(value.requires_grad for value in model.parameters())
         self.heads = None if trained or _angles_by_length(model.config) else Heads()
 
+    def leave(self) -> None:
+        """Let go of what rows begin with."""
+        self.heads = None if self.heads is None else Heads()
+
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as ever, ``slots`` [b x s] (see `cirf.lm.soft`), and what their vectors are made of."""
         batch = super().collate(features, padding)
