@@ -45,8 +45,8 @@ _SPARE = (
     ("#827435", "#d6ca52"),
     ("#b01c7e", "#ff1ca7"),
 )
-_MARKERS: tuple[str | tuple[int, int, int], ...] = (">", "d", "*", "8", "H", (4, 1, 45))
-"""All of them filled: their edges are the ground's. The last one is a star of four points."""
+_MARKERS: tuple[str | tuple[int, int, int], ...] = (">", "d", "*", "8", (3, 1, 0), (4, 1, 45))
+"""All of them filled: their edges are the ground's. The last two are stars of three and four points."""
 
 
 def style(name: str, names: list[str]) -> Style:
