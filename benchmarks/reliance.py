@@ -4,9 +4,9 @@
 
 A trained model reads traces of its run, each with its own functional tokens and with every one of them exchanged for another one,
 drawn from all the rest; results and answer stay. Shown are the losses of its functional tokens, of results (and what closes the
-trace) and of answers, in nats a token, and what the exchange adds to the latter two, with a 95 % interval over traces. Nothing
-added: the model writes as it would without functional tokens. Traces are the held-out ones and the first training ones of a
-seeded order. The last line is JSON.
+trace) and of answers, in nats a token, and what the exchange adds to the latter two, in nats a trace, with a 95 % interval over
+traces. Nothing added: the model writes as it would without functional tokens. Traces are the held-out ones and the first training
+ones of a seeded order. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def added(own: Sequence[dict[str, list[float]]], other: Sequence[dict[str, list[float]]], kind: str) -> tuple[float, float]:
-    """What the exchange adds to a kind's loss, in nats a token: the mean over traces, and half of its 95 % interval."""
-    gaps = [mean(two[kind]) - mean(one[kind]) for one, two in zip(own, other, strict=True) if one[kind]]
+    """What the exchange adds to the loss of all tokens of a kind, in nats: the mean over traces, half of its 95 % interval."""
+    gaps = [sum(two[kind]) - sum(one[kind]) for one, two in zip(own, other, strict=True)]
     if len(gaps) < 2:
         return 0.0, 0.0
     centre = mean(gaps)
@@ -122,10 +122,10 @@ def main() -> None:
     print(f"{'':32}{'n':>5}{'tokens':>8}{'functional':>12}{'results':>9}{'answer':>8}{'results, added':>20}{'answer, added':>20}")
     for name, parts in told.items():
         for part, row in parts.items():
-            gaps = [f"{row[f'{kind}_added'][0]:+.3f} ± {row[f'{kind}_added'][1]:.3f}" for kind in _KINDS[1:]]
+            gaps = [f"{row[f'{kind}_added'][0]:+.2f} ± {row[f'{kind}_added'][1]:.2f}" for kind in _KINDS[1:]]
             figures = "".join(f"{row[kind]:{width}.3f}" for kind, width in zip(_KINDS, (12, 9, 8), strict=True))
             print(f"{name + ', ' + part:32}{row['n']:5}{row['tokens']:8}{figures}{gaps[0]:>20}{gaps[1]:>20}")
-    print(json.dumps({"benchmark": "reliance", "unit": "nats a token", "methods": told}))
+    print(json.dumps({"benchmark": "reliance", "unit": "nats a token; added: a trace", "methods": told}))
 
 
 if __name__ == "__main__":
