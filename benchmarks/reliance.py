@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cirf.evaluation.statistics import mean
+
 _BATCH = 8
 _KINDS = ("functional", "results", "answer")
 
@@ -53,11 +55,6 @@ def exchanged(feature: Any, functional: Sequence[int], chance: random.Random) ->
     """The row with each functional token exchanged for another."""
     ids = tuple(chance.choice([other for other in functional if other != i]) if i in functional else i for i in feature.ids)
     return dataclasses.replace(feature, ids=ids)
-
-
-def mean(values: Sequence[float]) -> float:
-    """0 of nothing."""
-    return sum(values) / len(values) if values else 0.0
 
 
 def added(own: Sequence[dict[str, list[float]]], other: Sequence[dict[str, list[float]]], kind: str) -> tuple[float, float]:
