@@ -203,6 +203,8 @@ def test_a_run_goes_on_from_it_and_makes_no_more_than_it_needs(
     methods = ["cirf_full", "direct_sft", "cot", "sft_cot"]
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=methods, evaluate__latency_items=0)
     before = tinyrun.stages(copy)
+    foretold = json.loads(tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", "--json").out)
+    assert set(foretold["prepared" if "prepared" in foretold else "methods"]) == {"sft_cot"}
     said = tinyrun.cirf("run", recipe, "--out", copy)
     assert said.code == 0, said.err
     again = {"problems", "rationales", "segments"}  # what the new method reads
@@ -215,6 +217,21 @@ def test_a_run_goes_on_from_it_and_makes_no_more_than_it_needs(
     told = json.loads((copy / "report.json").read_text())
     assert list(told["methods"]) == methods
     assert told["methods"]["direct_sft"] == _untimed(json.loads((finished / "report.json").read_text()))
+
+
+def test_a_model_that_was_left_out_is_foretold_where_it_is_asked_anew(
+    archived: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(archived, tmp_path / "copy")
+
+    def foretold(**keys: Any) -> set[str]:
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+        said = tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", "--json", "--until", "evaluation/cirf_full")
+        assert said.code == 0, said.err
+        return set(json.loads(said.out).get("methods", {}))
+
+    assert foretold() == set()
+    assert foretold(evaluate__trace_cap=5) == {"cirf_full"}
 
 
 def _untimed(report: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The sweeps' recipes, too: the first run of each part, with the passes that its p
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -27,6 +28,13 @@ KEPT = {
     "paper-qwen3-8b": ("cirf_full", "cirf_faster", "direct"),
 }
 """Of recipes that share methods with another one, those to try: what the others do is told there."""
+
+
+@pytest.fixture(scope="module")
+def workshop(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> tinyrun.Workshop:
+    """With a language model that ends its answers, of which these runs ask for thousands and look at none."""
+    folder = tmp_path_factory.mktemp("taught") / "backbone"
+    return dataclasses.replace(workshop, backbone=tinyrun.teach_to_end(tinyrun.write_backbone(folder)))
 
 
 def mirror_row(task: str, number: int, test: bool) -> tuple[dict[str, Any], str, str]:

@@ -311,6 +311,43 @@ def test_a_changed_key_makes_again_just_what_depends_on_it(
     assert rerun(copy, recipe, *sets) == expected
 
 
+def test_what_is_trained_is_not_foretold_again(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    def foretold(**keys: Any) -> tuple[set[str], str]:
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+        people, data = (tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", *more).out for more in ([], ["--json"]))
+        return set(json.loads(data).get("methods", {})), people
+
+    methods, people = foretold()
+    assert not methods and "nothing is left to train" in people
+    methods, people = foretold(finetune__overrides={"direct_sft": {"epochs": 2}})
+    assert methods == {"direct_sft"} and "direct_sft: 36 rows" in people and "cirf_full: " not in people
+
+
+@pytest.mark.parametrize("trial_epochs", [None, 0.5])
+def test_trials_that_are_done_are_not_foretold_again(
+    workshop: tinyrun.Workshop, tmp_path: Path, trial_epochs: float | None
+) -> None:
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__trial_epochs": trial_epochs}
+
+    def told(*rates: float) -> str:
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__trials=[*rates])
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run")
+        assert said.code == 0, said.err
+        return said.out
+
+    rates = (0.001, 0.01)
+    times = " in each of 2 trainings" if trial_epochs is None else " after 2 trials of "
+    assert times in told(*rates)
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__trials=[*rates])
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "trials").code == 0
+    if trial_epochs is None:
+        assert "nothing is left to train" in told(*rates)  # one of them is chosen
+        assert "direct_sft: 36 rows" in told(*rates, 0.02) and " in each of " not in told(*rates, 0.02)
+    else:
+        assert "direct_sft: 36 rows" in told(*rates) and " trial" not in told(*rates).split("direct_sft: 36 rows")[1]
+        assert " after 1 trial of " in told(*rates, 0.02)
+
+
 def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
     rows = read_rows(source)
     change(rows)

@@ -22,6 +22,7 @@ import nursery
 import yaml
 
 HERE = Path(__file__).parent
+_LESSONS = 24
 TOUCHED_BY_A_CLOCK = ("timings.json", "report.html", "report.json")
 
 ENVIRONMENT = {
@@ -58,6 +59,36 @@ def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: i
     tiny = builders()
     tiny.build_model(kind, tied, seed=seed, scale=scale).save_pretrained(folder)
     tiny.build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def teach_to_end(folder: Path) -> Path:
+    """Teach a backbone to write the answers to `sums` and then to end, in half a second: one that knows nothing fills every
+    answer up to its cap."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from cirf.lm.backbone import load_tokenizer
+    from cirf.lm.prompt import prompt_text
+    from cirf.recipe import Backbone
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = load_tokenizer(folder, Backbone())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same weights whatever ran before
+    try:
+        model.train()
+        for row in sums(_LESSONS, seed=5):
+            prompt = tokenizer(prompt_text(tokenizer, row["question"]), add_special_tokens=False)["input_ids"]
+            answer = [*tokenizer(row["answer"], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+            labels = torch.tensor([[-100] * len(prompt) + answer])
+            model(input_ids=torch.tensor([prompt + answer]), labels=labels).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    finally:
+        torch.set_num_threads(threads)
+    model.save_pretrained(folder)
     return folder
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +14,14 @@ from cirf.methods import learners
 if TYPE_CHECKING:
     from cirf.recipe import Backbone, Finetune, Recipe
     from cirf.stages.context import Context
+    from cirf.store import Plan, RunFolder
 
 GIB = 2**30
 
 
 def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
-    """Stages with their state, and for each trained method its rows, tokens, memory and disk; up to ``until``, where it is given.
+    """Stages with their state, and for each method that is to be trained its rows, tokens, memory and disk; up to ``until``, if
+    it is given. That is the most that a run would train: an input that is made again may come out as it was.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
     Memory is weights (and two bytes more of each that is multiplied in eight bits) + gradients + Adam's two moments, for a batch
@@ -39,7 +43,8 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     from cirf.tasks.load import load_problems
 
     recipe = context.recipe
-    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in asked_for(context, until)]
+    plans = asked_for(context, until)
+    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans]
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
@@ -66,8 +71,8 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     if coded and recipe.codebook.size > segments and any(method.functional for method in trained):
         raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
     made["segments"] = {"rows": len(steps), "steps": segments}
-    stems = {tuple(name.split("/")[:2]) for name in reached}
-    trained = [method for method in trained if stems & {("models", method.name), ("trials", method.name)}]
+    to_do = Counter("/".join(name.split("/")[:2]) for name in _made_again(context.folder, plans, stages))
+    trained = [method for method in trained if to_do[f"models/{method.name}"] + to_do[f"trials/{method.name}"]]
     if not trained:
         return made
     made["methods"] = {}
@@ -82,6 +87,12 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     template = tokenizer.chat_template
     for method in trained:
         name, section = method.name, recipe.finetune.resolved(method.name, method.training)
+        several = len(recipe.finetune.tried(name, method.training)) > 1
+        short = recipe.finetune.trial_epochs if several else None
+        trials = to_do[f"trials/{name}"]
+        trainings = trials if several and short is None else 1
+        if not trainings:
+            continue  # one of its trials is chosen
         if method.prepares():
             made["prepared"] = [*made.get("prepared", []), name]
             continue  # its rows are not there before they are made
@@ -101,9 +112,6 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
                 continue  # training drops it too
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
-        tried = len(recipe.finetune.tried(name, method.training))
-        short = recipe.finetune.trial_epochs if tried > 1 else None
-        trainings = tried or 1 if short is None else 1
         made["methods"][name] = {
             "rows": rows,
             "updates": plan_updates(rows, section, section.epochs).total if rows else 0,
@@ -113,9 +121,9 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
             "memory_gib": round(_memory(recipe.backbone, section, sizes, method.frozen, longest, longest_target) / GIB, 1),
             "disk_gib": round(_disk(recipe, section, sizes, trainings) / GIB, 1),
         }
-        if short is not None:
+        if short is not None and trials:
             updates = plan_updates(rows, section, short).total if rows else 0
-            made["methods"][name]["trials"] = {"number": tried, "updates": updates, "tokens_trained": int(tokens * short)}
+            made["methods"][name]["trials"] = {"number": trials, "updates": updates, "tokens_trained": int(tokens * short)}
     return made
 
 
@@ -180,6 +188,17 @@ def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: i
     return trainings * saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
 
 
+def _made_again(folder: RunFolder, plans: Sequence[Plan], stages: Sequence[dict[str, Any]]) -> set[str]:
+    """The names of stages that are not done, and of those that an archive left without files which these read."""
+    from cirf.integrity import read_by
+
+    names = {row["stage"] for row in stages if row["state"] != "done"}
+    for plan in reversed(plans):  # a stage stands behind all that it reads
+        if plan.name in names:
+            names |= {before.name for before in read_by(plan) if folder.left_out(before.name)}
+    return names
+
+
 def print_estimate(made: dict[str, Any]) -> None:
     """The estimate for people."""
     words = {"done": "done", "part": "goes on", "stale": "again", "open": "to do"}
@@ -190,7 +209,9 @@ def print_estimate(made: dict[str, Any]) -> None:
     for name, row in made.get("methods", {}).items():
         times = f" in each of {row['trainings']} trainings" if row["trainings"] > 1 else ""
         if "trials" in row:
-            times = " after {number} trials of {tokens_trained:,} tokens in {updates:,} updates each".format(**row["trials"])
+            number = row["trials"]["number"]
+            size = "of {tokens_trained:,} tokens in {updates:,} updates each".format(**row["trials"])
+            times = f" after {number} trial{'s' * (number > 1)} {size}"
         print(
             f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates{times},"
             f" {row['target_tokens_mean']} tokens a target;"
@@ -200,7 +221,7 @@ def print_estimate(made: dict[str, Any]) -> None:
         asks = made["asks"]
         models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"
         print(f"{asks['questions']:,} questions go to {models}; what follows depends on their answers")
-    elif "methods" not in made:
-        print("nothing is trained")
+    elif not made.get("methods") and "prepared" not in made:
+        print("nothing is left to train")
     for name in made.get("prepared", ()):
         print(f"{name}: what it is trained on is made in a stage of its own, prepared/{name}; how much that is, is not known yet")
