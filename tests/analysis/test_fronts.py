@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import made
@@ -10,7 +11,7 @@ import pytest
 from cirf.analysis import get
 from cirf.analysis.analysis import Found
 from cirf.analysis.drawing import canvas
-from cirf.analysis.pareto import LONGEST, shorten
+from cirf.analysis.pareto import LONGEST, _together, shorten
 from cirf.analysis.placing import names_below, place_names
 from cirf.analysis.source import Source
 from cirf.evaluation.statistics import wilson
@@ -84,6 +85,24 @@ def test_of_many_methods_each_is_named_beside_its_point_or_below(tmp_path):
     found = make("pareto", run(tmp_path / "many", *many, share=share, tokens=tokens))
     picture = found.pictures["tiny-135m-in-tokens"]
     assert all(picture.count(f">{name}<") == 1 for name in many)  # each of those on one another has a line
+    beside = re.findall(r'<g class="mark name" data-method="(\w+)"[^>]*>.*?<text[^>]*>(\w+)</text>', picture, re.S)
+    assert beside and all(method == name for method, name in beside)
+
+
+def test_a_name_covers_no_point_that_has_none():
+    first = (0.5, 50.0, 45.0, 55.0, "one", "#000000")
+    placed = [(0.5, 80.0, 75.0, 85.0, "below the picture", "#000000"), first, (*first[:4], "another", "#000000")]
+    assert [point[4] for point in _together(placed, [False, True, True])] == ["", "one\nanother", ""]
+    with canvas(4.9, 3.7, "x") as (figure, out):
+        axes = figure.add_subplot()
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 100)
+        crowd = [(x, 50.0, 48.0, 52.0, "not written", "#000000") for x in (0.42, 0.56, 0.6, 0.64)]
+        place_names(figure, axes, _together([*crowd, first], [False] * 4 + [True]))
+        out.append("")
+        (name,) = axes.texts
+        box = name.get_window_extent()
+        assert not any(box.contains(*axes.transData.transform((x, y))) for x, y, *_ in crowd)
 
 
 @pytest.mark.parametrize("length", [3, 18, 60])

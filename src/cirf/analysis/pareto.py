@@ -262,18 +262,27 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
         axes.set_ylabel("accuracy, mean of tasks, %")
         named = [len(points) <= CROWD or row[f"front_{cost}"] for row in points]
         names_below(figure, [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it])
-        place_names(figure, axes, _together([point for point, beside_it in zip(placed, named, strict=True) if beside_it]), line)
+        place_names(figure, axes, _together(placed, named), line)
         out.append(f"Accuracy against cost, {title}. {'; '.join(mark.told for mark in marks)}")
     return marked(out[0], marks)
 
 
-def _together(points: Sequence[tuple[float, float, float, float, str, str]]) -> list[tuple[float, float, float, float, str, str]]:
-    """Points to be named, their names cut; those that lie on one another have one name of several lines."""
-    found: dict[tuple[float, float], tuple[float, float, float, float, str, str]] = {}
-    for x, y, low, high, name, colour in points:
-        known, name = found.get((x, y)), shorten(name, LONGEST)
-        found[(x, y)] = (*known[:4], f"{known[4]}\n{name}", known[5]) if known else (x, y, low, high, name, colour)
-    return list(found.values())
+def _together(
+    points: Sequence[tuple[float, float, float, float, str, str]], named: Sequence[bool]
+) -> list[tuple[float, float, float, float, str, str]]:
+    """All points, in their order, their names cut, or empty where they are not to be named; of named ones that lie on one another
+    the first has a name of several lines."""
+    made: list[tuple[float, float, float, float, str, str]] = []
+    first: dict[tuple[float, float], int] = {}
+    for (x, y, low, high, title, colour), beside_it in zip(points, named, strict=True):
+        name, known = shorten(title, LONGEST) if beside_it else "", first.get((x, y))
+        if name and known is not None:
+            above = made[known]
+            made[known], name = (*above[:4], f"{above[4]}\n{name}", above[5]), ""
+        elif name:
+            first[(x, y)] = len(made)
+        made.append((x, y, low, high, name, colour))
+    return made
 
 
 def shorten(text: str, longest: int) -> str:
