@@ -38,12 +38,11 @@ help:
 
 env: $(STAMP)
 
-# torch first and alone: what comes after it then finds its requirement met and does not choose another build. Of all modules only
-# some are ever imported, and these are compiled then.
+# torch first and alone: what comes after it then finds its requirement met and does not choose another build.
 $(STAMP): pyproject.toml constraints.txt
 	@$(call new_environment,$(VENV))
-	$(BIN)/python $(PIP) install --no-compile $(TORCH) -c constraints.txt
-	$(BIN)/python $(PIP) install --no-compile -e '.[dev]' -c constraints.txt
+	$(BIN)/python $(PIP) install $(TORCH) -c constraints.txt
+	$(BIN)/python $(PIP) install -e '.[dev]' -c constraints.txt
 	@touch $@
 
 quickstart: $(STAMP)

@@ -204,7 +204,7 @@ def test_a_run_goes_on_from_it_and_makes_no_more_than_it_needs(
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=methods, evaluate__latency_items=0)
     before = tinyrun.stages(copy)
     foretold = json.loads(tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", "--json").out)
-    assert set(foretold["prepared" if "prepared" in foretold else "methods"]) == {"sft_cot"}
+    assert set(foretold["methods"]) == {"sft_cot"} and "prepared" not in foretold
     said = tinyrun.cirf("run", recipe, "--out", copy)
     assert said.code == 0, said.err
     again = {"problems", "rationales", "segments"}  # what the new method reads

@@ -16,7 +16,10 @@ import pytest
 import tinyrun
 
 from cirf import methods, sweep_io, tasks
-from cirf.recipe import Recipe
+from cirf.lm.backbone import load_model, load_tokenizer
+from cirf.lm.decode import generate
+from cirf.lm.prompt import prompt_text
+from cirf.recipe import Backbone, Recipe
 from cirf.recipe_io import dump, load, shipped
 from cirf.rows import read_rows
 from cirf.tasks.bbh import KINDS
@@ -168,6 +171,13 @@ def prepared(workshop: tinyrun.Workshop, recipe: Recipe, folder: Path, each: int
     write_mirror(folder, recipe, each)
     data = [] if all(tasks.get(entry.task).generated for entry in recipe.problems.tasks) else ["--data", folder]
     return [*data, *overrides(recipe, workshop, each)]
+
+
+def test_the_language_model_of_these_runs_ends_its_answers(workshop: tinyrun.Workshop) -> None:
+    section = Backbone(dtype="float32", device="cpu")
+    model, tokenizer = load_model(workshop.backbone, section), load_tokenizer(workshop.backbone, section)
+    prompts = [prompt_text(tokenizer, row["question"]) for row in tinyrun.sums(8, seed=9)]
+    assert not any(output.truncated for output in generate(model, tokenizer, prompts, 8))
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

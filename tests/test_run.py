@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -456,7 +457,14 @@ def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyr
     tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"trials": [1e-3, 2e-3]})
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "trials")
     assert list(json.loads(said.out)["methods"]) == ["cirf_full"], said.err
+    tried = workshop.recipe(
+        tmp_path / "tried.yaml", methods=["direct_sft"], finetune={"trials": [1e-3, 2e-3], "trial_epochs": 0.2}
+    )
+    said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--until", "trials")
+    assert re.search(r"^direct_sft: 36 rows, 2 trials of [\d,]+ tokens in \d+ updates each, ", said.out, re.M), said.out
     large = workshop.recipe(tmp_path / "large.yaml", methods=["cirf_full", "cot"], codebook={"size": 100_000})
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--until", "segments")
+    assert "nothing is trained" in said.out, said.out
     assert "codes for" in tinyrun.cirf("run", large, "--out", tmp_path / "run", "--dry-run", "--until", "codebook").error()
 
 

@@ -53,6 +53,12 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
         report = json.loads((tmp_path / "run" / "results" / "report.json").read_text())
         assert report["agreement_with_rule"] == 1.0 and report["share_fallen_back"] == 0 and report["mean_tokens"] > 0
         asked = len(server.asked)
+        assert tinyrun.cirf("archive", tmp_path / "run", "--out", tmp_path / "kept").code == 0
+        assert not (tmp_path / "kept" / "teacher" / "answers.jsonl").exists()
+        said = tinyrun.cirf("run", path, "--out", tmp_path / "kept", "--dry-run")
+        assert said.code == 0 and "nothing is left to train" in said.out and "questions go to" not in said.out, said.err
+        said = tinyrun.cirf("run", path, "--out", tmp_path / "kept", "--dry-run", "--set", "finetune.epochs=2")
+        assert said.code == 0 and "40 questions go to 1 model;" in said.out, said.err
         # Another way of counting what will do is no reason to ask again.
         more = recipe(workshop, tmp_path / "other.yaml", server.url, rationales__check="keep")
         said = tinyrun.cirf("run", more, "--out", tmp_path / "run", "--until", "rationales")

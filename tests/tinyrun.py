@@ -63,8 +63,8 @@ def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: i
 
 
 def teach_to_end(folder: Path) -> Path:
-    """Teach a backbone to write the answers to `sums` and then to end, in half a second: one that knows nothing fills every
-    answer up to its cap."""
+    """Teach a backbone to answer 7 to everything and then to end, in half a second: one that knows nothing fills every answer up
+    to its cap."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -81,7 +81,7 @@ def teach_to_end(folder: Path) -> Path:
         model.train()
         for row in sums(_LESSONS, seed=5):
             prompt = tokenizer(prompt_text(tokenizer, row["question"]), add_special_tokens=False)["input_ids"]
-            answer = [*tokenizer(row["answer"], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+            answer = [*tokenizer("7", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
             labels = torch.tensor([[-100] * len(prompt) + answer])
             model(input_ids=torch.tensor([prompt + answer]), labels=labels).loss.backward()
             optimizer.step()

@@ -52,12 +52,14 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     if not trained:
         return made
     reached = {row["stage"] for row in stages}
+    again = _made_again(context.folder, plans, stages)
     taught = []
     if recipe.rationales.source == "teacher" and "teacher" in reached:
         answers = context.folder.folder("teacher") / "answers.jsonl"
         if not answers.exists():
             models = len({endpoint.model for endpoint in recipe.rationales.teacher.endpoints})
-            made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
+            if "teacher" in again:  # an archive has no answers, and what is done needs none
+                made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
             return made
         taught = [Taught.from_dict(row) for row in read_rows(answers)]
     if "segments" not in reached:
@@ -71,7 +73,7 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     if coded and recipe.codebook.size > segments and any(method.functional for method in trained):
         raise CirfError(f"codebook.size: {recipe.codebook.size} codes for {segments} steps; set it to {segments} or fewer")
     made["segments"] = {"rows": len(steps), "steps": segments}
-    to_do = Counter("/".join(name.split("/")[:2]) for name in _made_again(context.folder, plans, stages))
+    to_do = Counter("/".join(name.split("/")[:2]) for name in again)
     trained = [method for method in trained if to_do[f"models/{method.name}"] + to_do[f"trials/{method.name}"]]
     if not trained:
         return made
@@ -112,14 +114,15 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
                 continue  # training drops it too
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
+        whole = short is None or to_do[f"models/{name}"]  # or its short trials alone
         made["methods"][name] = {
             "rows": rows,
-            "updates": plan_updates(rows, section, section.epochs).total if rows else 0,
-            "tokens_trained": int(tokens * section.epochs),
+            "updates": plan_updates(rows, section, section.epochs).total if rows and whole else 0,
+            "tokens_trained": int(tokens * section.epochs) if whole else 0,
             "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, rows), 1),
             "memory_gib": round(_memory(recipe.backbone, section, sizes, method.frozen, longest, longest_target) / GIB, 1),
-            "disk_gib": round(_disk(recipe, section, sizes, trainings) / GIB, 1),
+            "disk_gib": round(_disk(recipe, section, sizes, trainings if whole else 0) / GIB, 1),
         }
         if short is not None and trials:
             updates = plan_updates(rows, section, short).total if rows else 0
@@ -207,14 +210,16 @@ def print_estimate(made: dict[str, Any]) -> None:
     tests = ", ".join(f"{name} {count:,}" for name, count in made["problems"]["test"].items())
     print(f"problems: {made['problems']['train']:,} to train on, {made['problems']['validation']:,} held out; test: {tests}")
     for name, row in made.get("methods", {}).items():
-        times = f" in each of {row['trainings']} trainings" if row["trainings"] > 1 else ""
+        work = f"{row['tokens_trained']:,} tokens in {row['updates']:,} updates"
+        if row["trainings"] > 1:
+            work += f" in each of {row['trainings']} trainings"
         if "trials" in row:
             number = row["trials"]["number"]
             size = "of {tokens_trained:,} tokens in {updates:,} updates each".format(**row["trials"])
-            times = f" after {number} trial{'s' * (number > 1)} {size}"
+            trials = f"{number} trial{'s' * (number > 1)} {size}"
+            work = f"{work} after {trials}" if row["updates"] else trials
         print(
-            f"{name}: {row['rows']:,} rows, {row['tokens_trained']:,} tokens in {row['updates']:,} updates{times},"
-            f" {row['target_tokens_mean']} tokens a target;"
+            f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} tokens a target;"
             f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
         )
     if "asks" in made:
@@ -222,6 +227,7 @@ def print_estimate(made: dict[str, Any]) -> None:
         models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"
         print(f"{asks['questions']:,} questions go to {models}; what follows depends on their answers")
     elif not made.get("methods") and "prepared" not in made:
-        print("nothing is left to train")
+        trains = any(row["stage"].startswith(("models/", "trials/")) for row in made["stages"])
+        print("nothing is left to train" if trains else "nothing is trained")
     for name in made.get("prepared", ()):
         print(f"{name}: what it is trained on is made in a stage of its own, prepared/{name}; how much that is, is not known yet")
