@@ -22,7 +22,6 @@ import nursery
 import yaml
 
 HERE = Path(__file__).parent
-_LESSONS = 24
 TOUCHED_BY_A_CLOCK = ("timings.json", "report.html", "report.json")
 
 ENVIRONMENT = {
@@ -63,32 +62,20 @@ def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: i
 
 
 def teach_to_end(folder: Path) -> Path:
-    """Teach a backbone to answer 7 to everything and then to end, in half a second: one that knows nothing fills every answer up
-    to its cap."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from cirf.lm.backbone import load_tokenizer
+    """Teach a backbone to answer 7 to everything and then to end, in a second: one that knows nothing fills every answer up to
+    its cap."""
+    from cirf.lm.backbone import load_model, load_tokenizer
+    from cirf.lm.finetune import Row, finetune
     from cirf.lm.prompt import prompt_text
-    from cirf.recipe import Backbone
+    from cirf.recipe import Backbone, Finetune
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder)
-    tokenizer = load_tokenizer(folder, Backbone())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same weights whatever ran before
-    try:
-        model.train()
-        for row in sums(_LESSONS, seed=5):
-            prompt = tokenizer(prompt_text(tokenizer, row["question"]), add_special_tokens=False)["input_ids"]
-            answer = [*tokenizer("7", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-            labels = torch.tensor([[-100] * len(prompt) + answer])
-            model(input_ids=torch.tensor([prompt + answer]), labels=labels).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    finally:
-        torch.set_num_threads(threads)
-    model.save_pretrained(folder)
+    section = Backbone(dtype="float32", device="cpu")
+    model, tokenizer = load_model(folder, section, training="full"), load_tokenizer(folder, section)
+    rows = [Row(prompt_text(tokenizer, row["question"]), "7") for row in sums(8, seed=5)]
+    settings = Finetune(adaptation="full", epochs=6, batch_size=2, accumulation=1, learning_rate=1e-2, bf16=False)
+    with tempfile.TemporaryDirectory() as work:
+        taught, _, _ = finetune(model, tokenizer, rows, [], settings, "direct_sft", [], Path(work), 0)
+    taught.save_pretrained(folder)
     return folder
 
 

@@ -1,0 +1,59 @@
+"""What share of one method's accuracy others have in the mean of benchmarks, with 95 % intervals (questions drawn anew).
+
+    python -m benchmarks.share_of RUN --methods cirf_full cirf_subjects --of sft_cot --tasks gsm8k svamp
+
+RUN: a run, or its archive. Questions are drawn in pairs, so what is hard for both methods is so in every draw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cirf.errors import CirfError
+from cirf.rows import read_rows
+
+
+def solved(run: Path, method: str, task: str) -> dict[str, float]:
+    """How often each question was answered rightly, over its runs."""
+    found: dict[str, list[float]] = {}
+    for row in read_rows(run / "evaluation" / method / f"{task}.jsonl"):
+        found.setdefault(row["id"], []).append(float(row["correct"]))
+    return {item: sum(values) / len(values) for item, values in found.items()}
+
+
+def share(run: Path, method: str, of: str, tasks: Sequence[str], draws: int, seed: int) -> tuple[float, float, float]:
+    """The share, and the ends of its interval."""
+    random, told, drawn = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws))
+    for task in tasks:
+        ours, theirs = solved(run, method, task), solved(run, of, task)
+        if ours.keys() != theirs.keys():
+            raise CirfError(f"{task}: {method} and {of} answered different questions")
+        pairs = np.array([(ours[item], theirs[item]) for item in sorted(ours)]).T
+        told += pairs.mean(axis=1)
+        drawn += pairs[:, random.integers(0, pairs.shape[1], (draws, pairs.shape[1]))].mean(axis=2)
+    low, high = np.quantile(drawn[0] / drawn[1], (0.025, 0.975))
+    return float(told[0] / told[1]), float(low), float(high)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--methods", nargs="+", required=True)
+    parser.add_argument("--of", default="sft_cot")
+    parser.add_argument("--tasks", nargs="+", required=True)
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args(arguments)
+    found = {name: share(asked.run, name, asked.of, asked.tasks, asked.draws, asked.seed) for name in asked.methods}
+    for name, (value, low, high) in found.items():
+        print(f"{name}: {value:.3f} ({low:.2f} to {high:.2f}) of {asked.of}")
+    print(json.dumps({name: {"share": value, "low": low, "high": high} for name, (value, low, high) in found.items()}))
+
+
+if __name__ == "__main__":
+    main()
