@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ def features(run: Path, tokenizer: Any, count: int) -> list[Any]:
     from cirf.lm.batches import Row, tokenise
     from cirf.lm.prompt import prompt_text
 
-    lines = (run / "problems" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    with (run / "problems" / "train.jsonl").open(encoding="utf-8") as lines:
+        problems = [json.loads(line) for line in islice(lines, count)]
     rows = []
-    for place, line in enumerate(lines[:count]):
-        problem = json.loads(line)
+    for place, problem in enumerate(problems):
         rows.append(Row(prompt_text(tokenizer, problem["question"]), problem["answer"], given=place))
     return tokenise(rows, tokenizer, 1024)[0]
 

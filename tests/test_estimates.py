@@ -42,6 +42,6 @@ def test_what_is_freed_is_kept_on_a_cpu_where_the_c_library_keeps_it(monkeypatch
 
 
 def test_rounded_weights_lie_beside_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    for there in (True, False):
-        monkeypatch.setattr("cirf.lm.int8_products.has_products", lambda device, there=there: there)
-        assert told({"weights": "int8"}) - told({}) == (2 * SIZES["parameters"] if there else 0)
+    for bits in (8, 7, None):
+        monkeypatch.setattr("cirf.lm.int8_products.weight_bits", lambda device, bits=bits: bits)
+        assert told({"weights": "int8"}) - told({}) == (2 * SIZES["parameters"] if bits else 0)

@@ -16,36 +16,38 @@ from cirf import recipe
 from cirf.lm import int8_products
 from cirf.lm.adapters import add_second, through
 from cirf.lm.finetune import Row, finetune
-from cirf.lm.int8_products import Frozen, has_products
+from cirf.lm.int8_products import Frozen, weight_bits
 from cirf.lm.lora_linear import in_place
 from cirf.lm.vocabulary import extend
 from cirf.methods import get
 from cirf.stages import keys
 
 DTYPES = [torch.float32, torch.bfloat16]
+HERE = torch.backends.mkldnn.is_available() and torch.cpu._is_avx2_supported()  # where seven bits can be tried
+BITS = [8, 7] if HERE else [8]
 IDS = torch.arange(24).reshape(2, 12) % 300
 
 
-@given(st.integers(1, 20), st.integers(2, 80), st.integers(2, 40), st.floats(-20, 20), st.sampled_from(DTYPES))
+@given(*map(st.integers, (1, 2, 2), (20, 80, 40)), st.floats(-20, 20), st.sampled_from(DTYPES), st.sampled_from(BITS))
 def test_a_product_is_as_near_as_half_a_step_of_each_side_lets_it_be(
-    m: int, k: int, n: int, size: float, dtype: torch.dtype
+    m: int, k: int, n: int, size: float, dtype: torch.dtype, bits: int
 ) -> None:
     torch.manual_seed(m + 31 * k + 997 * n)
     x, weight = (torch.randn(m, k) * 2.0**size).to(dtype), torch.randn(n, k)
     weight[0] = 0
-    gradient, frozen = torch.randn(m, n).to(dtype), Frozen(weight)
+    gradient, frozen = torch.randn(m, n).to(dtype), Frozen(weight, bits)
     for found, a, b in ((frozen.forwards(x), x.float(), weight.t()), (frozen.backwards(gradient), gradient.float(), weight)):
         assert found.dtype == dtype and found.shape == (m, b.shape[1])
-        steps = a.abs().amax(1, keepdim=True) / 127, b.abs().amax(0, keepdim=True) / 127
+        steps = a.abs().amax(1, keepdim=True) / 127, b.abs().amax(0, keepdim=True) / (127 if bits == 8 else 64)
         bound = steps[0] / 2 * b.abs().sum(0) + steps[1] / 2 * a.abs().sum(1, keepdim=True) + len(b) * steps[0] * steps[1] / 4
         slack = 2.0**-7 if dtype == torch.bfloat16 else 1e-4
         assert ((found.float() - a @ b).abs() <= bound * (1 + slack) + slack * (a.abs() @ b.abs())).all()
 
 
-@given(st.integers(2, 12), st.integers(0, 11), st.sampled_from([float("nan"), float("inf"), float("-inf")]))
-def test_a_position_is_rounded_by_itself_and_what_is_no_number_stays_none(m: int, spoilt: int, bad: float) -> None:
+@given(st.integers(2, 12), st.integers(0, 11), st.sampled_from(list(map(float, ("nan", "inf", "-inf")))), st.sampled_from(BITS))
+def test_a_position_is_rounded_by_itself_and_what_is_no_number_stays_none(m: int, spoilt: int, bad: float, bits: int) -> None:
     torch.manual_seed(m)
-    x, frozen = torch.randn(m, 33) * torch.logspace(-3, 3, m)[:, None], Frozen(torch.randn(17, 33))
+    x, frozen = torch.randn(m, 33) * torch.logspace(-3, 3, m)[:, None], Frozen(torch.randn(17, 33), bits)
     together = frozen.forwards(x)
     assert all(torch.equal(frozen.forwards(x[row : row + 1])[0], together[row]) for row in range(m))
     spoilt %= m
@@ -56,13 +58,15 @@ def test_a_position_is_rounded_by_itself_and_what_is_no_number_stays_none(m: int
     assert torch.equal(frozen.forwards(torch.zeros(2, 33)), torch.zeros(2, 17))
 
 
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("m", [512, 513, 1100])
-def test_many_positions_are_multiplied_in_blocks_as_few_are(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_positions_are_multiplied_in_blocks_as_few_are(m: int, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(m)
     sizes: list[int] = []
-    whole = torch._int_mm
-    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: sizes.append(len(one)) or whole(one, other))
-    x, gradient, frozen = torch.randn(m, 33), torch.randn(m, 17), Frozen(torch.randn(17, 33))
+    for way in (int8_products._Whole, int8_products._Short):
+        call = way.__call__
+        monkeypatch.setattr(way, "__call__", lambda own, x, call=call: sizes.append(len(x)) or call(own, x))
+    x, gradient, frozen = torch.randn(m, 33), torch.randn(m, 17), Frozen(torch.randn(17, 33), bits)
     for product, sides in ((frozen.forwards, x), (frozen.backwards, gradient)):
         found, blocks = product(sides), list(sizes)
         assert sum(blocks) == m and max(blocks) == 512 and len(blocks) == -(-m // 512)
@@ -70,22 +74,23 @@ def test_many_positions_are_multiplied_in_blocks_as_few_are(m: int, monkeypatch:
         sizes.clear()
 
 
-def _passed(model: Any, int8: bool, bf16: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _passed(model: Any, bits: int | None, bf16: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.zero_grad()
-    with in_place(model, int8) as (layers, rounded):
-        assert (layers, rounded) == (14, 14 if int8 else 0)
+    with in_place(model, bits) as (layers, rounded):
+        assert (layers, rounded) == (14, 14 if bits else 0)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             logits = model(input_ids=IDS).logits.float()
         logits[..., :7].square().mean().backward()
     return logits.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("bf16", [False, True])
-def test_a_models_outputs_and_gradients_are_near_the_exact_ones(bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_models_outputs_and_gradients_are_near_the_exact_ones(bf16: bool, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, made = tiny.build_adapted(), []
     monkeypatch.setattr(int8_products, "_product", lambda *args, whole=int8_products._product: made.append(1) or whole(*args))
-    exact, none = _passed(model, False, bf16), len(made)
-    near = _passed(model, True, bf16)
+    exact, none = _passed(model, None, bf16), len(made)
+    near = _passed(model, bits, bf16)
     assert none == 0 and len(made) == 28 - 3  # nothing trained stands before the first layer's three
     assert 1e-4 < (near[0] - exact[0]).norm() / exact[0].norm() < 0.05
     assert near[1].keys() == exact[1].keys() and len(near[1]) > 20
@@ -97,7 +102,7 @@ def test_a_model_is_judged_and_left_with_exact_products() -> None:
     model = tiny.build_adapted()
     with torch.no_grad():
         wanted = model(input_ids=IDS).logits
-        with in_place(model, int8=True):
+        with in_place(model, BITS[-1]):
             rounded = model(input_ids=IDS).logits
             judged = model.eval()(input_ids=IDS).logits
         left = model.train()(input_ids=IDS).logits
@@ -110,23 +115,56 @@ def test_second_adapters_go_through_eight_bits_and_adapters_with_dropout_do_not(
     add_second(model, recipe.Lora(rank=2, alpha=2), "second", 3)
     with torch.no_grad(), through(model, "second"):
         wanted = model(input_ids=IDS).logits
-        with in_place(model, int8=True):
+        with in_place(model, BITS[-1]):
             found = model(input_ids=IDS).logits
     assert 1e-4 < (found - wanted).norm() / wanted.norm() < 0.05
     for other, layers in ((tiny.build_adapted(dropout=0.1), 14), (tiny.build_adapted(kind="gpt2"), 0)):
-        with in_place(other, int8=True) as counts:
+        with in_place(other, BITS[-1]) as counts:
             assert counts == (layers, 0)
 
 
-def test_where_the_processor_has_no_such_product_weights_are_taken_as_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not has_products("cuda")
-    monkeypatch.setattr(int8_products.torch.cpu, "_is_vnni_supported", lambda: True)
-    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: (one.int() @ other.int()).clamp(-(2**15), 2**15 - 1))
-    assert not has_products("cpu")  # sums of 16 bits
-    monkeypatch.setattr(int8_products.torch, "_int_mm", lambda one, other: one.int() @ other.int())
-    assert has_products("cpu")
-    monkeypatch.setattr(int8_products.torch.cpu, "_is_vnni_supported", lambda: False)
-    assert not has_products("cpu")
+def _multiplies(monkeypatch: pytest.MonkeyPatch, vnni: bool, avx2: bool, most: float) -> int | None:
+    """Weight bits of a processor with these instructions, whose sums hold at most ``most`` of two products."""
+
+    def summed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """[m x n] of [m x k] and [k x n]."""
+        pairs = one.int().unflatten(1, (-1, 2))[..., None] * other.int().unflatten(0, (-1, 2))[None]
+        return pairs.sum(dim=2).clamp(-most - 1, most).sum(dim=1).int()
+
+    def signed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return summed(one.int() + 128, other) - 128 * other.sum(dim=0).int()
+
+    def raised(x: torch.Tensor, scale: float, zero: int, weight: torch.Tensor, scales: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return (summed(x, weight.t()) - zero * weight.sum(dim=1).int()).float() * scale * scales
+
+    monkeypatch.setattr(int8_products.torch.cpu, "_is_vnni_supported", lambda: vnni)
+    monkeypatch.setattr(int8_products.torch.cpu, "_is_avx2_supported", lambda: avx2)
+    monkeypatch.setattr(int8_products.torch, "_int_mm", signed)
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda weight, shape: weight)
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_pointwise", raised)
+    return weight_bits("cpu")
+
+
+def test_weights_have_as_many_bits_as_the_processor_adds_up_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    wide, narrow = float(2**31), float(2**15 - 1)
+    assert _multiplies(monkeypatch, True, True, wide) == 8
+    assert weight_bits("cuda") is None
+    assert _multiplies(monkeypatch, True, True, narrow) == 7  # told to leave VNNI out
+    assert _multiplies(monkeypatch, False, True, narrow) == 7
+    assert _multiplies(monkeypatch, False, True, narrow / 2) is None
+    assert _multiplies(monkeypatch, False, False, wide) is None
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert _multiplies(monkeypatch, True, True, wide) is None
+
+
+@pytest.mark.skipif(not HERE, reason="needs AVX2 and oneDNN")
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 896, 4864), (450, 896, 128), (450, 4864, 30), (3, 31, 5)])
+def test_the_largest_sums_of_seven_bits_are_exact_here(m: int, k: int, n: int) -> None:
+    assert int8_products._exact(7)
+    x, weight = 127.0 * torch.ones(m, k), 64.0 * torch.ones(n, k)
+    x[1::3], weight[::2] = -127.0, -64.0  # rows of one sign: nothing cancels
+    assert torch.equal(int8_products._Short(weight)(x.clone()), x @ weight.t())
 
 
 def _section(**keys: Any) -> recipe.Finetune:
@@ -139,13 +177,14 @@ def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(
 ) -> None:
     rows = [Row(f"{i} plus {i} is ", f"<cirf><cirf_00{i}>{i}</cirf>{2 * i}") for i in range(8)]
     kept = {}
-    for name, there, weights in (
-        ("int8", True, "int8"),
-        ("again", True, "int8"),
-        ("without", False, "int8"),
-        ("saved", True, "saved"),
+    for name, bits, weights in (
+        ("int8", 8, "int8"),
+        ("again", 8, "int8"),
+        ("seven", BITS[-1], "int8"),
+        ("without", None, "int8"),
+        ("saved", 8, "saved"),
     ):
-        monkeypatch.setattr("cirf.lm.finetune.has_products", lambda device, there=there: there)
+        monkeypatch.setattr("cirf.lm.finetune.weight_bits", lambda device, bits=bits: bits)
         model, own = tiny.build_model("llama"), tiny.build_tokenizer()
         own.chat_template = tokenizer.chat_template
         ids = extend(model, own, None, recipe.Vocabulary(alpha="mean"), 8, 0)
@@ -162,6 +201,8 @@ def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(
         kept[name] = history
     assert kept["int8"] == kept["again"] and kept["without"] == kept["saved"]
     assert kept["int8"].computed_in == "float32, frozen weights in int8" and kept["saved"].computed_in == "float32"
+    assert kept["seven"].computed_in == "float32, frozen weights in 7 bits" or not HERE
+    assert (kept["seven"].losses != kept["int8"].losses) == HERE
     assert kept["int8"].validation[0] == kept["saved"].validation[0]
     assert kept["int8"].losses[0]["loss"] != kept["saved"].losses[0]["loss"]
 

@@ -163,7 +163,7 @@ def _memory(
     backbone: Backbone, section: Finetune, sizes: dict[str, int], frozen: bool, longest: int, longest_target: int
 ) -> float:
     from cirf.lm.backbone import pick_device
-    from cirf.lm.int8_products import has_products
+    from cirf.lm.int8_products import weight_bits
     from cirf.lm.number_formats import computed_in
 
     device = pick_device(backbone.device)
@@ -180,7 +180,7 @@ def _memory(
         cast = 2.0 if narrow else 0.0
         return (16.0 + cast) * sizes["parameters"] + activations
     held = 4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0
-    if section.weights == "int8" and not frozen and has_products(device):
+    if section.weights == "int8" and not frozen and weight_bits(device):
         held += 2.0
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 

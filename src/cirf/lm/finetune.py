@@ -24,7 +24,7 @@ from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
 from cirf.lm.curriculum import Curriculum, Lesson
 from cirf.lm.history import History, code_rows, survival
-from cirf.lm.int8_products import has_products
+from cirf.lm.int8_products import weight_bits
 from cirf.lm.lora_linear import in_place
 from cirf.lm.memory import hand_back, keep_freed_memory
 from cirf.lm.objective import Objective
@@ -158,8 +158,8 @@ def finetune(
             )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         kernel = _kernel(base, objective, longest, device) if attention == "auto" else contextlib.nullcontext()
-        int8 = section.weights == "int8" and not frozen and has_products(device)
-        with kernel, in_place(model, int8) as (_, rounded):  # in this order: kernels are tried with exact products
+        bits = weight_bits(device) if section.weights == "int8" and not frozen else None
+        with kernel, in_place(model, bits) as (_, rounded):  # in this order: kernels are tried with exact products
             left_out = set(dropped)
             names = [row.problem for index, row in enumerate(train) if index not in left_out]
             timings = _run(trainer, plan, bool(held_out), section, work, progress, f"fine-tuning {method}", features, names)
@@ -187,7 +187,7 @@ def finetune(
         trainable_parameters=sum(counts[1]),
         parameters=sum(counts[0]),
         computed_in=("bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."))
-        + (", frozen weights in int8" if rounded else ""),
+        + (f", frozen weights in {'int8' if bits == 8 else f'{bits} bits'}" if rounded else ""),
         losses=[
             {"update": row["step"], "loss": row["loss"], "gradient_norm": row["grad_norm"], "learning_rate": row["learning_rate"]}
             for row in trainer.state.log_history

@@ -93,15 +93,16 @@ def _forward(layer: Any, given: Frozen | None, x: torch.Tensor, *args: Any, **ke
 
 
 @contextlib.contextmanager
-def in_place(model: Any, int8: bool = False) -> Iterator[tuple[int, int]]:
-    """Within, the adapted linear layers of a model compute so; yields how many of them there are, and how many in eight bits.
+def in_place(model: Any, bits: int | None = None) -> Iterator[tuple[int, int]]:
+    """Within, the adapted linear layers of a model compute so; yields how many there are, and how many with rounded weights.
 
-    ``int8``: in the mode of training their frozen weights are multiplied in eight bits, but for adapters with dropout.
+    ``bits``: in the mode of training their frozen weights are rounded to so many (`weight_bits`) and multiplied in eight bits,
+    but for adapters with dropout.
     """
     from peft.tuners.lora.layer import Linear
 
     layers: list[Any] = [layer for layer in model.modules() if type(layer) is Linear and type(layer.base_layer) is nn.Linear]
-    rounded = [Frozen(layer.base_layer.weight) if int8 and _can_be_rounded(layer) else None for layer in layers]
+    rounded = [Frozen(layer.base_layer.weight, bits) if bits and _can_be_rounded(layer) else None for layer in layers]
     for layer, frozen in zip(layers, rounded, strict=True):
         layer.forward = partial(_forward, layer, frozen)
     try:
