@@ -1,8 +1,9 @@
 """What share of one method's accuracy others have in the mean of benchmarks, with 95 % intervals (questions drawn anew).
 
-    python -m benchmarks.share_of RUN --methods cirf_full cirf_subjects --of sft_cot --tasks gsm8k svamp
+    python -m benchmarks.share_of RUN --methods cirf_full cirf_subjects --of sft_cot --tasks gsm8k svamp [--of-run RUN]
 
-RUN: a run, or its archive. Questions are drawn in pairs, so what is hard for both methods is so in every draw.
+RUN: a run, or its archive; ``--of-run``: where the other method stands, such as a run of another seed, of whose questions those
+count that both were asked. Questions are drawn in pairs, so what is hard for both methods is so in every draw.
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ def solved(run: Path, method: str, task: str) -> dict[str, float]:
     return {item: sum(values) / len(values) for item, values in found.items()}
 
 
-def share(run: Path, method: str, of: str, tasks: Sequence[str], draws: int, seed: int) -> tuple[float, float, float]:
-    """The share, and the ends of its interval."""
-    random, told, drawn = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws))
+def share(
+    run: Path, method: str, other: Path, of: str, tasks: Sequence[str], draws: int, seed: int
+) -> tuple[float, float, float, int]:
+    """The share, the ends of its interval, and of how many questions it is."""
+    random, told, drawn, count = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws)), 0
     for task in tasks:
-        ours, theirs = solved(run, method, task), solved(run, of, task)
-        if ours.keys() != theirs.keys():
+        ours, theirs = solved(run, method, task), solved(other, of, task)
+        both = sorted(ours.keys() & theirs.keys())
+        if not both or (run == other and ours.keys() != theirs.keys()):
             raise CirfError(f"{task}: {method} and {of} answered different questions")
-        pairs = np.array([(ours[item], theirs[item]) for item in sorted(ours)]).T
+        pairs = np.array([(ours[item], theirs[item]) for item in both]).T
         told += pairs.mean(axis=1)
         drawn += pairs[:, random.integers(0, pairs.shape[1], (draws, pairs.shape[1]))].mean(axis=2)
+        count += len(both)
     low, high = np.quantile(drawn[0] / drawn[1], (0.025, 0.975))
-    return float(told[0] / told[1]), float(low), float(high)
+    return float(told[0] / told[1]), float(low), float(high), count
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,14 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--methods", nargs="+", required=True)
     parser.add_argument("--of", default="sft_cot")
+    parser.add_argument("--of-run", type=Path, default=None)
     parser.add_argument("--tasks", nargs="+", required=True)
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
-    found = {name: share(asked.run, name, asked.of, asked.tasks, asked.draws, asked.seed) for name in asked.methods}
-    for name, (value, low, high) in found.items():
-        print(f"{name}: {value:.3f} ({low:.2f} to {high:.2f}) of {asked.of}")
-    print(json.dumps({name: {"share": value, "low": low, "high": high} for name, (value, low, high) in found.items()}))
+    given = (asked.of_run or asked.run, asked.of, asked.tasks, asked.draws, asked.seed)
+    found = {name: share(asked.run, name, *given) for name in asked.methods}
+    for name, (value, low, high, count) in found.items():
+        print(f"{name}: {value:.3f} ({low:.2f} to {high:.2f}) of {asked.of}, n = {count}")
+    print(json.dumps({name: dict(zip(("share", "low", "high", "n"), row, strict=True)) for name, row in found.items()}))
 
 
 if __name__ == "__main__":
