@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,12 @@ def features(run: Path, tokenizer: Any, count: int) -> list[Any]:
     """The first rows of a run's training split, each with its number."""
     from cirf.lm.batches import Row, tokenise
     from cirf.lm.prompt import prompt_text
+    from cirf.rows import read_rows
 
-    with (run / "problems" / "train.jsonl").open(encoding="utf-8") as lines:
-        problems = [json.loads(line) for line in islice(lines, count)]
-    rows = []
-    for place, problem in enumerate(problems):
-        rows.append(Row(prompt_text(tokenizer, problem["question"]), problem["answer"], given=place))
+    problems = read_rows(run / "problems" / "train.jsonl")[:count]
+    rows = [
+        Row(prompt_text(tokenizer, problem["question"]), problem["answer"], given=place) for place, problem in enumerate(problems)
+    ]
     return tokenise(rows, tokenizer, 1024)[0]
 
 

@@ -25,13 +25,10 @@ def features(run: Path, tokenizer: Any, count: int) -> list[Any]:
     """Rationales from all over a run as rows, with their questions and without the answers."""
     from cirf.lm.batches import Row, tokenise
     from cirf.lm.prompt import prompt_text
+    from cirf.rows import read_rows
 
-    def records(name: str) -> list[dict[str, Any]]:
-        with (run / name).open(encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
-
-    asked = {row["id"]: row["question"] for row in records("problems/train.jsonl")}
-    told = [row for row in records("rationales/rationales.jsonl") if row["problem"] in asked]
+    asked = {row["id"]: row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
+    told = [row for row in read_rows(run / "rationales" / "rationales.jsonl") if row["problem"] in asked]
     step = max(1, len(told) // count)  # tasks stand one after the other
     rows = [Row(prompt_text(tokenizer, asked[row["problem"]]), row["text"]) for row in told[::step][:count]]
     return tokenise(rows, tokenizer, 1024)[0]
