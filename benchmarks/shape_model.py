@@ -37,7 +37,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 PROMPT = 130
-"""Tokens of a prompt of GSM8K in Qwen's tokenizer, in the mean (docs/results.md, "Evaluation in batches")."""
+"""Tokens of a prompt of GSM8K in Qwen's tokenizer, in the mean (docs/results/evaluation.md, "Evaluation in batches")."""
 
 _WORDS = 512
 _CODES = 32
