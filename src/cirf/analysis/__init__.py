@@ -10,6 +10,7 @@ from cirf.errors import CirfError
 
 _NAMES = (
     "pareto",
+    "pairs",
     "difficulty",
     "semantics",
     "transitions",

@@ -53,6 +53,16 @@ def shared_tasks(runs: Sequence[Run], method: str, trained: bool | None = None) 
     return [task for task in found if all((task in run.trained_on) == trained for run in runs)]
 
 
+def shared_by_all(run: Run, trained: bool) -> list[str]:
+    """Tasks that all methods of a run answered, in domain (``trained``) or out of it."""
+    every = dict.fromkeys(task for row in run.methods.values() for task in row["tasks"])
+    return [
+        task
+        for task in every
+        if (task in run.trained_on) == trained and all(task in row["tasks"] for row in run.methods.values())
+    ]
+
+
 def of_task(values: Mapping[str, float]) -> tuple[float, float, float]:
     """Accuracy on a task with Wilson's interval."""
     share = mean(list(values.values()))

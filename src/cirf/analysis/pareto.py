@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirf.analysis.accuracy import TASK, of_tasks, shares
+from cirf.analysis.accuracy import TASK, of_tasks, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings, short, told_apart
 from cirf.analysis.marks import SOFT, Mark, add, marked
 from cirf.analysis.placing import CROWD, names_below, place_names
-from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
+from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, left_out, tell, without_answers
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
@@ -26,9 +26,6 @@ from cirf.evaluation.statistics import mean
 
 LONGEST = 32
 """Characters at which a name is cut in the picture; its description and the table have all names whole."""
-
-_NAMED = 4
-"""Points that a note names, of those left out."""
 
 _FRONT = (
     Column("backbone", "Backbone"),
@@ -78,7 +75,7 @@ def make(source: Source) -> Found:
         mark_fronts(equal)
         _name(equal)
         if others:
-            notes.append(f"{title}: {_left_out(others)}")
+            notes.append(f"{title}: {left_out(others, 'of front and pictures')}")
         for cost in ("seconds", "tokens"):
             known, unknown = costed(equal, cost)
             if len(known) > 1:
@@ -111,12 +108,6 @@ def _word(key: str, value: str) -> str:
     return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
 
 
-def _left_out(others: Sequence[Point]) -> str:
-    named = ", ".join(point["method"] for point in others[:_NAMED])
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"left out of front and pictures, as having answered other questions than most: {named}{more}."
-
-
 def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
     """Which of (accuracy, cost) no other beats: as good and as cheap, and better in one; ``None`` where no cost is known."""
 
@@ -140,11 +131,7 @@ def mark_fronts(points: Sequence[Point]) -> None:
 
 def domain_points(run: Run, domain: str) -> list[Point]:
     """A run's methods over the tasks of a domain that all of them answered."""
-    shared = [
-        task
-        for task in dict.fromkeys(task for row in run.methods.values() for task in row["tasks"])
-        if (task in run.trained_on) == (domain == "in") and all(task in row["tasks"] for row in run.methods.values())
-    ]
+    shared = shared_by_all(run, domain == "in")
     return [_point(run, name, shared, domain) for name in run.methods] if shared else []
 
 

@@ -15,6 +15,9 @@ DOMAINS = {"in": "in domain", "out": "out of domain"}
 COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
 """What a cost is called at an axis."""
 
+_NAMED = 4
+"""Points that a sentence names, of those left out."""
+
 MEASURED = (
     Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
     Column("seconds", "Time an answer", "seconds"),
@@ -27,6 +30,13 @@ def alike(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
     """The points of the very same questions (``_asked``), those that most points answered, and the others."""
     most = Counter(point["_asked"] for point in points).most_common(1)[0][0]
     return [one for one in points if one["_asked"] == most], [one for one in points if one["_asked"] != most]
+
+
+def left_out(others: Sequence[Point], of: str = "") -> str:
+    """A sentence on points that answered other questions than most; ``of``: what they are left out of, where not of all."""
+    named = ", ".join(point["method"] for point in others[:_NAMED])
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"left out{of and f' {of}'}, as having answered other questions than most: {named}{more}."
 
 
 def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:

@@ -121,7 +121,8 @@ class Table:
 
     def constant(self) -> list[tuple[str, str]]:
         """Titles and values of the other columns that hold anything."""
-        rest = [column for column in self.columns if column not in self.varying()]
+        varying = self.varying()
+        rest = [column for column in self.columns if column not in varying]
         return [
             (column.title, column.show(self.rows[0])) for column in rest if self.rows[0].get(column.key) not in (None, "", [])
         ]

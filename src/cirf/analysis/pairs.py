@@ -1,0 +1,181 @@
+"""Every method against every other on the same questions: paired differences, corrected for having looked at all of them.
+
+In the picture methods stand by accuracy, and bars join runs of neighbours of which no two are told apart, as in the diagrams of
+critical differences (Demšar 2006), here by the paired test of each two with Holm's correction over all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from cirf.analysis.accuracy import Shares, of_task, pooled, shared_by_all, shares
+from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.drawing import canvas
+from cirf.analysis.groups import distinct, file_name, model_name, put
+from cirf.analysis.marks import INK, SOFT, Mark, add, marked
+from cirf.analysis.points import DOMAINS, alike, left_out
+from cirf.analysis.source import Run, Source
+from cirf.analysis.style import style
+from cirf.analysis.table import Column, Table, with_ends
+from cirf.evaluation.statistics import Comparison, compare, corrected
+
+_BAR = "#565d6d"
+_HEAD = (Column("source", "Source"), Column("backbone", "Backbone"))
+_PAIR = (
+    Column("first", "The more accurate"),
+    Column("second", "The other"),
+    Column("questions", "Questions", "count"),
+    Column("difference", "Above it, points", "points", bounds=True),
+    Column("wins", "Right by the first alone", "count"),
+    Column("losses", "Right by the other alone", "count"),
+    Column("p", "p", "number"),
+    Column("p_holm", "p, Holm", "number"),
+    Column("reading", "Reading"),
+)
+Tests = dict[tuple[str, str], Comparison]
+"""Comparisons by the names of two methods, the first at least as accurate as the second."""
+
+
+def make(source: Source) -> Found:
+    """A row a pair of a run's methods in each domain, one a task besides, and a picture a run and domain."""
+    runs = distinct(source.runs)
+    rows: list[dict[str, Any]] = []
+    by_task: list[dict[str, Any]] = []
+    pictures: dict[str, str] = {}
+    notes: list[str] = []
+    for run in runs:
+        head = {"source": run.source, "backbone": model_name(run)}
+        for domain, told in DOMAINS.items():
+            tasks = shared_by_all(run, domain == "in")
+            if not tasks:
+                continue
+            title = ", ".join((run.name, told) if len(runs) > 1 else (told,))
+            found, others = _answered(run, tasks)
+            notes += [f"{title}: {left_out(others)}"] if others else []
+            if len(found) < 2:
+                continue
+            everything = {name: pooled(answers) for name, answers in found.items()}
+            tests = compare_all(everything)
+            rows += _rows({**head, "domain": domain}, tests)
+            for task in tasks if len(tasks) > 1 else ():
+                own = compare_all({name: answers[task] for name, answers in found.items()})
+                by_task += _rows({**head, "domain": domain, "task": task}, own)
+            name = file_name("-".join((run.name, domain) if len(runs) > 1 else ("pairs", domain)))
+            put(pictures, name, _picture(name, title, everything, tests, list(run.methods)))
+    if not rows:
+        raise Lacking("it needs a run with at least two methods that were evaluated on the same questions")
+    notes.append("p: of each pair alone, and by Holm's rule for all pairs of its run and domain, or of its run and task.")
+    pairs = Table(
+        "pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, Column("domain", "Domain"), *_PAIR), rows
+    )
+    columns = (*_HEAD, Column("domain", "Domain"), Column("task", "Task"), *_PAIR)
+    tables = (pairs, Table("pairs_tasks", "The same by task.", columns, by_task)) if by_task else (pairs,)
+    return Found(tables, pictures, notes)
+
+
+def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:
+    """Each method's answers to the tasks, of those that answered what most did; and the others, by their names."""
+    points = []
+    for name in run.methods:
+        answers = shares(run, name, tasks)
+        asked = frozenset((task, item) for task, found in answers.items() for item in found)
+        points.append({"method": name, "_answers": answers, "_asked": asked})
+    kept, others = alike(points)
+    return {point["method"]: point["_answers"] for point in kept if point["_asked"]}, others
+
+
+def compare_all(found: Mapping[str, Mapping[str, float]]) -> Tests:
+    """Each two methods compared, from how often each question was solved; p-values corrected for all of the pairs."""
+    accuracy = {name: sum(answers.values()) for name, answers in found.items()}
+    order = sorted(found, key=lambda name: (-accuracy[name], list(found).index(name)))
+    named = {f"{place}": pair for place, pair in enumerate(combinations(order, 2))}
+    tests = corrected({key: compare(found[first], found[second]) for key, (first, second) in named.items()})
+    return {named[key]: test for key, test in tests.items()}
+
+
+def together(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[int, int]]:
+    """The longest runs of neighbours, as their first and last places, of which no two are told apart; of two or more."""
+    found: list[tuple[int, int]] = []
+    for start in range(len(names)):
+        end = start
+        while end + 1 < len(names) and not any(apart(names[place], names[end + 1]) for place in range(start, end + 1)):
+            end += 1
+        if end > start and (not found or end > found[-1][1]):
+            found.append((start, end))
+    return found
+
+
+def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
+    return [
+        {
+            **head,
+            "first": first,
+            "second": second,
+            "questions": test.n,
+            "difference": test.difference,
+            "difference_low": test.interval.low,
+            "difference_high": test.interval.high,
+            "wins": test.wins,
+            "losses": test.losses,
+            "p": test.p,
+            "p_holm": test.p_holm,
+            "reading": "above" if test.significant else "inside the noise",
+        }
+        for (first, second), test in tests.items()
+    ]
+
+
+def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], tests: Tests, names: list[str]) -> str:
+    """Methods by accuracy with Wilson's intervals, and bars beside them that join what is not told apart.
+
+    ``names``: all methods, so that one looks alike in every picture of its run.
+    """
+    order = list(dict.fromkeys(method for pair in tests for method in pair))
+    bars = together(order, lambda first, second: tests[first, second].significant)
+    with canvas(5.6, 1.2 + 0.26 * len(order), name) as (figure, out):
+        axes = figure.add_subplot()
+        axes.set_title(f"{title}; bars join what is not told apart", loc="left", fontsize=10, color=SOFT)
+        marks: list[Mark] = []
+        for place, method in enumerate(order):
+            share, low, high = of_task(found[method])
+            look = style(method, names)
+            axes.plot([100 * low, 100 * high], [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
+            told = f"{look.title}: {with_ends(share, low, high, 'share')}"
+            axes.plot([100 * share], [place], **look.point, markersize=7.5, gid=add(marks, told, method))
+        right = axes.get_xlim()[1]
+        step = 0.02 * (right - axes.get_xlim()[0])
+        lanes = _lanes(bars)
+        for (start, end), lane in zip(bars, lanes, strict=True):
+            x = right + (lane + 1) * step
+            axes.plot([x, x], [start - 0.3, end + 0.3], color=_BAR, linewidth=3, solid_capstyle="round")
+        axes.set_xlim(right=right + (max(lanes, default=-1) + 2) * step)
+        axes.set_yticks(range(len(order)), [style(method, names).title for method in order])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.grid(axis="y", visible=False)
+        axes.set_ylim(len(order) - 0.4, -0.6)
+        axes.set_xlabel("right of all questions, %")
+        joined = "; ".join(f"{order[start]} to {order[end]}" for start, end in bars) or "none"
+        out.append(f"Methods by accuracy, {title}. {'; '.join(mark.told for mark in marks)}. Not told apart: {joined}.")
+    return marked(out[0], marks)
+
+
+def _lanes(bars: Sequence[tuple[int, int]]) -> list[int]:
+    """Places side by side for bars, so that no two in one lane touch."""
+    ends: list[int] = []
+    lanes = []
+    for start, end in bars:
+        lane = next((place for place, last in enumerate(ends) if last < start), len(ends))
+        ends[lane : lane + 1] = [end]
+        lanes.append(lane)
+    return lanes
+
+
+ANALYSIS = Analysis(
+    "pairs",
+    "Methods in pairs",
+    "Which methods are told apart on the same questions, in and out of domain: every two, with intervals and corrected p-values.",
+    "evaluations of at least two methods on the same questions",
+    make,
+)
