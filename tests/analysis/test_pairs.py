@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations, pairwise
 from math import comb
 from pathlib import Path
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Lacking
-from cirf.analysis.pairs import _lanes, together
+from cirf.analysis.pairs import _lanes, compare_all, together
 from cirf.analysis.source import Source
+from cirf.analysis.style import style
+from cirf.evaluation.statistics import wilson
+from cirf.files import write_rows
 from cirf.rows import read_rows
 
 SHARES = {
@@ -69,8 +73,45 @@ def test_what_is_told_apart_is_not_joined(tmp_path: Path) -> None:
     picture = found.pictures["pairs-in"]
     names = list(dict.fromkeys(row[key] for row in found.tables[0].rows for key in ("first", "second")))
     assert set(names[:2]) == {"cirf_full", "sft_cot"}
-    assert f"Not told apart: {names[0]} to {names[1]}; {names[2]} to {names[3]}." in picture
+    titles = [style(name, list(SHARES)).title for name in names]
+    assert f"Neighbours not told apart: {titles[0]} to {titles[1]}; {titles[2]} to {titles[3]}." in picture
     assert picture.count('class="mark point"') == 4
+
+
+def test_the_picture_shows_what_the_tables_say(tmp_path: Path) -> None:
+    solved = {"poor": 4, "one": 34, "best": 40, "two": 34}  # of the first questions; "best" is told from "one" by its own p alone
+    run = made.run(tmp_path / "run", {name: {"sums": 0.5} for name in solved})
+    for name, right in solved.items():
+        path = run.folder / "evaluation" / name / "sums.jsonl"
+        write_rows(path, [{**row, "correct": place < right} for place, row in enumerate(read_rows(path))])
+    found = make(run)
+    order = ["best", "one", "two", "poor"]
+    rows = {(row["first"], row["second"]): row for row in found.tables[0].rows}
+    assert list(rows) == list(combinations(order, 2))
+    assert rows["best", "one"]["p"] < 0.05 < rows["best", "one"]["p_holm"]
+    picture = found.pictures["pairs-in"]
+    assert "Neighbours not told apart: best to two." in picture
+    lines = dict(re.findall(r'text-anchor: end[^>]*? y="([\d.]+)"[^>]*>(\w+)<', picture))
+    assert list(lines.values()) == order
+    heights = [float(y) for y in lines]
+    ticks = [(float(x), int(told)) for x, told in re.findall(r'text-anchor: middle[^>]*? x="([\d.]+)"[^>]*>(\d+)<', picture)]
+    (left, low), (right, high) = ticks[0], ticks[-1]
+    points = re.findall(
+        r'data-method="(\w+)" data-told="[^"]*: ([\d.]+)[^"]*".*?<use [^>]*? x="([\d.]+)" y="([\d.]+)"', picture, re.S
+    )
+    assert [name for name, *_ in points] == order
+    level = heights[0] - float(points[0][3])  # a name's foot is a little below the middle of its line
+    path = r'd="M ([\d.]+) ([\d.]+) \s*L ([\d.]+) ([\d.]+) \s*"[^>]*'
+    spans = [[float(end) for end in ends] for ends in re.findall(path + "stroke-opacity: 0.55", picture)]
+    for (name, told, x, y), height, span in zip(points, heights, spans, strict=True):
+        share = 100 * solved[name] / 40
+        assert float(told) == share and float(y) == pytest.approx(height - level, abs=0.1)
+        ends = [low + (at - left) * (high - low) / (right - left) for at in (float(x), span[0], span[2])]
+        assert ends == pytest.approx([share, *(100 * end for end in wilson(solved[name], 40))], abs=0.1)
+        assert span[1] == span[3] == float(y)
+    (bar,) = ([float(end) for end in ends] for ends in re.findall(path + "stroke-width: 3;", picture))
+    assert bar[0] == bar[2] > max(span[2] for span in spans)
+    assert [bar[1] < height - level < bar[3] for height in heights] == [True, True, True, False]
 
 
 def test_methods_of_other_questions_are_left_out_and_said(tmp_path: Path) -> None:
@@ -80,6 +121,72 @@ def test_methods_of_other_questions_are_left_out_and_said(tmp_path: Path) -> Non
     found = make(run)
     assert all("codi" not in (row["first"], row["second"]) for table in found.tables for row in table.rows)
     assert found.notes[0] == "in domain: left out, as having answered other questions than most: codi."
+
+
+def test_what_has_no_rows_is_no_question_of_most(tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run", {**SHARES, "soft_cot": SHARES["codi"]}, out=["riddles"])
+    for method in run.methods:
+        (run.folder / "evaluation" / method / "coins.jsonl").write_text("", encoding="utf-8")
+    for method in ("pause", "codi", "soft_cot"):
+        (run.folder / "evaluation" / method / "sums.jsonl").unlink()
+    found = make(run)
+    (row,) = (row for row in found.tables[0].rows if row["domain"] == "in")
+    assert (row["first"], row["second"], row["questions"]) == ("cirf_full", "sft_cot", 40)
+    assert len(found.tables) == 1  # one task with rows in each domain
+    assert "in domain: left out, as having answered other questions than most: pause, codi, soft_cot." in found.notes
+    bare = made.run(tmp_path / "bare", SHARES)
+    for path in bare.folder.glob("evaluation/*/*.jsonl"):
+        path.unlink()
+    for other in (bare, made.run(tmp_path / "none", {"cirf_full": {"sums": 0.5}, "codi": {"coins": 0.5}})):
+        with pytest.raises(Lacking, match="at least two methods"):
+            make(other)
+
+
+def test_several_runs_of_a_question_are_one_answer(tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run", {"cirf_full": {"sums": 0.5}, "codi": {"sums": 0.5}}, questions=3)
+    solved = {"cirf_full": [(1, 0, 0), (0, 1, 0), (0, 0, 1)], "codi": [(1, 1, 1), (0, 0, 0), (0, 0, 0)]}
+    for method, answers in solved.items():
+        path = run.folder / "evaluation" / method / "sums.jsonl"
+        rows = zip(read_rows(path), answers, strict=True)
+        write_rows(path, [{**row, "run": turn, "correct": bool(right)} for row, runs in rows for turn, right in enumerate(runs)])
+    found = make(run)
+    (row,) = found.tables[0].rows
+    assert (row["first"], row["questions"], row["wins"], row["losses"], row["p"]) == ("cirf_full", 3, 2, 1, 1.0)
+    assert row["difference"] == 0 and "-0.0 (" not in found.tables[0].to_latex()  # thirds add up to a little less
+    assert any("asked several times" in note for note in found.notes)
+    assert not any("asked several times" in note for note in make(made.run(tmp_path / "once", SHARES)).notes)
+
+
+def test_equal_methods_keep_their_order() -> None:
+    found = {"one": {"a": 0.3, "b": 0.0}, "two": {"a": 0.1, "b": 0.2}}  # 0.1 + 0.2 > 0.3
+    assert list(compare_all(found)) == [("one", "two")]
+
+
+def test_long_names_leave_room_to_draw(tmp_path: Path) -> None:
+    long = "a_variant_of_a_name_that_is_longer_than_any_picture_of_its_accuracy_is_wide"
+    runs = [
+        made.run(tmp_path / f"{long}_{seed}", {"cirf_full": {"sums": 0.9}, long: {"sums": 0.2}}, seed=seed) for seed in (1, 2)
+    ]
+    for picture in make(*runs).pictures.values():
+        texts = re.findall(r">([^<>]*)</(?:text|tspan)>", picture)
+        assert "a_variant_of_a_name_that_is_lon…" in texts
+        assert "are not told apart" in " ".join(texts) and max(map(len, texts)) <= 64
+        assert f"{long}: " in picture
+
+
+def test_no_tick_stands_below_the_bars(tmp_path: Path) -> None:
+    shares = {f"m{place}": {"sums": 1 - place / 60} for place in range(30)}
+    (picture,) = make(made.run(tmp_path / "run", shares, questions=200)).pictures.values()
+    ticks = [int(text) for text in re.findall(r">(\d+)</text>", picture)]
+    assert 100 in ticks and max(ticks) == 100
+
+
+def test_runs_of_one_name_have_pictures_of_their_own(tmp_path: Path) -> None:
+    runs = [
+        made.run(tmp_path / name, SHARES, part="part", seed=seed)
+        for seed, name in enumerate(("a/run", "b/run", "c/r n", "c/r-n"))
+    ]
+    assert set(make(*runs).pictures) == {"run-1-in", "run-2-in", "r-n-1-in", "r-n-2-in"}
 
 
 def test_runs_are_told_apart_and_one_method_is_no_pair(tmp_path: Path) -> None:

@@ -78,13 +78,16 @@ def test_a_method_that_answered_other_questions_is_marked_and_not_compared(run):
     assert "cot" not in collect(run, environment=ENVIRONMENT)["comparisons"]
 
 
-def test_runs_of_other_questions_are_refused(run):
+def test_runs_of_other_questions_and_tasks_without_rows_are_refused(run):
     path = run / "evaluation" / "cot" / "svamp.jsonl"
     rows = read_rows(path)
     for more in ([row | {"run": 1} for row in rows[1:]], rows[:1]):
         write_rows(path, [*rows, *more])
         with pytest.raises(CirfError, match=r"evaluation/cot/svamp\.jsonl: run . answers other questions"):
             collect(run, environment=ENVIRONMENT)
+    path.write_text("")
+    with pytest.raises(CirfError, match=r"evaluation/cot/svamp\.jsonl: no rows in it"):
+        collect(run, environment=ENVIRONMENT)
 
 
 def test_means_have_intervals_that_hold_them(finished, data):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from math import fsum
+from textwrap import wrap
 from typing import Any
 
 from cirf.analysis.accuracy import Shares, of_task, pooled, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.drawing import canvas
-from cirf.analysis.groups import distinct, file_name, model_name, put
+from cirf.analysis.groups import distinct, file_name, model_name, put, told_apart
 from cirf.analysis.marks import INK, SOFT, Mark, add, marked
+from cirf.analysis.pareto import LONGEST, shorten
 from cirf.analysis.points import DOMAINS, alike, left_out
 from cirf.analysis.source import Run, Source
 from cirf.analysis.style import style
@@ -22,6 +25,8 @@ from cirf.analysis.table import Column, Table, with_ends
 from cirf.evaluation.statistics import Comparison, compare, corrected
 
 _BAR = "#565d6d"
+_WIDE = 64  # letters of a title on one line
+_TIED = 9  # decimals to which sums of shares are compared: those of several runs, such as thirds, are not exact
 _HEAD = (Column("source", "Source"), Column("backbone", "Backbone"))
 _PAIR = (
     Column("first", "The more accurate"),
@@ -45,27 +50,32 @@ def make(source: Source) -> Found:
     by_task: list[dict[str, Any]] = []
     pictures: dict[str, str] = {}
     notes: list[str] = []
-    for run in runs:
+    repeated = False
+    for run, label in zip(runs, _labels(runs), strict=True):
         head = {"source": run.source, "backbone": model_name(run)}
         for domain, told in DOMAINS.items():
             tasks = shared_by_all(run, domain == "in")
             if not tasks:
                 continue
-            title = ", ".join((run.name, told) if len(runs) > 1 else (told,))
+            title = ", ".join(filter(None, (label, told)))
             found, others = _answered(run, tasks)
             notes += [f"{title}: {left_out(others)}"] if others else []
             if len(found) < 2:
                 continue
             everything = {name: pooled(answers) for name, answers in found.items()}
             tests = compare_all(everything)
+            repeated |= any(test.test != "mcnemar" for test in tests.values())
             rows += _rows({**head, "domain": domain}, tests)
-            for task in tasks if len(tasks) > 1 else ():
+            answered = list(next(iter(found.values())))
+            for task in answered if len(answered) > 1 else ():
                 own = compare_all({name: answers[task] for name, answers in found.items()})
                 by_task += _rows({**head, "domain": domain, "task": task}, own)
-            name = file_name("-".join((run.name, domain) if len(runs) > 1 else ("pairs", domain)))
+            name = file_name(f"{label or 'pairs'}-{domain}")
             put(pictures, name, _picture(name, title, everything, tests, list(run.methods)))
     if not rows:
         raise Lacking("it needs a run with at least two methods that were evaluated on the same questions")
+    if repeated:
+        notes.append("Of questions that were asked several times, what is called right by one alone was right more often by it.")
     notes.append("p: of each pair alone, and by Holm's rule for all pairs of its run and domain, or of its run and task.")
     pairs = Table(
         "pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, Column("domain", "Domain"), *_PAIR), rows
@@ -75,21 +85,33 @@ def make(source: Source) -> Found:
     return Found(tables, pictures, notes)
 
 
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What pictures call each of several runs: its name, with a number where that of another makes the same file."""
+    names = {str(run.folder.resolve()): run.name for run in runs}
+    return told_apart([{"run": folder} for folder in names], lambda _, folder: names[folder])
+
+
 def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:
-    """Each method's answers to the tasks, of those that answered what most did; and the others, by their names."""
+    """Each method's answers to the tasks, of those that answered what most did; and the others, by their names.
+
+    Tasks and methods without rows do not count among the most.
+    """
     points = []
     for name in run.methods:
-        answers = shares(run, name, tasks)
+        answers = {task: found for task, found in shares(run, name, tasks).items() if found}
         asked = frozenset((task, item) for task, found in answers.items() for item in found)
         points.append({"method": name, "_answers": answers, "_asked": asked})
-    kept, others = alike(points)
-    return {point["method"]: point["_answers"] for point in kept if point["_asked"]}, others
+    there = [point for point in points if point["_asked"]]
+    if not there:
+        return {}, []
+    found = {point["method"]: point["_answers"] for point in alike(there)[0]}
+    return found, [point for point in points if point["method"] not in found]
 
 
 def compare_all(found: Mapping[str, Mapping[str, float]]) -> Tests:
     """Each two methods compared, from how often each question was solved; p-values corrected for all of the pairs."""
-    accuracy = {name: sum(answers.values()) for name, answers in found.items()}
-    order = sorted(found, key=lambda name: (-accuracy[name], list(found).index(name)))
+    accuracy = {name: round(fsum(answers.values()), _TIED) for name, answers in found.items()}
+    order = sorted(found, key=lambda name: -accuracy[name])
     named = {f"{place}": pair for place, pair in enumerate(combinations(order, 2))}
     tests = corrected({key: compare(found[first], found[second]) for key, (first, second) in named.items()})
     return {named[key]: test for key, test in tests.items()}
@@ -114,7 +136,7 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
             "first": first,
             "second": second,
             "questions": test.n,
-            "difference": test.difference,
+            "difference": max(0.0, test.difference),  # of two that are equal it may lie below by a rounding
             "difference_low": test.interval.low,
             "difference_high": test.interval.high,
             "wins": test.wins,
@@ -134,30 +156,35 @@ def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], te
     """
     order = list(dict.fromkeys(method for pair in tests for method in pair))
     bars = together(order, lambda first, second: tests[first, second].significant)
-    with canvas(5.6, 1.2 + 0.26 * len(order), name) as (figure, out):
+    titles = {method: style(method, names).title for method in order}
+    heading = wrap(f"{title}; bars join neighbours that are not told apart", _WIDE)
+    with canvas(5.6, 1.05 + 0.17 * len(heading) + 0.26 * len(order), name) as (figure, out):
         axes = figure.add_subplot()
-        axes.set_title(f"{title}; bars join what is not told apart", loc="left", fontsize=10, color=SOFT)
+        figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=10, color=SOFT)
         marks: list[Mark] = []
         for place, method in enumerate(order):
             share, low, high = of_task(found[method])
             look = style(method, names)
             axes.plot([100 * low, 100 * high], [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            told = f"{look.title}: {with_ends(share, low, high, 'share')}"
+            told = f"{titles[method]}: {with_ends(share, low, high, 'share')}"
             axes.plot([100 * share], [place], **look.point, markersize=7.5, gid=add(marks, told, method))
-        right = axes.get_xlim()[1]
-        step = 0.02 * (right - axes.get_xlim()[0])
+        left, right = axes.get_xlim()
+        axes.set_xticks([tick for tick in axes.get_xticks() if left <= tick <= min(right, 100)])  # none below the bars
+        step = 0.02 * (right - left)
         lanes = _lanes(bars)
         for (start, end), lane in zip(bars, lanes, strict=True):
             x = right + (lane + 1) * step
             axes.plot([x, x], [start - 0.3, end + 0.3], color=_BAR, linewidth=3, solid_capstyle="round")
-        axes.set_xlim(right=right + (max(lanes, default=-1) + 2) * step)
-        axes.set_yticks(range(len(order)), [style(method, names).title for method in order])
+        axes.set_xlim(left, right + (max(lanes, default=-1) + 2) * step)
+        axes.set_yticks(range(len(order)), [shorten(titles[method], LONGEST) for method in order])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.grid(axis="y", visible=False)
         axes.set_ylim(len(order) - 0.4, -0.6)
         axes.set_xlabel("right of all questions, %")
-        joined = "; ".join(f"{order[start]} to {order[end]}" for start, end in bars) or "none"
-        out.append(f"Methods by accuracy, {title}. {'; '.join(mark.told for mark in marks)}. Not told apart: {joined}.")
+        joined = "; ".join(f"{titles[order[start]]} to {titles[order[end]]}" for start, end in bars) or "none"
+        out.append(
+            f"Methods by accuracy, {title}. {'; '.join(mark.told for mark in marks)}. Neighbours not told apart: {joined}."
+        )
     return marked(out[0], marks)
 
 

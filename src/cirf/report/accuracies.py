@@ -48,12 +48,17 @@ def _of_items(rows: Sequence[Row], key: str) -> list[float]:
 
 
 def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
-    """Task and id of every question that a method answered. ``CirfError`` where its runs are not of the same questions."""
+    """Task and id of every question that a method answered. ``CirfError`` where its runs are not of the same questions, or a
+    task has no rows."""
     asked: set[tuple[str, str]] = set()
     for task, rows in tables.items():
         runs: dict[int, list[str]] = {}
         for row in rows:
             runs.setdefault(row["run"], []).append(row["id"])
+        if not runs:
+            raise CirfError(
+                f"evaluation/{method}/{task}.jsonl: no rows in it; remove the folder evaluation/{method} and run again"
+            )
         first = set(next(iter(runs.values())))
         for run, ids in runs.items():
             if set(ids) != first or len(ids) != len(first):
