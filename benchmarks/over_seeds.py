@@ -1,0 +1,60 @@
+"""How far two methods are apart over several runs, such as those of several seeds, with a paired 95 % interval.
+
+    python -m benchmarks.over_seeds RUN RUN --methods subjects_alone cirf_full --tasks gsm8k svamp [--against-run RUN]
+
+RUN: a run, or its archive. A question counts once, by the mean of its trainings, if every run asked it. The interval is that of
+questions: what another training would change is in it only as far as these few differ. ``--against-run``: the second method is
+that run's alone, such as a baseline of one seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.share_of import solved
+
+from cirf.errors import CirfError
+from cirf.evaluation.statistics import Comparison, compare, describe_difference
+
+
+def over(runs: Sequence[Path], method: str, tasks: Sequence[str]) -> dict[str, float]:
+    """How often each question that all runs asked was answered rightly, the mean of the runs; by task and id."""
+    found: dict[str, float] = {}
+    for task in tasks:
+        several = [solved(run, method, task) for run in runs]
+        for item in sorted(set.intersection(*(set(one) for one in several))):
+            found[f"{task}/{item}"] = sum(one[item] for one in several) / len(several)
+    return found
+
+
+def difference(first: dict[str, float], second: dict[str, float]) -> Comparison:
+    """The first less the second, on the questions of both. ``CirfError`` where there are none."""
+    both = first.keys() & second.keys()
+    if not both:
+        raise CirfError("the two methods answered no question in common")
+    return compare({item: first[item] for item in both}, {item: second[item] for item in both})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--methods", nargs=2, required=True, metavar=("FIRST", "SECOND"))
+    parser.add_argument("--tasks", nargs="+", required=True)
+    parser.add_argument("--against-run", type=Path, default=None)
+    asked = parser.parse_args(arguments)
+    first, second = asked.methods
+    others = [asked.against_run] if asked.against_run else asked.runs
+    rows = {}
+    for tasks in ([task] for task in asked.tasks) if len(asked.tasks) > 1 else ():
+        rows[tasks[0]] = difference(over(asked.runs, first, tasks), over(others, second, tasks))
+    rows["all"] = difference(over(asked.runs, first, asked.tasks), over(others, second, asked.tasks))
+    for name, row in rows.items():
+        print(f"{name}: {describe_difference(row, first, second)}")
+    print(json.dumps({name: row.to_dict() for name, row in rows.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Methods over the runs of several seeds: a question counts once, by the mean of its trainings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import over_seeds
+
+from cirf.errors import CirfError
+from cirf.files import write_rows
+
+
+def evaluated(folder: Path, answers: dict[str, dict[str, int]]) -> Path:
+    for method, by_item in answers.items():
+        rows: list[dict[str, Any]] = [{"id": item, "correct": bool(right)} for item, right in by_item.items()]
+        write_rows(folder / "evaluation" / method / "sums.jsonl", rows)
+    return folder
+
+
+def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = evaluated(tmp_path / "one", {"ours": {"a": 1, "b": 1, "c": 0}, "theirs": {"a": 0, "b": 1, "c": 1}})
+    two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 0, "b": 0, "d": 0}})
+    assert over_seeds.over([one, two], "ours", ["sums"]) == {"sums/a": 1.0, "sums/b": 0.5}
+    over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums"])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
+    assert (told["n"], told["difference"], told["wins"], told["losses"]) == (2, 0.5, 1, 0)
+    over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
+    assert (told["n"], told["difference"]) == (2, 0.75)
+
+
+def test_no_question_in_common_is_refused(tmp_path: Path) -> None:
+    one = evaluated(tmp_path / "one", {"ours": {"a": 1}, "theirs": {"b": 1}})
+    with pytest.raises(CirfError, match="no question in common"):
+        over_seeds.main([str(one), "--methods", "ours", "theirs", "--tasks", "sums"])
