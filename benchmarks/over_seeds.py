@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.share_of import solved
 
+from cirf.analysis.accuracy import pooled
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import Comparison, compare, describe_difference
+from cirf.evaluation.statistics import Comparison, compare, describe_difference, mean
 
 
-def over(runs: Sequence[Path], method: str, tasks: Sequence[str]) -> dict[str, float]:
-    """How often each question that all runs asked was answered rightly, the mean of the runs; by task and id."""
-    found: dict[str, float] = {}
-    for task in tasks:
-        several = [solved(run, method, task) for run in runs]
-        for item in sorted(set.intersection(*(set(one) for one in several))):
-            found[f"{task}/{item}"] = sum(one[item] for one in several) / len(several)
-    return found
+def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:
+    """How often each question that all runs asked was answered rightly, the mean of the runs."""
+    several = [solved(run, method, task) for run in runs]
+    return {item: mean([one[item] for one in several]) for item in several[0] if all(item in one for one in several)}
 
 
-def difference(first: dict[str, float], second: dict[str, float]) -> Comparison:
+def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
     """The first less the second, on the questions of both. ``CirfError`` where there are none."""
     both = first.keys() & second.keys()
     if not both:
@@ -47,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     first, second = asked.methods
     others = [asked.against_run] if asked.against_run else asked.runs
-    rows = {}
-    for tasks in ([task] for task in asked.tasks) if len(asked.tasks) > 1 else ():
-        rows[tasks[0]] = difference(over(asked.runs, first, tasks), over(others, second, tasks))
-    rows["all"] = difference(over(asked.runs, first, asked.tasks), over(others, second, asked.tasks))
+    ours = {task: over(asked.runs, first, task) for task in asked.tasks}
+    theirs = {task: over(others, second, task) for task in asked.tasks}
+    rows = {task: difference(ours[task], theirs[task]) for task in asked.tasks}
+    rows["all"] = difference(pooled(ours), pooled(theirs))
     for name, row in rows.items():
         print(f"{name}: {describe_difference(row, first, second)}")
     print(json.dumps({name: row.to_dict() for name, row in rows.items()}))

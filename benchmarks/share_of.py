@@ -15,16 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from cirf.analysis.accuracy import by_question
 from cirf.errors import CirfError
 from cirf.rows import read_rows
 
 
 def solved(run: Path, method: str, task: str) -> dict[str, float]:
     """How often each question was answered rightly, over its runs."""
-    found: dict[str, list[float]] = {}
-    for row in read_rows(run / "evaluation" / method / f"{task}.jsonl"):
-        found.setdefault(row["id"], []).append(float(row["correct"]))
-    return {item: sum(values) / len(values) for item, values in found.items()}
+    return by_question(read_rows(run / "evaluation" / method / f"{task}.jsonl"))
 
 
 def share(

@@ -27,7 +27,7 @@ from cirf.evaluation.statistics import Comparison, compare, corrected
 _BAR = "#565d6d"
 _WIDE = 64  # letters of a title on one line
 _TIED = 9  # decimals to which sums of shares are compared: those of several runs, such as thirds, are not exact
-_HEAD = (Column("source", "Source"), Column("backbone", "Backbone"))
+_HEAD = (Column("source", "Source"), Column("backbone", "Backbone"), Column("domain", "Domain"))
 _PAIR = (
     Column("first", "The more accurate"),
     Column("second", "The other"),
@@ -77,12 +77,9 @@ def make(source: Source) -> Found:
     if repeated:
         notes.append("Of questions that were asked several times, what is called right by one alone was right more often by it.")
     notes.append("p: of each pair alone, and by Holm's rule for all pairs of its run and domain, or of its run and task.")
-    pairs = Table(
-        "pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, Column("domain", "Domain"), *_PAIR), rows
-    )
-    columns = (*_HEAD, Column("domain", "Domain"), Column("task", "Task"), *_PAIR)
-    tables = (pairs, Table("pairs_tasks", "The same by task.", columns, by_task)) if by_task else (pairs,)
-    return Found(tables, pictures, notes)
+    pairs = Table("pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, *_PAIR), rows)
+    pairs_tasks = Table("pairs_tasks", "The same by task.", (*_HEAD, Column("task", "Task"), *_PAIR), by_task)
+    return Found((pairs, pairs_tasks) if by_task else (pairs,), pictures, notes)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
@@ -112,9 +109,7 @@ def compare_all(found: Mapping[str, Mapping[str, float]]) -> Tests:
     """Each two methods compared, from how often each question was solved; p-values corrected for all of the pairs."""
     accuracy = {name: round(fsum(answers.values()), _TIED) for name, answers in found.items()}
     order = sorted(found, key=lambda name: -accuracy[name])
-    named = {f"{place}": pair for place, pair in enumerate(combinations(order, 2))}
-    tests = corrected({key: compare(found[first], found[second]) for key, (first, second) in named.items()})
-    return {named[key]: test for key, test in tests.items()}
+    return corrected({(first, second): compare(found[first], found[second]) for first, second in combinations(order, 2)})
 
 
 def together(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 Z95 = 1.959963984540054
 """The 97.5 % point of the normal distribution: two-sided 95 %."""
@@ -21,6 +21,7 @@ Z95 = 1.959963984540054
 NOISE = 0.05
 """A p-value from here on is called noise."""
 
+_Key = TypeVar("_Key")
 _MOST_RUNS = 64  # of one evaluation, whose means are recognised
 _EQUAL = 1e-9  # closer than this, gaps are alike
 
@@ -134,7 +135,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def corrected(comparisons: Mapping[str, Comparison]) -> dict[str, Comparison]:
+def corrected(comparisons: Mapping[_Key, Comparison]) -> dict[_Key, Comparison]:
     """The same comparisons, each with the p-value that `holm` makes of it among all of them."""
     adjusted = holm([comparison.p for comparison in comparisons.values()])
     return {
