@@ -240,11 +240,16 @@ def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(
 def test_a_killed_preparation_does_no_finished_phase_again(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cirf.lm import phases
+    from cirf.lm import phases, sentence_encoder
 
     keys = _keys(run.parent) | {"methods": ["sem_cot"], "evaluate__latency_items": 0, "evaluate__throughput_batches": []}
     recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
-    original, made = phases._epoch, []
+    original, made, read = phases._epoch, [], []
+    alone = sentence_encoder.Texts._states
+
+    def states(texts: Any, row: tuple[int, ...]) -> Any:
+        read.append(row)
+        return alone(texts, row)
 
     def epoch(phase: Any, *more: Any) -> float:
         if phase.name == "guide_map" and made.count("guide_map") == 1 and "killed" not in made:
@@ -254,10 +259,14 @@ def test_a_killed_preparation_does_no_finished_phase_again(
         return original(phase, *more)
 
     monkeypatch.setattr(phases, "_epoch", epoch)
+    monkeypatch.setattr(sentence_encoder.Texts, "_states", states)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models").code != 0
+    assert read
+    read.clear()
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models")
     assert said.code == 0, said.err
     assert made == ["encoder_map", "encoder_map", "encoder", "guide_map", "killed", "guide_map"]
+    assert not read  # nor does what the rationales mean need them once more
     for name in ("prepared/sem_cot/map.safetensors", "prepared/sem_cot/encoder.safetensors", "prepared/sem_cot/report.json",
                  "models/sem_cot/guide/model.safetensors", "models/sem_cot/soft.safetensors"):  # fmt: skip
         assert (tmp_path / "run" / name).read_bytes() == (run / name).read_bytes(), name

@@ -75,6 +75,26 @@ def test_a_table_of_many_columns_is_made_to_fit_and_says_once_what_is_the_same()
     assert "table*" not in Table("narrow", "Few.", columns[:3], rows).to_latex()
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=60))
+def test_a_long_table_takes_pages_of_whole_rows_in_latex(heights: list[int]) -> None:
+    columns = (Column("name", "Name"), Column("parts", "Parts", "list"))
+    rows = [
+        {"name": f"row {number}.", "parts": [f"{number}-{line}" for line in range(height)]}
+        for number, height in enumerate(heights)
+    ]
+    made = Table("long", "Long.", columns, rows).to_latex()
+    pages = [
+        part.partition(r"\midrule")[2].partition(r"\bottomrule")[0].strip().splitlines() for part in made.split("\\clearpage\n")
+    ]
+    assert made.count(r"\begin{table}[t]") == made.count(r"\end{table}") == made.count(r"\toprule") == len(pages)
+    whole = [line for page in pages for line in page]
+    assert [line.split(" & ")[0] for line in whole if line.startswith("row")] == [row["name"] for row in rows]
+    assert len(whole) == sum(heights)
+    assert all(len(page) <= 45 or sum(line.startswith("row") for line in page) == 1 for page in pages)
+    assert all(page[0].startswith("row") for page in pages) and len(set(re.findall(r"\\label\{.*\}", made))) == len(pages)
+    assert made.count("(Continued.)") == len(pages) - 1
+
+
 def test_rows_all_alike_keep_their_columns_and_no_row_begins_with_a_command() -> None:
     columns = (Column("a", "A"), Column("b", "B", "count"))
     alike = Table("alike", "All the same.", columns, [{"a": "x", "b": 1}] * 2)

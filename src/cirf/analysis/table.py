@@ -36,6 +36,7 @@ _LATEX = {
     ">": r"\textgreater{}",
 }
 _NARROW = 6  # columns that fit one column of a page
+_TALL = 45  # lines that fit a page in LaTeX's \small
 _SPACE = "\N{NO-BREAK SPACE}"
 _SIGNS = {
     _SPACE: "~",
@@ -145,30 +146,16 @@ class Table:
         """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows stands in its caption.
 
         One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
-        (graphicx).
+        (graphicx). One of more rows than a page takes is parted into tables of the same columns, a page each.
         """
         columns = self.varying()
-        form = "".join("r" if column.numeric else "l" for column in columns)
-        wide = len(columns) > _NARROW
-        kind = "table*" if wide else "table"
         caption = " ".join([self.caption, *(f"{title}: {value}." for title, value in self.constant())])
-        lines = [
-            rf"\begin{{{kind}}}[t]",
-            r"\centering",
-            r"\small",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"\begin{{tabular}}{{{form}}}",
-            r"\toprule",
-            " & ".join(escape(column.title) for column in columns) + r" \\",
-            r"\midrule",
-            *(line for row in self.rows for line in self._latex_rows(columns, row)),
-            r"\bottomrule",
-            r"\end{tabular}}",
-            rf"\caption{{{escape(caption)}}}",
-            rf"\label{{tab:{self.name}}}",
-            rf"\end{{{kind}}}",
-        ]
-        return "\n".join(lines) + "\n"
+        parts = _pages([self._latex_rows(columns, row) for row in self.rows])
+        tables = []
+        for number, lines in enumerate(parts, start=1):
+            told, label = (caption, self.name) if number == 1 else (f"{self.caption} (Continued.)", f"{self.name}:{number}")
+            tables.append(_float(columns, lines, told, label))
+        return "\\clearpage\n".join(tables)  # LaTeX holds few tables at a time back
 
     def _latex_rows(self, columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
         """A row; one with lists takes a line an entry."""
@@ -180,6 +167,39 @@ class Table:
         padded = [cell + [""] * (height - len(cell)) for cell in cells]
         rows = [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
         return ["{}" + row if row.startswith(("[", "*")) else row for row in rows]  # behind a row's end these are commands
+
+
+def _pages(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The lines of rows, page by page and about as many on each; no row is parted. One page, which may be empty, at least."""
+    pages = -(-sum(map(len, rows)) // _TALL)
+    most = -(-sum(map(len, rows)) // max(1, pages))
+    found: list[list[str]] = [[]]
+    for lines in rows:
+        if found[-1] and len(found[-1]) + len(lines) > most:
+            found.append([])
+        found[-1].extend(lines)
+    return found
+
+
+def _float(columns: Sequence[Column], lines: Sequence[str], caption: str, label: str) -> str:
+    kind = "table*" if len(columns) > _NARROW else "table"
+    rows = [
+        rf"\begin{{{kind}}}[t]",
+        r"\centering",
+        r"\small",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in columns)}}}",
+        r"\toprule",
+        " & ".join(escape(column.title) for column in columns) + r" \\",
+        r"\midrule",
+        *lines,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        rf"\caption{{{escape(caption)}}}",
+        rf"\label{{tab:{label}}}",
+        rf"\end{{{kind}}}",
+    ]
+    return "\n".join(rows) + "\n"
 
 
 def with_ends(value: Any, low: Any, high: Any, form: Form) -> str:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from cirf.errors import CirfError
 from cirf.files import to_json, write_atomic
+from cirf.lm.tensors import save_whole
 from cirf.progress import SILENT, Progress
 
 
@@ -47,19 +48,16 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
     ``CirfError`` for a loss that is no number.
     """
     done, state = folder / f"{phase.name}.safetensors", folder / f"{phase.name}-begun.safetensors"
-    told = folder / f"{phase.name}.json"
     parameters = [(name, value) for name, value in phase.module.named_parameters() if value.requires_grad]
     if done.is_file():
         _put(parameters, load_file(done))
-        found: dict[str, Any] = json.loads(told.read_text())
-        return found
+        return phase_report(phase.name, folder)
     optimizer = torch.optim.AdamW([value for _, value in parameters], lr=phase.rate, weight_decay=phase.decay)
     losses: list[dict[str, float | None]] = []
     best: dict[str, torch.Tensor] = {}
     if state.is_file():
         losses, best = _go_on(parameters, optimizer, state)
     else:
-        folder.mkdir(parents=True, exist_ok=True)
         losses = [{"train": None, "held_out": _judge(phase)}]
         best = _taken(parameters)
     with progress.task(phase.name, phase.epochs, "epochs", len(losses) - 1) as advance:
@@ -79,11 +77,16 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
     kept = [row["held_out"] for row in losses]
     chosen = phase.epochs if None in kept else kept.index(min(loss for loss in kept if loss is not None))
     report = {"epochs": phase.epochs, "best": chosen, "losses": losses}
-    write_atomic(told, to_json(report))
-    save_file(best, part := done.with_suffix(".part"))
-    part.rename(done)
+    write_atomic(folder / f"{phase.name}.json", to_json(report))
+    save_whole(best, done)
     state.unlink(missing_ok=True)
     return report
+
+
+def phase_report(name: str, folder: Path) -> dict[str, Any]:
+    """What `run_phase` returned of a phase that it finished in that folder."""
+    found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def _epoch(phase: Phase, order: Sequence[int], optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> float:
@@ -131,8 +134,7 @@ def _write_state(
     }
     for name, value in parameters:
         tensors |= {f"{part}/{name}": moment.detach().cpu().clone() for part, moment in optimizer.state[value].items()}
-    save_file(tensors, part := path.with_suffix(".part"), {"losses": json.dumps(list(losses))})
-    part.rename(path)
+    save_whole(tensors, path, {"losses": json.dumps(list(losses))})
 
 
 def _go_on(

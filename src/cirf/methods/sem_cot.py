@@ -90,8 +90,6 @@ class SemCot(Guided):
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Steps A and B, and the first part of C. In the folder then lie `_READ` (what the guide is told, a text a question),
         `_MAP`, and where meanings count `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
-        from safetensors.torch import save_file
-
         from cirf.files import to_json, write_atomic
         from cirf.lm.backbone import load_model
         from cirf.lm.guide import load_guide
@@ -109,8 +107,6 @@ class SemCot(Guided):
             report |= {"short": dict(Counter(brief.by for brief in briefs))}
             encoder, meant, phases = self._encoder(material, model, briefs)
             report |= phases
-            save_file(encoder.state_dict(), material.folder / _ENCODER)
-            save_file({"meant": meant}, material.folder / _MEANT)
         guide = load_guide(self.guide, section, model.get_input_embeddings().weight.shape[1], settings.instruction,
                            settings.places == "before", learned=True)  # fmt: skip
         report["guide_map"] = self._map(material, model, guide, encoder, meant)
@@ -132,16 +128,23 @@ class SemCot(Guided):
     def _encoder(self, material: Material, model: Any, briefs: Sequence[Brief]) -> tuple[SentenceEncoder, Any, dict[str, Any]]:
         """Step B: the encoder, what every rationale means to it [r x 768], and how it went."""
         import torch
+        from safetensors.torch import load_file
 
-        from cirf.lm.phases import Phase, run_phase
+        from cirf.lm.phases import Phase, phase_report, run_phase
         from cirf.lm.prompt import encode
         from cirf.lm.sentence_encoder import SentenceEncoder, Texts, contrast
+        from cirf.lm.tensors import save_whole
 
         settings, tokenizer = self.settings, material.tokenizer(None)
         most = material.recipe.finetune.max_length
         long = [encode(tokenizer, "\n".join(row.segments))[:most] for row in material.steps]
         short = [encode(tokenizer, brief.text or ".")[:most] for brief in briefs]
         encoder = SentenceEncoder(model, settings.attention, self._seed).requires_grad_(False)
+        last = material.folder / _MEANT
+        if last.is_file():  # made before a kill
+            encoder.load_state_dict(load_file(material.folder / _ENCODER))
+            names = ("encoder_map", "encoder") if settings.encoder_epochs else ("encoder_map",)
+            return encoder, load_file(last)["meant"], {name: phase_report(name, material.scratch) for name in names}
         training, held_out = _split(material)
         if len(held_out) < settings.phase_rows:
             held_out = []  # too few to be told apart
@@ -185,17 +188,20 @@ class SemCot(Guided):
         encoder.requires_grad_(False)
         with torch.no_grad():
             meant = encoder.head(all_of(long)).cpu()
+        save_whole(encoder.state_dict(), material.folder / _ENCODER)
+        save_whole({"meant": meant}, last)
         return encoder, meant, found
 
     def _map(self, material: Material, model: Any, guide: Guide, encoder: SentenceEncoder | None, meant: Any) -> dict[str, Any]:
         """The first part of step C: the linear map of the guide, into `_MAP`, and how it went."""
         import torch
-        from safetensors.torch import load_file, save_file
+        from safetensors.torch import load_file
 
         from cirf.lm.batches import Row, tokenise
         from cirf.lm.phases import Phase, run_phase
         from cirf.lm.prompt import end_token, prompt_text
         from cirf.lm.soft_loss import Mapped
+        from cirf.lm.tensors import save_whole
 
         settings, tokenizer = self.settings, material.tokenizer(None)
         self.settle(tokenizer, training=True)
@@ -212,9 +218,7 @@ class SemCot(Guided):
         read = json.loads((material.folder / _READ).read_text(encoding="utf-8"))
         states = material.scratch / "states.safetensors"
         if not states.is_file():
-            states.parent.mkdir(parents=True, exist_ok=True)
-            save_file({"states": guide.read(read["texts"], settings.n).cpu()}, states.with_suffix(".part"))
-            states.with_suffix(".part").rename(states)
+            save_whole({"states": guide.read(read["texts"], settings.n)}, states)
         source = Mapped(load_file(states)["states"], read["rows"], model.get_input_embeddings().weight.shape[1], self._seed)
         source.module.to(model.device)
         objective = self._objective(source, encoder, meant)
@@ -229,7 +233,7 @@ class SemCot(Guided):
         made = Phase("guide_map", source.module, loss, training, held_out, settings.map_epochs, settings.map_rate, 0.01,
                      settings.phase_rows)  # fmt: skip
         report = run_phase(made, material.scratch, self._seed, material.progress)
-        save_file({name: value.cpu() for name, value in source.module.state_dict().items()}, material.folder / _MAP)
+        save_whole(source.module.state_dict(), material.folder / _MAP)
         return report | {"too_long": len(dropped)}
 
     def _objective(self, source: Any, encoder: SentenceEncoder | None, meant: Any) -> Any:

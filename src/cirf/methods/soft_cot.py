@@ -91,10 +91,11 @@ class SoftCot(Guided):
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The guide's states for every question, in `_STATES` [q x n x d_a]; a row's ``given`` is its question's number."""
         import torch
-        from safetensors.torch import load_file, save_file
+        from safetensors.torch import load_file
 
         from cirf.lm.backbone import embedding_width
         from cirf.lm.guide import fingerprint, load_guide
+        from cirf.lm.tensors import save_whole
 
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
         told = self.heard(material, names)
@@ -106,12 +107,10 @@ class SoftCot(Guided):
                 path = material.scratch / f"states-{start}.safetensors"
                 window = told[start : start + _WINDOW]
                 if not path.is_file():
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    save_file({"states": guide.read(window, self.settings.n).cpu()}, path.with_suffix(".part"))
-                    path.with_suffix(".part").rename(path)
+                    save_whole({"states": guide.read(window, self.settings.n)}, path)
                 parts.append(load_file(path)["states"])
                 advance(len(window))
-        save_file({"states": torch.cat(parts)}, material.folder / _STATES)
+        save_whole({"states": torch.cat(parts)}, material.folder / _STATES)
         numbers = {name: place for place, name in enumerate(names)}
         rows = [{"problem": row.problem, "sample": row.sample, "given": numbers[row.problem]} for row in material.steps]
         return rows, {"guide": self.guide, "fingerprint": fingerprint(guide.model), "questions": len(names)}
