@@ -13,6 +13,8 @@ import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirf.errors import CirfError
+from cirf.lm.vocabulary import parse_trace, read_trace, token_names
 from cirf.methods import get
 from cirf.methods.controls import recoded
 from cirf.recipe_io import parse
@@ -22,6 +24,7 @@ from cirf.rows import read_rows
 SIZE = 6
 steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.text(max_size=3)), min_size=1, max_size=9)
 CONTROLS = ("single", "shuffled", "ordinal")
+RESULT_FIRST = Path(__file__).parents[1] / "benchmarks" / "result_first.py"
 
 
 @st.composite
@@ -66,8 +69,10 @@ def test_keys_hold_codes_only_where_they_are_no_learned_ones() -> None:
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("controls")
-    variants = {name: {"method": "cirf_full", "settings": {"codes": name}} for name in CONTROLS}
-    keys: dict[str, Any] = {"methods": ["cirf_full", *CONTROLS, "direct_sft"], "variants": variants, "evaluate__latency_items": 0}
+    variants: dict[str, Any] = {name: {"method": "cirf_full", "settings": {"codes": name}} for name in CONTROLS}
+    variants["result_first"] = {"method": str(RESULT_FIRST)}
+    names = ["cirf_full", *variants, "direct_sft"]
+    keys: dict[str, Any] = {"methods": names, "variants": variants, "evaluate__latency_items": 0}
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
@@ -84,6 +89,27 @@ def test_each_is_trained_on_its_own_traces(run: Path) -> None:
     for name in CONTROLS:
         assert plain(rows(name)) == plain(learned) and rows(name) != learned
     assert {code for text in rows("single") for code in re.findall(r"<cirf_\d+>", text)} == {"<cirf_000>"}
+
+
+def test_with_the_result_first_each_token_stands_behind_it_and_nothing_else_changes(run: Path) -> None:
+    learned, behind = (
+        [row["completion"] for row in read_rows(run / "models" / name / "sft.jsonl")] for name in ("cirf_full", "result_first")
+    )
+    assert any(len(parse_trace(text)) > 1 for text in learned)
+    for before, after in zip(learned, behind, strict=True):
+        names = token_names(SIZE)
+        (inner, answer), (moved, same) = read_trace(before, names), read_trace(after, names)
+        assert answer == same and moved == "".join(f"{result}{names.codes[code or 0]}" for code, result in parse_trace(inner))
+    assert json.loads((run / "models" / "result_first" / "history.json").read_text())["validation"][-1]["code_loss"] > 0
+    assert any((run / "evaluation" / "result_first").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("settings", ["budget: 3", "subjects: true"])
+def test_with_the_result_first_nothing_goes_by_a_token_before_it(settings: str) -> None:
+    head = f"name: r\nproblems: {{tasks: [{{task: gsm8k}}]}}\nmethods: [x]\nvariants: {{x: {{method: {RESULT_FIRST}, settings: "
+    get("x", parse(head + "{codes: single}}}\n"))
+    with pytest.raises(CirfError, match=r"variants\.x\.settings: only codes, start and calculator"):
+        get("x", parse(head + f"{{{settings}}}}}}}\n"))
 
 
 def test_validation_tells_how_well_codes_are_foretold(run: Path) -> None:
