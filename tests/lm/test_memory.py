@@ -73,6 +73,12 @@ def test_free_memory_is_the_machines_or_what_its_group_leaves(tmp_path: Path, mo
     assert memory._group_leaves(tmp_path) == 650
     (tmp_path / "memory.max").write_text("max\n")
     assert memory._group_leaves(tmp_path) is None and memory._group_leaves(tmp_path / "nowhere") is None
+    older = tmp_path / "v1" / "memory"
+    older.mkdir(parents=True)
+    for name, text in (("memory.limit_in_bytes", "900"), ("memory.usage_in_bytes", "500"),
+                       ("memory.stat", "inactive_file 1\ntotal_inactive_file 60")):  # fmt: skip
+        (older / name).write_text(text + "\n")
+    assert memory._group_leaves(tmp_path / "v1") == 460
     monkeypatch.setattr(memory, "_group_leaves", lambda: 7)
     assert memory.free_memory("cpu") == 7
     monkeypatch.setattr(memory, "_kibibytes", lambda file, name: None)

@@ -84,11 +84,17 @@ def _kibibytes(file: str, name: str) -> int | None:
 
 
 def _group_leaves(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What a control group (version 2) leaves of its limit; memory that holds files can be had back."""
+    """What a control group leaves of its limit; memory that holds files can be had back."""
+    second = _leaves(folder / "memory.max", folder / "memory.current", "inactive_file")
+    if second is not None:
+        return second
+    first = folder / "memory"  # version 1 has a folder for each kind of thing that it limits
+    return _leaves(first / "memory.limit_in_bytes", first / "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _leaves(limit: Path, used: Path, files: str) -> int | None:
     try:
-        limit = int((folder / "memory.max").read_text())
-        used = int((folder / "memory.current").read_text())
-        held = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return limit - used + int(held.get("inactive_file", 0))
-    except (OSError, ValueError):  # no such group, or no limit ("max")
+        held = dict(line.split() for line in (limit.parent / "memory.stat").read_text().splitlines())
+        return int(limit.read_text()) - int(used.read_text()) + int(held.get(files, 0))
+    except (OSError, ValueError):  # no such group, or no limit (version 2: "max"; version 1: a number beyond all memory)
         return None
