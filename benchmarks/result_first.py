@@ -31,6 +31,8 @@ class ResultFirst(CirfFull):
         super().check(recipe)
         if formed(self.settings) or getattr(self.settings, "subjects", False):
             raise CirfError(f"variants.{self.name}.settings: only codes, start and calculator hold where results come first")
+        if recipe.evaluate.probes.names:
+            raise CirfError("evaluate.probes: they take a result for that of the token before it; remove them")
 
     def target(self, example: Example) -> str:
         """The trace as `cirf_full` has it, every result one place ahead."""

@@ -110,6 +110,8 @@ def test_with_the_result_first_nothing_goes_by_a_token_before_it(settings: str) 
     get("x", parse(head + "{codes: single}}}\n"))
     with pytest.raises(CirfError, match=r"variants\.x\.settings: only codes, start and calculator"):
         get("x", parse(head + f"{{{settings}}}}}}}\n"))
+    with pytest.raises(CirfError, match=r"evaluate\.probes: they take a result"):
+        get("x", parse(head + "{}}}\nevaluate: {probes: {truncate: [1]}}\n"))
 
 
 def test_validation_tells_how_well_codes_are_foretold(run: Path) -> None:

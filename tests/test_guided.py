@@ -267,9 +267,27 @@ def test_a_killed_preparation_does_no_finished_phase_again(
     assert said.code == 0, said.err
     assert made == ["encoder_map", "encoder_map", "encoder", "guide_map", "killed", "guide_map"]
     assert not read  # nor does what the rationales mean need them once more
-    for name in ("prepared/sem_cot/map.safetensors", "prepared/sem_cot/encoder.safetensors", "prepared/sem_cot/report.json",
+    for name in ("prepared/sem_cot/map.safetensors", "prepared/sem_cot/encoder.safetensors", "prepared/sem_cot/meant.safetensors",
+                 "prepared/sem_cot/report.json",
                  "models/sem_cot/guide/model.safetensors", "models/sem_cot/soft.safetensors"):  # fmt: skip
         assert (tmp_path / "run" / name).read_bytes() == (run / name).read_bytes(), name
+
+
+def test_an_encoder_of_a_map_alone_is_taken_up_again(
+    run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cirf.methods.sem_cot import SemCot
+
+    keys = _keys(run.parent) | {"methods": ["sem_cot"]}
+    keys["variants"]["sem_cot"]["settings"]["encoder_epochs"] = 0
+    recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
+    with monkeypatch.context() as killed:
+        killed.setattr(SemCot, "_map", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models").code != 0
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models")
+    assert said.code == 0, said.err
+    told = json.loads((tmp_path / "run" / "prepared" / "sem_cot" / "report.json").read_text())
+    assert "encoder_map" in told and "encoder" not in told
 
 
 def test_the_chosen_trial_brings_its_guide(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:

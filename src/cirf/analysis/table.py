@@ -36,7 +36,8 @@ _LATEX = {
     ">": r"\textgreater{}",
 }
 _NARROW = 6  # columns that fit one column of a page
-_TALL = 45  # lines that fit a page in LaTeX's \small
+_TALL = 34  # lines that fit a page with their caption, in LaTeX's \small, up to 12 points
+_HELD = 12  # tables that LaTeX holds back for a place, of 18 in older ones
 _SPACE = "\N{NO-BREAK SPACE}"
 _SIGNS = {
     _SPACE: "~",
@@ -151,11 +152,11 @@ class Table:
         columns = self.varying()
         caption = " ".join([self.caption, *(f"{title}: {value}." for title, value in self.constant())])
         parts = _pages([self._latex_rows(columns, row) for row in self.rows])
-        tables = []
+        made = []
         for number, lines in enumerate(parts, start=1):
             told, label = (caption, self.name) if number == 1 else (f"{self.caption} (Continued.)", f"{self.name}:{number}")
-            tables.append(_float(columns, lines, told, label))
-        return "\\clearpage\n".join(tables)  # LaTeX holds few tables at a time back
+            made += [_float(columns, lines, told, label)] + ["\\clearpage\n"] * (number % _HELD == 0)
+        return "\n".join(made)
 
     def _latex_rows(self, columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
         """A row; one with lists takes a line an entry."""
@@ -170,21 +171,27 @@ class Table:
 
 
 def _pages(rows: Sequence[list[str]]) -> list[list[str]]:
-    """The lines of rows, page by page and about as many on each; no row is parted. One page, which may be empty, at least."""
-    pages = -(-sum(map(len, rows)) // _TALL)
-    most = -(-sum(map(len, rows)) // max(1, pages))
-    found: list[list[str]] = [[]]
+    """The lines of rows, on as few pages as they take in their order, and about as many on each; no row is parted. One page,
+    which may be empty, at least."""
+    fewest = len(_filled(rows, _TALL))
+    height = next(height for height in range(1, _TALL + 1) if len(_filled(rows, height)) == fewest)
+    return _filled(rows, height)
+
+
+def _filled(rows: Sequence[list[str]], height: int) -> list[list[str]]:
+    """Pages of at most ``height`` lines, but for rows that are higher by themselves."""
+    pages: list[list[str]] = [[]]
     for lines in rows:
-        if found[-1] and len(found[-1]) + len(lines) > most:
-            found.append([])
-        found[-1].extend(lines)
-    return found
+        if pages[-1] and len(pages[-1]) + len(lines) > height:
+            pages.append([])
+        pages[-1].extend(lines)
+    return pages
 
 
 def _float(columns: Sequence[Column], lines: Sequence[str], caption: str, label: str) -> str:
     kind = "table*" if len(columns) > _NARROW else "table"
     rows = [
-        rf"\begin{{{kind}}}[t]",
+        rf"\begin{{{kind}}}[tp]",
         r"\centering",
         r"\small",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",

@@ -14,6 +14,12 @@ def save_whole(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mappin
     """Write a safetensors file, with its folder, that takes its place once all of it is written: a kill leaves none, or the one
     that was there before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, part, dict(metadata or {}))
-    os.replace(part, path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(plain, temporary, dict(metadata) if metadata else None)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
