@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
-_SHARE = 8  # of the memory that is left, one part
+_SHARE = 4  # of the memory that is left, one part
 _STEP = 64 * 2**20  # bytes by which the heap grows
 
 
@@ -68,7 +68,7 @@ def free_memory(device: str) -> int | None:
 
 
 def spare(device: str) -> int:
-    """Bytes to keep what is made once and read often in: an eighth of the memory that is left, by the processes of one training
+    """Bytes to keep what is made once and read often in: a quarter of the memory that is left, by the processes of one training
     that share it; 0 where nobody tells how much there is."""
     sharing = 1 if device.startswith("cuda") else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return (free_memory(device) or 0) // (_SHARE * sharing)
