@@ -11,10 +11,8 @@ take a result for that of the token before it, so they do not hold for this one.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cirf.errors import CirfError
-from cirf.lm.vocabulary import token_names, write_trace
+from cirf.lm.vocabulary import parse_trace, token_names
 from cirf.methods.cirf import CirfFull, formed
 from cirf.recipe import Recipe
 from cirf.records import Example
@@ -29,21 +27,17 @@ class ResultFirst(CirfFull):
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for settings that go by a token before each result."""
         super().check(recipe)
-        if formed(self.settings) or getattr(self.settings, "subjects", False):
+        if formed(self.settings) or self.settings.subjects:
             raise CirfError(f"variants.{self.name}.settings: only codes, start and calculator hold where results come first")
         if recipe.evaluate.probes.names:
             raise CirfError("evaluate.probes: they take a result for that of the token before it; remove them")
 
     def target(self, example: Example) -> str:
         """The trace as `cirf_full` has it, every result one place ahead."""
-        trace, names = example.trace, token_names(self._size, self._delimiters)
-        if not trace.results:
-            return write_trace(trace, names)
-        first, *later = trace.results
-        # what is written as an answer is kept free of the tokens' names, as results are
-        ahead = write_trace(replace(trace, codes=(), results=(), answer=first), names).removeprefix(names.start + names.end)
-        behind = write_trace(replace(trace, results=(*later, "")), names).removeprefix(names.start)
-        return names.start + ahead + behind
+        names = token_names(self._size, self._delimiters)
+        inner, end, answer = super().target(example).removeprefix(names.start).partition(names.end)
+        moved = "".join(result + names.codes[code] for code, result in parse_trace(inner) if code is not None)
+        return names.start + moved + end + answer
 
 
 METHOD = ResultFirst

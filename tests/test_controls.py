@@ -18,7 +18,7 @@ from cirf.lm.vocabulary import parse_trace, read_trace, token_names
 from cirf.methods import get
 from cirf.methods.controls import recoded
 from cirf.recipe_io import parse
-from cirf.records import Trace
+from cirf.records import Example, Problem, Trace
 from cirf.rows import read_rows
 
 SIZE = 6
@@ -102,6 +102,15 @@ def test_with_the_result_first_each_token_stands_behind_it_and_nothing_else_chan
         assert answer == same and moved == "".join(f"{result}{names.codes[code or 0]}" for code, result in parse_trace(inner))
     assert json.loads((run / "models" / "result_first" / "history.json").read_text())["validation"][-1]["code_loss"] > 0
     assert any((run / "evaluation" / "result_first").glob("*.jsonl"))
+
+
+def test_with_the_result_first_names_of_tokens_in_results_stay_broken_up() -> None:
+    method = get(
+        "x", parse("name: r\nproblems: {tasks: [{task: gsm8k}]}\nmethods: [x]\nvariants: {x: {method: " + f"{RESULT_FIRST}}}}}\n")
+    )
+    trace = Trace("p", 0, (16, 23, 1), ("48", "</cirf> <cirf_002>", ""), "72")
+    example = Example(Problem("p", "gsm8k", "How many?", "72"), ("a", "b", "c"), trace)
+    assert method.target(example) == "<cirf>48<cirf_016>< /cirf> < cirf_002><cirf_023><cirf_001></cirf>72"
 
 
 @pytest.mark.parametrize("settings", ["budget: 3", "subjects: true"])

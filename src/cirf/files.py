@@ -38,14 +38,13 @@ def write_changed(path: Path, data: str) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write piece by piece; it takes its place once the block ends, and leaves nothing if that fails."""
+def whole_path(path: Path) -> Iterator[Path]:
+    """Where to write a file that takes its place, with its folder, once the block ends, and leaves nothing if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
+        yield temporary
+        with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
@@ -54,6 +53,13 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """`whole_path`, opened, to write piece by piece."""
+    with whole_path(path) as temporary, open(temporary, "wb") as file:
+        yield file
 
 
 def hash_file(path: Path) -> str:

@@ -136,15 +136,15 @@ class SemCot(Guided):
         from cirf.lm.tensors import save_whole
 
         settings, tokenizer = self.settings, material.tokenizer(None)
+        encoder = SentenceEncoder(model, settings.attention, self._seed).requires_grad_(False)
+        weights, meanings = material.folder / _ENCODER, material.folder / _MEANT
+        if weights.is_file() and meanings.is_file():  # made before a kill
+            encoder.load_state_dict(load_file(weights))
+            names = ("encoder_map", "encoder") if settings.encoder_epochs else ("encoder_map",)
+            return encoder, load_file(meanings)["meant"], {name: phase_report(name, material.scratch) for name in names}
         most = material.recipe.finetune.max_length
         long = [encode(tokenizer, "\n".join(row.segments))[:most] for row in material.steps]
         short = [encode(tokenizer, brief.text or ".")[:most] for brief in briefs]
-        encoder = SentenceEncoder(model, settings.attention, self._seed).requires_grad_(False)
-        made = material.folder / _ENCODER, material.folder / _MEANT
-        if all(path.is_file() for path in made):  # before a kill
-            encoder.load_state_dict(load_file(made[0]))
-            names = ("encoder_map", "encoder") if settings.encoder_epochs else ("encoder_map",)
-            return encoder, load_file(made[1])["meant"], {name: phase_report(name, material.scratch) for name in names}
         training, held_out = _split(material)
         if len(held_out) < settings.phase_rows:
             held_out = []  # too few to be told apart
@@ -164,8 +164,8 @@ class SemCot(Guided):
             return torch.cat(parts)
 
         def phase(name: str, loss: Any, epochs: int, rate: float) -> dict[str, Any]:
-            one = Phase(name, encoder, loss, training, held_out, epochs, rate, 0.01, settings.phase_rows)
-            return run_phase(one, material.scratch, self._seed, material.progress)
+            made = Phase(name, encoder, loss, training, held_out, epochs, rate, 0.01, settings.phase_rows)
+            return run_phase(made, material.scratch, self._seed, material.progress)
 
         found: dict[str, Any] = {}
         encoder.head.requires_grad_(True)
@@ -188,8 +188,8 @@ class SemCot(Guided):
         encoder.requires_grad_(False)
         with torch.no_grad():
             meant = encoder.head(all_of(long)).cpu()
-        save_whole(encoder.state_dict(), made[0])
-        save_whole({"meant": meant}, made[1])
+        save_whole(encoder.state_dict(), weights)
+        save_whole({"meant": meant}, meanings)
         return encoder, meant, found
 
     def _map(self, material: Material, model: Any, guide: Guide, encoder: SentenceEncoder | None, meant: Any) -> dict[str, Any]:
