@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = {task: difference(ours[task], theirs[task]) for task in asked.tasks}
     rows["all"] = difference(pooled(ours), pooled(theirs))
     for name, row in rows.items():
+        if name == "all" and len(asked.tasks) == 1:
+            continue  # the row above, once more
         print(f"{name}: {describe_difference(row, first, second)}")
     print(json.dumps({name: row.to_dict() for name, row in rows.items()}))
 

@@ -25,7 +25,9 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
     two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 0, "b": 0, "d": 0}})
     assert over_seeds.over([one, two], "ours", "sums") == {"a": 1.0, "b": 0.5}
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums"])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
+    *lines, document = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["sums"]  # and not the same once more as that of all
+    told = json.loads(document)["all"]
     assert (told["n"], told["difference"], told["wins"], told["losses"]) == (2, 0.5, 1, 0)
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])
     told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
