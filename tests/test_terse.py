@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ STEPS = {
 }
 
 
-def method(form: str) -> tuple[Method, Recipe]:
+def method(form: str, more: str = "") -> tuple[Method, Recipe]:
     tasks_of = "problems: {tasks: [{task: gsm8k}, {task: coin_flip}]}"
-    recipe = parse(f"name: r\n{tasks_of}\nvariants: {{x: {{method: sft_terse, settings: {{form: {form}}}}}}}")
+    recipe = parse(f"name: r\n{tasks_of}\nvariants: {{x: {{method: sft_terse, settings: {{form: {form}{more}}}}}}}")
     return methods.get("x", recipe), recipe
 
 
@@ -83,6 +84,44 @@ def test_results_are_those_that_cirf_would_write() -> None:
     assert made.target(Example(CLIPS, STEPS["n"], trace)) == "24\n72\n#### 72"
     empty = Trace("n", 0, (), ("", "", "", ""), "72")
     assert made.target(Example(CLIPS, STEPS["n"], empty)) == "#### 72"
+
+
+@pytest.mark.parametrize("form", ["equations", "results"])
+def test_subjects_stand_before_all_lines_but_the_first(form: str) -> None:
+    made, _ = method(form, ", subjects: true")
+    lines = ("heads", "tails", "")
+    trace = Trace("c", 0, (), lines if made.results else (), "no")
+    prepared = None if made.results else {"lines": lines}
+    assert made.target(Example(COIN, STEPS["c"], trace, prepared)) == "heads\nRosa tails\nJean\n#### no"
+    opened = ("Rosa flips the coin.", "Jean does not.", "So it is tails up.")  # of three steps two have subjects
+    assert made.target(Example(COIN, opened, trace, prepared)) == "heads\nJean tails\n#### no"
+
+
+def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    """Line by line what traces with subjects say, whose subject stands at the end of the result before."""
+    variants = {
+        "lines": {"method": "sft_terse", "settings": {"form": "results", "subjects": True, "start": "sft_cot"}},
+        "traces": {"method": "cirf_full", "settings": {"subjects": True}},
+    }
+    coins = {"problems__tasks": [{"task": "made_coin_flip", "train": 12, "test": 4}]}
+    assert make(workshop, tmp_path, methods=["lines", "traces"], variants=variants, **coins) == ""
+    lines, traces = (
+        [row["completion"] for row in read_rows(tmp_path / f"run/models/{name}/sft.jsonl")] for name in ("lines", "traces")
+    )
+    assert (tmp_path / "run/models/sft_cot/config.json").is_file()  # what it goes on from
+    assert lines and any(len(text.splitlines()) > 2 for text in lines)
+    for told, trace in zip(lines, traces, strict=True):
+        inner, answer = trace.removeprefix("<cirf>").split("</cirf>")
+        said = re.sub(r"<cirf_\d+>", " ", inner).split()
+        assert " ".join(told.split()) == " ".join((*said, "####", answer))
+
+
+def test_settings_at_their_defaults_leave_keys_alone_and_a_start_is_a_training_before_it() -> None:
+    plain, _ = method("results")
+    assert plain.start is None and set(plain.taught_by["settings"]) == {"form"}
+    started, _ = method("results", ", start: sft_cot, subjects: true")
+    assert started.start == "sft_cot"
+    assert started.taught_by["settings"] == {"form": "results", "start": "sft_cot", "subjects": True}
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,13 @@ Of ``48/2 = 24 clips in May. | 48+24 = 72 in all.`` it writes the equations alon
     48/2=24          24
     48+24=72         72
     #### 72          #### 72
+
+With ``subjects`` a line, but the first, begins with whom or what its step is about, as in traces with subjects: ``ann heads``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.methods.calculating import CalculatorSettings
 from cirf.methods.cot import Prose, prose_target
@@ -30,6 +32,14 @@ class TerseSettings(CalculatorSettings):
         "the recipe's `results` says each step produced, the very texts that CIRF writes after its tokens. No line is "
         "longer than results.max_characters.",
     )
+    start: Literal["backbone", "sft_cot"] = key(
+        "backbone", "What it is fine-tuned from; see the setting of the same name of cirf_full, whose control it is."
+    )
+    subjects: bool = key(
+        False,
+        "A line, but the first, begins with whom or what its step is about, where that is a word of the question: `ann heads`; "
+        "see the setting of the same name of cirf_full, whose control it is.",
+    )
 
 
 class SftTerse(Prose):
@@ -39,11 +49,14 @@ class SftTerse(Prose):
     summary = "fine-tuned to write each step's equation or state alone, then the answer"
     trained = True
     Settings = TerseSettings
+    quiet: ClassVar[frozenset[str]] = Prose.quiet | {"start", "subjects"}
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """Results are read where they are what is written."""
         super().__init__(recipe, settings)
         self.results = self.settings.form == "results"
+        if self.settings.start != "backbone":
+            self.start = self.settings.start
 
     def prepares(self) -> bool:
         """Equations are found in a stage of their own."""
@@ -69,4 +82,9 @@ class SftTerse(Prose):
     def target(self, example: Example) -> str:
         """A line a step that has something to say, then the answer line."""
         lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
+        if self.settings.subjects:
+            from cirf.rationales.subjects import subjects
+
+            told = ("", *subjects(example.segments, example.problem.question)[1:])
+            lines = [" ".join(filter(None, pair)) for pair in zip(told, lines, strict=True)]
         return prose_target([line for line in lines if line], example.problem.answer)
