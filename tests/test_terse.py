@@ -98,7 +98,7 @@ def test_subjects_stand_before_all_lines_but_the_first(form: str) -> None:
 
 
 def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    """Line by line what traces with subjects say, whose subject stands at the end of the result before."""
+    """What traces with subjects say, in their order; each subject stands in the line of its own step."""
     variants = {
         "lines": {"method": "sft_terse", "settings": {"form": "results", "subjects": True, "start": "sft_cot"}},
         "traces": {"method": "cirf_full", "settings": {"subjects": True}},
@@ -110,6 +110,7 @@ def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path
     )
     assert (tmp_path / "run/models/sft_cot/config.json").is_file()  # what it goes on from
     assert lines and any(len(text.splitlines()) > 2 for text in lines)
+    assert any(re.fullmatch(r"[A-Za-z]+ (heads|tails)", line) for text in lines for line in text.splitlines()[1:])
     for told, trace in zip(lines, traces, strict=True):
         inner, answer = trace.removeprefix("<cirf>").split("</cirf>")
         said = re.sub(r"<cirf_\d+>", " ", inner).split()

@@ -6,7 +6,8 @@ Of ``48/2 = 24 clips in May. | 48+24 = 72 in all.`` it writes the equations alon
     48+24=72         72
     #### 72          #### 72
 
-With ``subjects`` a line, but the first, begins with whom or what its step is about, as in traces with subjects: ``ann heads``.
+With ``subjects`` the line of each step but the first begins with whom or what that is about, where the question has the word, as
+traces with subjects have it before its token: ``ann heads``. A step without a result then has a line of its subject alone.
 """
 
 from __future__ import annotations
@@ -29,16 +30,18 @@ class TerseSettings(CalculatorSettings):
     form: Literal["equations", "results"] = key(
         "equations",
         "equations: a step's calculation, or its state where the task has no numbers, found by the task's rule; results: what "
-        "the recipe's `results` says each step produced, the very texts that CIRF writes after its tokens. No line is "
-        "longer than results.max_characters.",
+        "the recipe's `results` says each step produced, the very texts that CIRF writes after its tokens. None is longer "
+        "than results.max_characters.",
     )
     start: Literal["backbone", "sft_cot"] = key(
-        "backbone", "What it is fine-tuned from; see the setting of the same name of cirf_full, whose control it is."
+        "backbone",
+        "What it is fine-tuned from. sft_cot: the model of sft_cot, which is trained first, as a control of cirf_full with "
+        "that start.",
     )
     subjects: bool = key(
         False,
-        "A line, but the first, begins with whom or what its step is about, where that is a word of the question: `ann heads`; "
-        "see the setting of the same name of cirf_full, whose control it is.",
+        "The line of a step, but the first step, begins with whom or what it is about, where that is a word of the question: "
+        "`ann heads`; a control of cirf_full with subjects.",
     )
 
 
@@ -82,7 +85,7 @@ class SftTerse(Prose):
     def target(self, example: Example) -> str:
         """A line a step that has something to say, then the answer line."""
         lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
-        if self.settings.subjects:
+        if self.settings.subjects and lines:
             from cirf.rationales.subjects import subjects
 
             told = ("", *subjects(example.segments, example.problem.question)[1:])
