@@ -157,6 +157,8 @@ def test_one_that_comes_of_ours_may_have_settings_of_its_own_alone(tmp_path: Pat
     recipe = parse(f"name: r\nmethods: [{tmp_path}/mine.py]\nproblems: {{tasks: [{{task: gsm8k}}]}}\n")
     method = methods.get("mine", recipe)
     assert not method.steered and method.steer(None, None) is tuple and method.identity["settings"]["n"] == 1
+    example = Example(Problem("p", "gsm8k", "Ann has 1 and Bob 2.", "3"), ("Ann", "Bob"), Trace("p", 0, (0, 1), ("1", "2"), "3"))
+    assert method.start is None and method.target(example).endswith("3")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class SftTerse(Prose):
         """Results are read where they are what is written."""
         super().__init__(recipe, settings)
         self.results = self.settings.form == "results"
-        if self.settings.start != "backbone":
+        if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
 
     def prepares(self) -> bool:
@@ -85,7 +85,7 @@ class SftTerse(Prose):
     def target(self, example: Example) -> str:
         """A line a step that has something to say, then the answer line."""
         lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
-        if self.settings.subjects and lines:
+        if getattr(self.settings, "subjects", False) and lines:
             from cirf.rationales.subjects import subjects
 
             told = ("", *subjects(example.segments, example.problem.question)[1:])
