@@ -87,14 +87,17 @@ def test_results_are_those_that_cirf_would_write() -> None:
 
 
 @pytest.mark.parametrize("form", ["equations", "results"])
-def test_subjects_stand_before_all_lines_but_the_first(form: str) -> None:
+def test_subjects_stand_before_the_lines_of_all_steps_but_the_first(form: str) -> None:
     made, _ = method(form, ", subjects: true")
-    lines = ("heads", "tails", "")
-    trace = Trace("c", 0, (), lines if made.results else (), "no")
-    prepared = None if made.results else {"lines": lines}
-    assert made.target(Example(COIN, STEPS["c"], trace, prepared)) == "heads\nRosa tails\nJean\n#### no"
+
+    def target(steps: tuple[str, ...], lines: tuple[str, ...]) -> str:
+        trace = Trace("c", 0, (), lines if made.results else (), "no")
+        return made.target(Example(COIN, steps, trace, None if made.results else {"lines": lines}))
+
+    assert target(STEPS["c"], ("heads", "tails", "")) == "heads\nRosa tails\nJean\n#### no"
+    assert target(STEPS["c"], ("", "tails", "tails")) == "Rosa tails\nJean tails\n#### no"  # the first line is a second step's
     opened = ("Rosa flips the coin.", "Jean does not.", "So it is tails up.")  # of three steps two have subjects
-    assert made.target(Example(COIN, opened, trace, prepared)) == "heads\nJean tails\n#### no"
+    assert target(opened, ("heads", "tails", "")) == "heads\nJean tails\n#### no"
 
 
 def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
