@@ -1,0 +1,129 @@
+"""Where traces of Coin Flip go wrong: at which states, whether or not the answer is right all the same.
+
+    python -m benchmarks.coin_states RUN --methods subjects_alone terse_subjects [--task coin_flip] [--against-run RUN]
+
+RUN: a run whose methods say whom a step is about (``subjects: true``); an archive has no prompts. A state is held against the one
+that the trace itself wrote before it, ``keeps heads`` being a step of someone who does not flip a coin that shows heads: one
+mistake counts once. *Whole*: the trace names the question's people in order, spelt as there but for capitals, and begins with
+the question's state; *sound*: all of its states are right, too. ``--against-run``: the second method is that run's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cirf.errors import CirfError
+from cirf.evaluation.statistics import compare, describe_difference
+from cirf.rows import read_rows
+
+_START = re.compile(r"coin is (heads|tails) up", re.IGNORECASE)
+_ACT = re.compile(r"(?:^|[.?] )([^.?]+?) (flips|does not flip) the coin", re.IGNORECASE)
+_FUNCTIONAL = re.compile(r"</?cirf\w*>")
+_OTHER = {"heads": "tails", "tails": "heads"}
+
+
+@dataclass(frozen=True)
+class State:
+    """What one person made of the coin, as the trace has it."""
+
+    flips: bool
+    before: str
+    after: str
+
+    @property
+    def right(self) -> bool:
+        """Whether it follows from the state before it."""
+        return self.after == (_OTHER[self.before] if self.flips else self.before)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A trace: the states of people whom the question names, and whether these are all of them, in order."""
+
+    states: tuple[State, ...]
+    whole: bool
+
+    @property
+    def sound(self) -> bool:
+        """Whole, with every state right."""
+        return self.whole and all(state.right for state in self.states)
+
+
+def read(question: str, trace: str) -> Reading:
+    """The trace of a question. ``CirfError`` where the question is not about a coin."""
+    start = _START.search(question)
+    acts = {name.lower(): act.lower() == "flips" for name, act in _ACT.findall(question)}
+    if start is None or not acts:
+        raise CirfError(f"no question about a coin: {question!r}")
+    states: list[State] = []
+    named: list[str] = []
+    who, first, now = "", "", ""
+    for word in _FUNCTIONAL.sub(" ", trace.lower()).split():
+        if word not in _OTHER:
+            who = f"{who} {word}".strip()
+            continue
+        if now:
+            named.append(who)
+            if who in acts:
+                states.append(State(acts[who], now, word))
+        who, first, now = "", first or word, word
+    return Reading(tuple(states), first == start[1].lower() and named == list(acts))
+
+
+def of(run: Path, method: str, task: str) -> dict[str, Reading]:
+    """The method's traces by question. ``CirfError`` where a file has none, or several of one question."""
+    file = run / "evaluation" / method / f"{task}.jsonl"
+    found: dict[str, Reading] = {}
+    for row in read_rows(file):
+        if not row.get("prompt"):
+            raise CirfError(f"{file}: has no prompts; an archive keeps none, give the run")
+        if row["id"] in found:
+            raise CirfError(f"{file}: several answers to {row['id']}")
+        found[row["id"]] = read(row["prompt"], row["trace"])
+    if not any(reading.states for reading in found.values()):
+        raise CirfError(f"{file}: no trace names anyone (a method without `subjects: true`?)")
+    return found
+
+
+def told(readings: Mapping[str, Reading]) -> str:
+    """How many states are wrong and where, how many traces are whole, and how many of these are sound."""
+    counts = Counter(
+        (f"{'flips' if state.flips else 'keeps'} {state.before}", state.right)
+        for reading in readings.values()
+        for state in reading.states
+    )
+    wrong = {kind: number for (kind, right), number in sorted(counts.items()) if not right}
+    whole, sound = (sum(getattr(reading, kind) for reading in readings.values()) for kind in ("whole", "sound"))
+    return (
+        f"{sum(wrong.values())} of {counts.total()} states wrong {wrong}; of {len(readings)} traces {whole} whole, {sound} sound"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--methods", nargs=2, required=True, metavar=("FIRST", "SECOND"))
+    parser.add_argument("--task", default="coin_flip")
+    parser.add_argument("--against-run", type=Path, default=None)
+    asked = parser.parse_args(arguments)
+    both = [
+        of(run, name, asked.task) for name, run in zip(asked.methods, (asked.run, asked.against_run or asked.run), strict=True)
+    ]
+    if both[0].keys() != both[1].keys():
+        raise CirfError("the two methods were not asked the same questions")
+    for name, readings in zip(asked.methods, both, strict=True):
+        print(f"{name}: {told(readings)}")
+    ours, theirs = ({item: float(reading.sound) for item, reading in readings.items()} for readings in both)
+    row = compare(ours, theirs)
+    print(f"sound: {describe_difference(row, *asked.methods)}")
+    print(json.dumps(row.to_dict()))
+
+
+if __name__ == "__main__":
+    main()
