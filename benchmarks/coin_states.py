@@ -5,7 +5,8 @@
 RUN: a run whose methods say whom a step is about (``subjects: true``); an archive has no prompts. A state is held against the one
 that the trace itself wrote before it, ``keeps heads`` being a step of someone who does not flip a coin that shows heads: one
 mistake counts once. *Whole*: the trace names the question's people in order, spelt as there but for capitals, and begins with
-the question's state; *sound*: all of its states are right, too. ``--against-run``: the second method is that run's.
+the question's state; *sound*: all of its states are right, too. A functional token is taken to mean what it stands before more
+often in the method's traces, someone who flips or someone who does not. ``--against-run``: the second method is that run's.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from cirf.rows import read_rows
 
 _START = re.compile(r"coin is (heads|tails) up", re.IGNORECASE)
 _ACT = re.compile(r"(?:^|[.?] )([^.?]+?) (flips|does not flip) the coin", re.IGNORECASE)
-_FUNCTIONAL = re.compile(r"</?cirf\w*>")
+_PIECE = re.compile(r"</?cirf\w*>|[^\s<]+")
 _OTHER = {"heads": "tails", "tails": "heads"}
 
 
 @dataclass(frozen=True)
 class State:
-    """What one person made of the coin, as the trace has it."""
+    """What one person made of the coin, as the trace has it, and the functional token before it (empty: none)."""
 
     flips: bool
     before: str
     after: str
+    token: str = ""
 
     @property
     def right(self) -> bool:
@@ -63,16 +65,19 @@ def read(question: str, trace: str) -> Reading:
         raise CirfError(f"no question about a coin: {question!r}")
     states: list[State] = []
     named: list[str] = []
-    who, first, now = "", "", ""
-    for word in _FUNCTIONAL.sub(" ", trace.lower()).split():
+    who, first, now, token = "", "", "", ""
+    for word in _PIECE.findall(trace.lower()):
+        if word.startswith("<"):
+            token = word
+            continue
         if word not in _OTHER:
             who = f"{who} {word}".strip()
             continue
         if now:
             named.append(who)
             if who in acts:
-                states.append(State(acts[who], now, word))
-        who, first, now = "", first or word, word
+                states.append(State(acts[who], now, word, token))
+        who, first, now, token = "", first or word, word, ""
     return Reading(tuple(states), first == start[1].lower() and named == list(acts))
 
 
@@ -105,6 +110,21 @@ def told(readings: Mapping[str, Reading]) -> str:
     )
 
 
+def tokens_told(readings: Mapping[str, Reading]) -> str:
+    """How often functional tokens say rightly whether someone flips, and how often the state behind them is right."""
+    states = [state for reading in readings.values() for state in reading.states if state.token]
+    seen = Counter((state.token, state.flips) for state in states)
+    means = {token: seen[token, True] > seen[token, False] for token, _ in seen}
+    if len(set(means.values())) < 2:
+        return "no functional tokens that tell who flips"
+    behind = Counter((means[state.token] == state.flips, state.right) for state in states)
+    right = behind[True, True] + behind[True, False]
+    return (
+        f"{right} of {len(states)} functional tokens right; states right behind these {behind[True, True]} of {right}, "
+        f"behind the others {behind[False, True]} of {len(states) - right}"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -118,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if both[0].keys() != both[1].keys():
         raise CirfError("the two methods were not asked the same questions")
     for name, readings in zip(asked.methods, both, strict=True):
-        print(f"{name}: {told(readings)}")
+        print(f"{name}: {told(readings)}; {tokens_told(readings)}")
     ours, theirs = ({item: float(reading.sound) for item, reading in readings.items()} for readings in both)
     row = compare(ours, theirs)
     print(f"sound: {describe_difference(row, *asked.methods)}")

@@ -28,6 +28,8 @@ def test_both_forms_of_a_sound_trace_are_read(trace: str) -> None:
         (False, "tails", "tails"),
         (True, "tails", "heads"),
     ]
+    tokens = ["<cirf_010>", "<cirf_020>", "<cirf_010>"] if trace == TOKENS else [""] * 3
+    assert [state.token for state in found.states] == tokens
 
 
 @pytest.mark.parametrize(
@@ -55,10 +57,24 @@ def test_two_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     coin_states.main([str(tmp_path / "one"), "--methods", "ours", "theirs", "--against-run", str(tmp_path / "two")])
     ours, theirs, difference, document = capsys.readouterr().out.splitlines()
-    assert ours == "ours: 0 of 3 states wrong {}; of 1 traces 1 whole, 1 sound"
-    assert theirs == "theirs: 2 of 3 states wrong {'flips heads': 1, 'keeps tails': 1}; of 1 traces 1 whole, 0 sound"
+    told = "3 of 3 functional tokens right; states right behind these 3 of 3, behind the others 0 of 0"
+    assert ours == f"ours: 0 of 3 states wrong {{}}; of 1 traces 1 whole, 1 sound; {told}"
+    assert theirs == (
+        "theirs: 2 of 3 states wrong {'flips heads': 1, 'keeps tails': 1}; of 1 traces 1 whole, 0 sound; "
+        "no functional tokens that tell who flips"
+    )
     assert difference.startswith("sound: ")
     assert json.loads(document)["difference"] == 1
+
+
+def test_a_functional_token_means_what_it_mostly_stands_before() -> None:
+    strayed = TOKENS.replace("<cirf_020>tails", "<cirf_010>heads")
+    readings = {name: coin_states.read(QUESTION, trace) for name, trace in (("a", TOKENS), ("b", TOKENS), ("c", strayed))}
+    assert coin_states.tokens_told(readings) == (
+        "8 of 9 functional tokens right; states right behind these 7 of 8, behind the others 0 of 1"
+    )
+    single = {"a": coin_states.read(QUESTION, TOKENS.replace("_020", "_010"))}
+    assert coin_states.tokens_told(single) == "no functional tokens that tell who flips"
 
 
 @pytest.mark.parametrize(
