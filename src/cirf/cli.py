@@ -549,7 +549,7 @@ def main() -> None:
             raise
         _fail(_full(None))
     except SystemExit as stop:
-        if stop.code == 130:  # Ctrl-C
+        if stop.code in (130, 143):  # Ctrl-C, and a SIGTERM that a training heard
             typer.echo("cirf: stopped; run the same command to go on", err=True)
         raise
 

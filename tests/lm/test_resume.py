@@ -15,19 +15,24 @@ HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
+SAVED = {"step:2": 0, "step:7": 4, "SIGTERM:7": 7, "SIGINT:1": 1, "SIGTERM:12": 12}
+
+
 @pytest.mark.parametrize(
     ("adaptation", "kills"),
     [
-        ("full", ["step:2", "step:7", "weights:8", "marker:8", "old:4"]),
-        ("lora", ["step:8", "marker:4", "step:12"]),
-        ("removal", ["step:6", "marker:8"]),
+        ("full", ["step:2", "step:7", "weights:8", "marker:8", "old:4", "SIGTERM:7"]),
+        ("lora", ["step:8", "marker:4", "step:12", "SIGINT:1", "SIGTERM:12"]),
+        ("removal", ["step:6", "marker:8", "SIGTERM:7"]),
     ],
 )
-def test_sigkill_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str, kills: list[str]) -> None:
+def test_an_end_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str, kills: list[str]) -> None:
     scenarios = ["-", *kills]
     done = tinyrun.python(HERE / "worker.py", tmp_path, adaptation, *scenarios)
     assert done.code == 0, done.err
-    attempts = dict(zip(scenarios, [int(line.split()[2]) for line in done.out.splitlines()], strict=True))
+    told = {scenario: [*map(int, line.split()[1:])] for scenario, line in zip(scenarios, done.out.splitlines(), strict=True)}
+    attempts = {scenario: again for scenario, (_, again, _) in told.items()}
+    assert all(told[scenario][2] == update for scenario, update in SAVED.items() if scenario in told)
     assert attempts == {scenario: int(scenario != "-") for scenario in scenarios}  # each killed once, then finished
     whole = _artefacts(tmp_path / "-")
     assert len(whole) >= 6

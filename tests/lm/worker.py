@@ -3,7 +3,8 @@
 ``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. The adaptation
 ``removal`` trains every weight on rationales that are taken away. The scenario ``-`` runs unbroken, ``step:N`` is killed
 after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N`` when it is written but not yet marked
-complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed.
+complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed. ``SIGTERM:N`` and ``SIGINT:N`` are told to
+end within update N. Of each it says how it ended, how often it had to go on, and the update that it first went on from.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from cirf import recipe
 from cirf.lm import trainer, vocabulary
 from cirf.lm.batches import Row
+from cirf.lm.checkpoints import latest
 from cirf.lm.curriculum import Lesson
 from cirf.lm.finetune import finetune
 from cirf.lm.prompt import prompt_text, settle_template
@@ -71,6 +73,9 @@ def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulat
         (folder / "history.json").write_text(json.dumps(history.to_dict()))
 
 
+_TOLD = 130, 143  # how a process ends that Ctrl-C and SIGTERM ended
+
+
 def _die(*args: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -80,7 +85,17 @@ def _arm(kill: str) -> None:
     if not number:
         return
     update = int(number)
-    if where == "step":
+    if where.startswith("SIG"):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which nothing started in the background has
+        begin = trainer.Course.on_step_begin
+
+        def on_step_begin(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            begin(self, args, state, control, **kwargs)
+            if state.global_step == update - 1:
+                signal.raise_signal(signal.Signals[where])
+
+        trainer.Course.on_step_begin = on_step_begin  # type: ignore[method-assign]
+    elif where == "step":
         original = trainer.Course.on_step_end
 
         def on_step_end(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -119,11 +134,16 @@ def main() -> None:
     root, adaptation = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     for scenario in sys.argv[3:]:
+        folder, saved = root / scenario.replace(":", "-"), 0
         for attempt in range(4):
             child = os.fork()
             if child == 0:
                 try:
-                    run(root / scenario.replace(":", "-"), adaptation, scenario if attempt == 0 else "-")
+                    run(folder, adaptation, scenario if attempt == 0 else "-")
+                except KeyboardInterrupt:
+                    os._exit(_TOLD[0])
+                except SystemExit as end:
+                    os._exit(int(end.code or 0))
                 except BaseException:
                     import traceback
 
@@ -131,9 +151,11 @@ def main() -> None:
                     os._exit(1)
                 os._exit(0)
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            if status != -signal.SIGKILL:
+            if status not in (-signal.SIGKILL, *_TOLD):
                 break
-        print(scenario, status, attempt)
+            if attempt == 0 and (found := latest(folder / "scratch" / "checkpoints")):
+                saved = int(found.name.rpartition("-")[2])
+        print(scenario, status, attempt, saved)
         if status:
             sys.exit(1)
 

@@ -32,6 +32,7 @@ from cirf.lm.prefix_tree import as_trees
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.rows import TrainableRows, hasten
 from cirf.lm.saving import check_tokenizer
+from cirf.lm.stopping import Stop
 from cirf.lm.trainer import Course, HandBack, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
 
@@ -309,7 +310,9 @@ def _run(
         trainer.add_callback(Course(section.save_every, every, validate, stack, progress, title, rows, trainer.curriculum))
         if trainer.args.use_cpu:
             trainer.add_callback(HandBack())
-        with disk_errors(root), contextlib.suppress(Trained):
+        stop = Stop()
+        trainer.add_callback(stop)  # behind `Course`, which says when to save
+        with disk_errors(root), contextlib.suppress(Trained), stop.listening(trainer.accelerator.num_processes):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()
     tokens = sum(len(feature.ids) for feature in features) / plan.epoch * plan.total
