@@ -11,6 +11,7 @@ import pytest
 import tinyrun
 from safetensors import SafetensorError
 
+from cirf import cli
 from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
 
 FULL = [
@@ -79,3 +80,16 @@ def test_a_process_that_is_alone_has_no_other(monkeypatch: pytest.MonkeyPatch) -
     assert not tells_of_a_lost_process(error)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert tells_of_a_lost_process(error) and not tells_of_a_lost_process(ConnectionResetError(str(error)))
+
+
+@pytest.mark.parametrize(("code", "said"), [(130, True), (143, True), (1, False)])
+def test_what_was_told_to_end_says_how_to_go_on(
+    code: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def app() -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code and ("run the same command to go on" in capsys.readouterr().err) == said

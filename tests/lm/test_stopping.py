@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cirf.lm.stopping import Stop
+from cirf.lm.trainer import Diverged
 
 
 @pytest.fixture(autouse=True)
@@ -23,38 +24,62 @@ def _usual() -> Iterator[None]:
         signal.signal(number, heard)
 
 
-def test_the_second_signal_is_as_it_was_before() -> None:
-    before, stop = signal.getsignal(signal.SIGTERM), Stop()
+def heard() -> list[object]:
+    """What hears Ctrl-C and SIGTERM."""
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_the_second_signal_is_as_it_was_before(capfd: pytest.CaptureFixture[str]) -> None:
+    before, stop = heard(), Stop()
     control = SimpleNamespace(should_save=False)
     with pytest.raises(SystemExit) as ended, stop.listening():
-        assert signal.getsignal(signal.SIGTERM) != before
-        stop.on_step_end(None, None, control)
-        stop.on_save(None, None, control)
+        assert not set(heard()) & set(before)
+        for event in (stop.on_step_end, stop.on_evaluate, stop.on_save):
+            event(None, None, control)
         assert not control.should_save
         signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) == before
-        stop.on_step_end(None, None, control)
-        assert control.should_save
+        assert heard() == before
+        for event in (stop.on_step_end, stop.on_evaluate):
+            control.should_save = False
+            event(None, None, control)
+            assert control.should_save
         stop.on_save(None, None, control)
         raise AssertionError("went on")
     assert ended.value.code == 143
+    assert capfd.readouterr().err.count("stopping behind this update") == 1
 
 
 def test_one_that_comes_behind_the_last_update_is_not_forgotten() -> None:
-    stop = Stop()
-    with pytest.raises(KeyboardInterrupt), stop.listening():
+    before, reached = heard(), False
+    with pytest.raises(KeyboardInterrupt), Stop().listening():
         signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+        reached = True
+    assert reached and heard() == before
 
 
-def test_signals_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def heard() -> list[object]:
-        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+def test_nor_is_one_in_an_update_whose_loss_is_no_number() -> None:
+    with pytest.raises(SystemExit), Stop().listening():
+        signal.raise_signal(signal.SIGTERM)
+        raise Diverged("the loss is no number")
+    with pytest.raises(Diverged), Stop().listening():
+        raise Diverged("the loss is no number")
 
+
+def test_without_a_signal_all_is_as_before() -> None:
+    before = heard()
+    with Stop().listening():
+        pass
+    assert heard() == before
+
+
+def test_signals_of_others_are_left_alone() -> None:
     before = heard()
     with Stop().listening(processes=2):
         assert heard() == before
     found: list[object] = []
+
+    def own(*args: object) -> None:
+        pass
 
     def elsewhere() -> None:
         with Stop().listening():
@@ -65,5 +90,6 @@ def test_signals_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     thread.join()
     assert found == before
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+    signal.signal(signal.SIGTERM, own)
     with Stop().listening():
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN and signal.getsignal(signal.SIGTERM) != before[1]
+        assert heard() == [signal.SIG_IGN, own]

@@ -86,7 +86,8 @@ def _arm(kill: str) -> None:
         return
     update = int(number)
     if where.startswith("SIG"):
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # which nothing started in the background has
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts in the background has others
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         begin = trainer.Course.on_step_begin
 
         def on_step_begin(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -108,6 +108,7 @@ def finetune(
     Raises:
         CirfError: no row to train on, every row too long, a loss that is no number, a full disk, unknown LoRA targets, no
             memory, or a tokenizer that comes back another after saving.
+        KeyboardInterrupt, SystemExit: told to end by Ctrl-C or SIGTERM; what is under way is saved (`cirf.lm.stopping`).
     """
     features, dropped = tokenise(train, tokenizer, section.max_length, new_ids, ends)
     held_out, too_long = tokenise(validation, tokenizer, section.max_length, new_ids, ends)
@@ -312,7 +313,7 @@ def _run(
             trainer.add_callback(HandBack())
         stop = Stop()
         trainer.add_callback(stop)  # behind `Course`, which says when to save
-        with disk_errors(root), contextlib.suppress(Trained), stop.listening(trainer.accelerator.num_processes):
+        with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()
     tokens = sum(len(feature.ids) for feature in features) / plan.epoch * plan.total

@@ -1,4 +1,4 @@
-"""A training that is told to end, by Ctrl-C or SIGTERM, ends behind the update it is in, with a checkpoint of that update.
+"""A fine-tuning that is told to end, by Ctrl-C or SIGTERM, ends behind the update it is in, with a checkpoint of that update.
 
 A second signal ends it at once; then it is resumed from the last checkpoint before, as after a SIGKILL. Of several processes that
 train together each would end behind another update, so there signals do what they always did.
@@ -15,6 +15,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from cirf.lm.trainer import Diverged
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -30,6 +32,9 @@ class Stop(TrainerCallback):
         if self._came is not None:
             control.should_save = True
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.on_step_end(args, state, control)
+
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._obey()
 
@@ -41,7 +46,7 @@ class Stop(TrainerCallback):
 
     @contextlib.contextmanager
     def listening(self, processes: int = 1) -> Iterator[None]:
-        """Hear signals, but those that somebody else hears or that are ignored, and none where ``processes`` are several or this
+        """Hear both signals, but none that is ignored or that somebody else hears, nor any where ``processes`` are several or this
         is not the main thread."""
         before = {}
         if processes == 1 and threading.current_thread() is threading.main_thread():
@@ -54,13 +59,19 @@ class Stop(TrainerCallback):
         def hear(number: int, frame: Any) -> None:
             self._came = signal.Signals(number)
             back()
+            clear = b"\r\x1b[2K" if os.isatty(2) else b""  # of a bar, which is drawn again below
             with contextlib.suppress(OSError):
-                os.write(2, b"cirf: stopping behind this update, whose checkpoint is saved first; once more to stop at once\n")
+                os.write(
+                    2, clear + b"cirf: stopping behind this update, whose checkpoint is saved first; once more to stop at once\n"
+                )
 
         for number in before:
             signal.signal(number, hear)
         try:
             yield
             self._obey()  # it may have come behind the last update
+        except Diverged:
+            self._obey()
+            raise
         finally:
             back()
