@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from cirf.lm.trainer import Diverged
 
+_SAID = b"cirf: stopping behind this update, whose checkpoint is saved first; once more to stop at once\n"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -46,8 +47,8 @@ class Stop(TrainerCallback):
 
     @contextlib.contextmanager
     def listening(self, processes: int = 1) -> Iterator[None]:
-        """Hear both signals, but none that is ignored or that somebody else hears, nor any where ``processes`` are several or this
-        is not the main thread."""
+        """Hear both signals, but none that is ignored or that somebody else hears, nor any where ``processes`` are several or
+        this is not the main thread."""
         before = {}
         if processes == 1 and threading.current_thread() is threading.main_thread():
             before = {number: heard for number in _SIGNALS if (heard := signal.getsignal(number)) in _USUAL}
@@ -61,9 +62,7 @@ class Stop(TrainerCallback):
             back()
             clear = b"\r\x1b[2K" if os.isatty(2) else b""  # of a bar, which is drawn again below
             with contextlib.suppress(OSError):
-                os.write(
-                    2, clear + b"cirf: stopping behind this update, whose checkpoint is saved first; once more to stop at once\n"
-                )
+                os.write(2, clear + _SAID)
 
         for number in before:
             signal.signal(number, hear)
