@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from cirf import recipe
+from cirf.lm.batches import Row
+from cirf.lm.finetune import finetune
+from cirf.lm.prompt import prompt_text
 from cirf.lm.stopping import Stop
 from cirf.lm.trainer import Diverged
 
@@ -55,6 +62,23 @@ def test_one_that_comes_behind_the_last_update_is_not_forgotten() -> None:
         signal.raise_signal(signal.SIGINT)
         reached = True
     assert reached and heard() == before
+
+
+class _Told:
+    """A progress bar at whose opening a SIGTERM comes."""
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Callable[..., None]]:
+        signal.raise_signal(signal.SIGTERM)
+        yield lambda count, note="": None
+
+
+def test_nor_is_one_where_no_update_is_left(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i}?"), f"{2 * i}") for i in range(4)]
+    section = recipe.Finetune(adaptation="full", epochs=1.5, batch_size=2, accumulation=1, bf16=False)  # ends within an epoch
+    finetune(tiny.build_model(), tokenizer, rows, [], section, "x", [], tmp_path, 0)
+    with pytest.raises(SystemExit):
+        finetune(tiny.build_model(), tokenizer, rows, [], section, "x", [], tmp_path, 0, _Told())
 
 
 def test_nor_is_one_in_an_update_whose_loss_is_no_number() -> None:

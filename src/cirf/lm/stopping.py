@@ -27,7 +27,7 @@ class Stop(TrainerCallback):
 
     def __init__(self) -> None:
         """None has come yet."""
-        self._came: signal.Signals | None = None
+        self._came: int | None = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._came is not None:
@@ -58,7 +58,7 @@ class Stop(TrainerCallback):
                 signal.signal(number, heard)
 
         def hear(number: int, frame: Any) -> None:
-            self._came = signal.Signals(number)
+            self._came = number
             back()
             clear = b"\r\x1b[2K" if os.isatty(2) else b""  # of a bar, which is drawn again below
             with contextlib.suppress(OSError):
