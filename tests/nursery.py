@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import multiprocessing
 import multiprocessing.context
 import os
@@ -88,6 +89,7 @@ def python(*arguments: str | Path, env: Mapping[str, str], out: Path, err: Path,
 
 def _live(arguments: tuple[str, ...], environment: dict[str, str], out: Path, err: Path, folder: Path) -> None:
     """The child's life."""
+    gc.freeze()  # the libraries' million objects: a collection that goes through them copies the memory they lie in, too
     os.setsid()
     for path, number in ((out, 1), (err, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

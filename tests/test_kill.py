@@ -136,7 +136,7 @@ def live(recipe: Path, folder: Path, ledger: Ledger, doom: Callable[[], bool] | 
             if end is not None and time.monotonic() >= end:
                 process.send_signal(signal.SIGKILL)
                 break
-            time.sleep(0.002)
+            time.sleep(0.01)
         code = process.wait(timeout=60)
     ledger.look()
     return code

