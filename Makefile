@@ -47,7 +47,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(call new_environment,$(VENV))
 	$(BIN)/python $(PIP) install --no-compile $(TORCH) -c constraints.txt
 	$(BIN)/python $(PIP) install --no-compile -e '.[dev]' -c constraints.txt
-	$(BIN)/python -c 'import accelerate, matplotlib.pyplot, peft, sentence_transformers, transformers.trainer'
+	$(BIN)/python -c 'import datasets, math_verify, matplotlib.pyplot, peft, reasoning_gym, sentence_transformers, transformers.trainer, typer'
 	@touch $@
 
 quickstart: $(STAMP)

@@ -34,9 +34,9 @@ for question in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose tiny model knows 16 questions well enough to end its answers and to answer not all alike."""
+    """A run whose tiny model knows 24 questions well enough to end its answers and to answer not all alike."""
     folder = tmp_path_factory.mktemp("learnt")
-    rows = tinyrun.sums(16, steps=2)
+    rows = tinyrun.sums(24, steps=2)
     keys: dict[str, Any] = {
         "train": tinyrun.write_jsonl(folder / "train.jsonl", rows),
         "test": tinyrun.write_jsonl(folder / "test.jsonl", [row | {"question": f"{row['question']} Tell me."} for row in rows]),
@@ -55,7 +55,7 @@ def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
 @pytest.mark.parametrize(("method", "cap"), [("cirf_full", 24 + 32), ("sft_cot", 60)])
 def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_path: Path, method: str, cap: int) -> None:
     rows = read_rows(learnt / "evaluation" / method / "sums.jsonl")
-    assert len(rows) == 16 and len({row["output"] for row in rows}) > 5 and sum(not row["truncated"] for row in rows) > 8
+    assert len(rows) == 24 and len({row["output"] for row in rows}) > 5 and sum(not row["truncated"] for row in rows) > 12
     done = subprocess.run(
         [sys.executable, "-I", "-c", SCRIPT, str(learnt / "models" / method), str(cap)],
         input=json.dumps([row["prompt"] for row in rows]),

@@ -109,7 +109,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Nd"
 
 @pytest.mark.parametrize("name", methods.names())
 @given(
-    questions=st.lists(TEXT, min_size=1, max_size=3),
+    questions=st.lists(TEXT, min_size=2, max_size=3),
     answer=st.sampled_from(["0", "C", "yes", "no", ""]),
     rationale=st.none() | st.text(max_size=9),
 )

@@ -111,7 +111,7 @@ class Blind(LatentObjective):
 
 def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any) -> Any:
     section = recipe.Finetune(
-        adaptation="full", epochs=120, batch_size=len(rows), accumulation=1, learning_rate=3e-3, warmup_steps=5, weight_decay=0.0,
+        adaptation="full", epochs=200, batch_size=len(rows), accumulation=1, learning_rate=3e-3, warmup_steps=5, weight_decay=0.0,
         bf16=False,
     )  # fmt: skip
     return finetune(model, tokenizer, rows, [], section, "m", more.pop("new_ids", []), work, 0, **more)[0]
