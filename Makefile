@@ -12,9 +12,6 @@ AUDIT := .venv-audit
 OLDEST := .venv-oldest
 PIP := -m pip --disable-pip-version-check --quiet
 
-# Compiled modules are kept, whatever the caller's environment says: the tests import them in a hundred processes.
-export PYTHONDONTWRITEBYTECODE :=
-
 # $(call new_environment,FOLDER): a virtual environment of the oldest Python that will do, unless one is there.
 define new_environment
 set -e; \
@@ -41,13 +38,11 @@ help:
 
 env: $(STAMP)
 
-# torch first and alone: what comes after it then finds its requirement met and does not choose another build. Of twenty thousand
-# modules those alone are compiled that are imported, and most of these right here.
+# torch first and alone: what comes after it then finds its requirement met and does not choose another build.
 $(STAMP): pyproject.toml constraints.txt
 	@$(call new_environment,$(VENV))
-	$(BIN)/python $(PIP) install --no-compile $(TORCH) -c constraints.txt
-	$(BIN)/python $(PIP) install --no-compile -e '.[dev]' -c constraints.txt
-	$(BIN)/python -c 'import datasets, math_verify, matplotlib.pyplot, peft, reasoning_gym, sentence_transformers, transformers.trainer, typer'
+	$(BIN)/python $(PIP) install $(TORCH) -c constraints.txt
+	$(BIN)/python $(PIP) install -e '.[dev]' -c constraints.txt
 	@touch $@
 
 quickstart: $(STAMP)
