@@ -55,8 +55,9 @@ def _plain_loss(model: Any, pieces: Any) -> Loss:
 
 def _from_run(run: File, dtype: str) -> tuple[Any, list[Any]]:
     from cirf.lm import backbone
+    from cirf.methods import SCORED_BY
     from cirf.recipe_io import load
-    from cirf.stages.compress import SCORED_BY, read_pieces
+    from cirf.stages.compress import read_pieces
     from cirf.stages.context import Context
     from cirf.store import RunFolder
 

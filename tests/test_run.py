@@ -457,6 +457,9 @@ def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyr
     tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"trials": [1e-3, 2e-3]})
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "trials")
     assert list(json.loads(said.out)["methods"]) == ["cirf_full"], said.err
+    pruned = workshop.recipe(tmp_path / "pruned.yaml", methods=["cirf_lean", "cot"])
+    said = tinyrun.cirf("run", pruned, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "models/cirf_lean")
+    assert list(json.loads(said.out)["methods"]) == ["cirf_full", "cirf_lean"], said.err  # what prunes its traces is trained, too
     tried = workshop.recipe(
         tmp_path / "tried.yaml", methods=["direct_sft"], finetune={"trials": [1e-3, 2e-3], "trial_epochs": 0.2}
     )

@@ -101,6 +101,9 @@ def test_who_is_trained() -> None:
     assert trained("[five]", once, "models: {pause: somewhere}") == []
     assert trained("[five, x]", "{five: {method: pause}, x: {method: pause, model: five}}") == ["five"]
     assert trained("[cot]", once) == []
+    assert trained("[cirf_lean, direct_sft]") == ["cirf_full", "cirf_lean", "direct_sft"]  # what prunes it is trained, too
+    assert trained("[cirf_full, cirf_fast]") == ["cirf_full", "cirf_fast"] == trained("[cirf_fast, cirf_full]")
+    assert trained("[cirf_lean]", more="models: {cirf_lean: somewhere}") == []
 
 
 def test_a_saved_model_is_named_for_the_one_that_has_it(tmp_path: Path, workshop: tinyrun.Workshop) -> None:

@@ -35,7 +35,7 @@ from cirf.errors import CirfError
 from cirf.files import load_object, to_json, write_atomic
 from cirf.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.integrity import read_by, set_damaged_aside, stands
-from cirf.methods import get, learners
+from cirf.methods import SCORED_BY, get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
 from cirf.stages import (
@@ -123,7 +123,7 @@ def plans(context: Context) -> list[Plan]:
         traces = plan("traces", {}, {"problems": learnt, "results": results, "codebook": books[size]}, data.traces)
         functional = {"traces": traces, "codebook": books[size]}
         stages += [embeddings, *books.values(), traces]
-    scoring = _training(context, get(compress.SCORED_BY, recipe), asked_by, steps | functional) if coded else []
+    scoring = _training(context, get(SCORED_BY, recipe), asked_by, steps | functional) if coded else []
     answered: dict[str, Plan | Part | str] = {"problems": tested}
     trained: dict[str, Plan] = {}
 
@@ -144,7 +144,7 @@ def plans(context: Context) -> list[Plan]:
             inputs |= {"traces": before[-1]} | ({"start": scoring[-1]} if models.continues(recipe, method) else {})
         if method.start:
             inputs["start"] = answers_with(get(method.start, recipe))
-        training = scoring if method.name == compress.SCORED_BY else _training(context, method, asked_by, inputs)
+        training = scoring if method.name == SCORED_BY else _training(context, method, asked_by, inputs)
         stages.extend(stage for stage in training if stage not in stages)
         trained[method.name] = training[-1]
         return training[-1]

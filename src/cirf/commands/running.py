@@ -49,8 +49,7 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
-    from cirf.methods import get, learners
-    from cirf.stages.compress import SCORED_BY
+    from cirf.methods import SCORED_BY, get, learners
     from cirf.stages.context import Context
     from cirf.stages.model_checks import check_saved
     from cirf.stages.probes import check as check_probes

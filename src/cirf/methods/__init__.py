@@ -56,7 +56,10 @@ METHODS: dict[str, type[Method]] = {
     "sem_cot": SemCot,
 }
 
-__all__ = ["METHODS", "Method", "get", "kind", "learners", "named", "names"]
+SCORED_BY = "cirf_full"
+"""The method whose model says, in every run, which results pruned traces do without."""
+
+__all__ = ["METHODS", "SCORED_BY", "Method", "get", "kind", "learners", "named", "names"]
 
 
 def names() -> tuple[str, ...]:
@@ -116,7 +119,8 @@ def get(name: str, recipe: Recipe) -> Method:
 
 def learners(recipe: Recipe) -> list[Method]:
     """The methods that a recipe trains: those it names that are trained and have no saved model, and those whose models others
-    answer with, prepare their rows with or go on from. ``CirfError`` where one takes a model that is not its own kind's."""
+    answer with, prepare their rows with, are pruned by or go on from. ``CirfError`` where one takes a model that is not its own
+    kind's."""
     made: dict[str, Method] = {}
     begun: set[str] = set()
 
@@ -138,6 +142,8 @@ def learners(recipe: Recipe) -> list[Method]:
         if method.start is not None:
             _check_start(method, recipe)
             add(method.start)
+        if method.pruning is not None and SCORED_BY not in made:
+            made[SCORED_BY] = get(SCORED_BY, recipe)
         made[name] = method
 
     for name in (*recipe.methods, *recipe.variants):

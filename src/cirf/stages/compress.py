@@ -13,7 +13,7 @@ from cirf.compression.search import Item, Path, Selector, compress, price_for, s
 from cirf.distributed import Share
 from cirf.errors import CirfError
 from cirf.files import RowLog, to_json, write_atomic, write_rows
-from cirf.methods import get
+from cirf.methods import SCORED_BY, get
 from cirf.progress import SILENT
 from cirf.records import Trace
 from cirf.stages.context import Context
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cirf.methods.method import Method
     from cirf.recipe import Compression
 
-SCORED_BY = "cirf_full"
 WINDOW = 64
 """Traces searched side by side. Windows are always the same, so that a killed search goes on with the very batches."""
 
