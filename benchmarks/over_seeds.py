@@ -3,8 +3,8 @@
     python -m benchmarks.over_seeds RUN RUN --methods subjects_alone cirf_full --tasks gsm8k svamp [--against-run RUN]
 
 RUN: a run, or its archive. A question counts once, by the mean of its trainings, if every run asked it. The interval is that of
-questions: what another training would change is in it only as far as these few differ. ``--against-run``: the second method is
-that run's alone, such as a baseline of one seed.
+questions: what another training would change is in it only as far as these few differ. ``--against-run``: the run, or runs, of
+the second method, such as a baseline of one seed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.share_of import solved
+from benchmarks.share_of import over
 
 from cirf.analysis.accuracy import pooled
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import Comparison, compare, describe_difference, mean
-
-
-def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:
-    """How often each question that all runs asked was answered rightly, the mean of the runs."""
-    several = [solved(run, method, task) for run in runs]
-    return {item: mean([one[item] for one in several]) for item in several[0] if all(item in one for one in several)}
+from cirf.evaluation.statistics import Comparison, compare, describe_difference
 
 
 def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
@@ -40,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--methods", nargs=2, required=True, metavar=("FIRST", "SECOND"))
     parser.add_argument("--tasks", nargs="+", required=True)
-    parser.add_argument("--against-run", type=Path, default=None)
+    parser.add_argument("--against-run", nargs="+", type=Path, default=None)
     asked = parser.parse_args(arguments)
     first, second = asked.methods
-    others = [asked.against_run] if asked.against_run else asked.runs
+    others = asked.against_run or asked.runs
     ours = {task: over(asked.runs, first, task) for task in asked.tasks}
     theirs = {task: over(others, second, task) for task in asked.tasks}
     rows = {task: difference(ours[task], theirs[task]) for task in asked.tasks}

@@ -1,9 +1,10 @@
 """What share of one method's accuracy others have in the mean of benchmarks, with 95 % intervals (questions drawn anew).
 
-    python -m benchmarks.share_of RUN --methods cirf_full cirf_subjects --of sft_cot --tasks gsm8k svamp [--of-run RUN]
+    python -m benchmarks.share_of RUN [RUN] --methods cirf_full cirf_subjects --of sft_cot --tasks gsm8k svamp [--of-run RUN]
 
-RUN: a run, or its archive; ``--of-run``: where the other method stands, such as a run of another seed, of whose questions those
-count that both were asked. Questions are drawn in pairs, so what is hard for both methods is so in every draw.
+RUN: a run, or its archive; of several, such as those of several seeds, a question counts once, by the mean of its trainings, if
+every run asked it. ``--of-run``: where the other method stands, of whose questions those count that both were asked. Questions
+are drawn in pairs, so what is hard for both methods is so in every draw.
 """
 
 from __future__ import annotations
@@ -17,23 +18,25 @@ import numpy as np
 
 from cirf.analysis.accuracy import by_question
 from cirf.errors import CirfError
+from cirf.evaluation.statistics import mean
 from cirf.rows import read_rows
 
 
-def solved(run: Path, method: str, task: str) -> dict[str, float]:
-    """How often each question was answered rightly, over its runs."""
-    return by_question(read_rows(run / "evaluation" / method / f"{task}.jsonl"))
+def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:
+    """How often each question that all runs asked was answered rightly, the mean of the runs."""
+    several = [by_question(read_rows(run / "evaluation" / method / f"{task}.jsonl")) for run in runs]
+    return {item: mean([one[item] for one in several]) for item in several[0] if all(item in one for one in several)}
 
 
 def share(
-    run: Path, method: str, other: Path, of: str, tasks: Sequence[str], draws: int, seed: int
+    runs: Sequence[Path], method: str, others: Sequence[Path], of: str, tasks: Sequence[str], draws: int, seed: int
 ) -> tuple[float, float, float, int]:
     """The share, the ends of its interval, and of how many questions it is."""
     random, told, drawn, count = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws)), 0
     for task in tasks:
-        ours, theirs = solved(run, method, task), solved(other, of, task)
+        ours, theirs = over(runs, method, task), over(others, of, task)
         both = sorted(ours.keys() & theirs.keys())
-        if not both or (run == other and ours.keys() != theirs.keys()):
+        if not both or (runs == others and ours.keys() != theirs.keys()):
             raise CirfError(f"{task}: {method} and {of} answered different questions")
         pairs = np.array([(ours[item], theirs[item]) for item in both]).T
         told += pairs.mean(axis=1)
@@ -45,16 +48,16 @@ def share(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--methods", nargs="+", required=True)
     parser.add_argument("--of", default="sft_cot")
-    parser.add_argument("--of-run", type=Path, default=None)
+    parser.add_argument("--of-run", nargs="+", type=Path, default=None)
     parser.add_argument("--tasks", nargs="+", required=True)
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
-    given = (asked.of_run or asked.run, asked.of, asked.tasks, asked.draws, asked.seed)
-    found = {name: share(asked.run, name, *given) for name in asked.methods}
+    given = (asked.of_run or asked.runs, asked.of, asked.tasks, asked.draws, asked.seed)
+    found = {name: share(asked.runs, name, *given) for name in asked.methods}
     for name, (value, low, high, count) in found.items():
         print(f"{name}: {value:.3f} ({low:.2f} to {high:.2f}) of {asked.of}, n = {count}")
     print(json.dumps({name: dict(zip(("share", "low", "high", "n"), row, strict=True)) for name, row in found.items()}))

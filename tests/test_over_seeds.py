@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import over_seeds
+from benchmarks import over_seeds, share_of
 
 from cirf.errors import CirfError
 from cirf.files import write_rows
@@ -23,7 +23,7 @@ def evaluated(folder: Path, answers: dict[str, dict[str, int]]) -> Path:
 def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = evaluated(tmp_path / "one", {"ours": {"a": 1, "b": 1, "c": 0}, "theirs": {"a": 0, "b": 1, "c": 1}})
     two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 0, "b": 0, "d": 0}})
-    assert over_seeds.over([one, two], "ours", "sums") == {"a": 1.0, "b": 0.5}
+    assert share_of.over([one, two], "ours", "sums") == {"a": 1.0, "b": 0.5}
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums"])
     *lines, document = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["sums"]  # and not the same once more as that of all
@@ -32,6 +32,23 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])
     told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
     assert (told["n"], told["difference"]) == (2, 0.75)
+    over_seeds.main([str(one), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(one), str(two)])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
+    assert (told["n"], told["difference"]) == (2, 0.75)  # 1 and 1, less 0 and a half
+
+
+def test_a_share_over_several_runs_is_that_of_a_question_s_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = evaluated(tmp_path / "one", {"ours": {"a": 1, "b": 1, "c": 0}, "theirs": {"a": 1, "b": 1, "c": 1}})
+    two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}})
+
+    def told(*runs: Path) -> tuple[float, int]:
+        given = ["--methods", "ours", "--of", "theirs", "--tasks", "sums", "--of-run", str(one), "--draws", "100"]
+        share_of.main([*map(str, runs), *given])
+        found = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
+        assert found["low"] <= found["share"] <= found["high"] <= 1
+        return round(found["share"], 6), found["n"]
+
+    assert (told(one), told(two), told(one, two)) == ((0.666667, 3), (0.5, 2), (0.75, 2))
 
 
 def test_no_question_in_common_is_refused(tmp_path: Path) -> None:
