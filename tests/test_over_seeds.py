@@ -39,16 +39,17 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_share_over_several_runs_is_that_of_a_question_s_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = evaluated(tmp_path / "one", {"ours": {"a": 1, "b": 1, "c": 0}, "theirs": {"a": 1, "b": 1, "c": 1}})
-    two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}})
+    two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 1, "b": 0}})
 
-    def told(*runs: Path) -> tuple[float, int]:
-        given = ["--methods", "ours", "--of", "theirs", "--tasks", "sums", "--of-run", str(one), "--draws", "100"]
+    def told(*runs: Path, of: tuple[Path, ...] = (one,)) -> tuple[float, int]:
+        given = ["--methods", "ours", "--of", "theirs", "--tasks", "sums", "--draws", "100", "--of-run", *map(str, of)]
         share_of.main([*map(str, runs), *given])
         found = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
-        assert found["low"] <= found["share"] <= found["high"] <= 1
+        assert found["low"] <= found["share"] <= found["high"]
         return round(found["share"], 6), found["n"]
 
     assert (told(one), told(two), told(one, two)) == ((0.666667, 3), (0.5, 2), (0.75, 2))
+    assert told(one, of=(one, two)) == (1.333333, 2)  # two of two, to one and a half
 
 
 def test_no_question_in_common_is_refused(tmp_path: Path) -> None:
