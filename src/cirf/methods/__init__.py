@@ -142,7 +142,7 @@ def learners(recipe: Recipe) -> list[Method]:
         if method.start is not None:
             _check_start(method, recipe)
             add(method.start)
-        if method.pruning is not None and SCORED_BY not in made:
+        if method.pruning is not None and SCORED_BY not in made:  # not by `add`: a run prunes with no other's model
             made[SCORED_BY] = get(SCORED_BY, recipe)
         made[name] = method
 
