@@ -15,6 +15,9 @@ import pytest
 import tinyrun
 
 from cirf import methods, tasks
+from cirf.assets import resolve
+from cirf.errors import CirfError
+from cirf.progress import Progress
 from cirf.recipe_io import shipped
 from cirf.store import RunFolder
 
@@ -141,6 +144,29 @@ def test_a_wrong_model_is_told_before_any_work(workshop: tinyrun.Workshop, tmp_p
         tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run").error()
         assert not (tmp_path / "run").exists()
     assert "cirf: vocabulary.like: 'apples and pears' is " in said and "tokens of this model" in said
+
+
+def test_a_model_that_another_method_reads_is_not_asked_for(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``--until``, on a machine that has what this method needs and no more."""
+
+    def there(model: str, progress: Progress) -> Path | str:
+        if model.startswith("bundled:"):
+            raise CirfError(f"{model}: cannot be fetched")
+        return resolve(model, progress)
+
+    monkeypatch.setattr("cirf.stages.model_checks.resolve", there)
+    settings = {"soft_cot": {"method": "soft_cot", "settings": {"guide": "bundled:smollm2-135m-instruct"}}}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["direct_sft", "soft_cot"], variants=settings)
+    for until in ((), ("--until", "models/soft_cot"), ("--until", "evaluation")):
+        for more in ((), ("--dry-run",)):
+            said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", *until, *more).error()
+            assert "bundled:smollm2-135m-instruct: cannot be fetched" in said
+    assert not (tmp_path / "run").exists()
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models/direct_sft", "--dry-run").code == 0
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models/direct_sft").code == 0
+    assert (tmp_path / "run" / "models" / "direct_sft" / "config.json").exists()
 
 
 def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -331,7 +331,7 @@ def execute(
     stages = asked_for(context, until)
     try:
         if not all(settled(partial(stands, context.folder, stage)) for stage in stages):
-            model_checks.check_backbone(context)
+            model_checks.check_backbone(context, stages)
         if not is_main():
             _bring_up_to_date(context, stages, _nothing, sharing)
         else:

@@ -347,9 +347,10 @@ def _moved(recipe: Recipe, folder: Path) -> Recipe:
 def dry(context: Context, until: str | None, as_json: bool) -> None:
     """Say what a run would do, with tokens, memory and disk."""
     from cirf.commands.estimates import estimate, print_estimate
+    from cirf.run import asked_for
     from cirf.stages.model_checks import check_backbone
 
-    check_backbone(context)
+    check_backbone(context, asked_for(context, until))
     made = estimate(context, until)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))

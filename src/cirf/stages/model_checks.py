@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,12 @@ from cirf.stages.context import Context
 if TYPE_CHECKING:
     from cirf.methods.method import Method
     from cirf.recipe import Recipe
+    from cirf.store import Plan
 
 
-def check_backbone(context: Context) -> None:
-    """``CirfError`` where the backbone is not what the recipe says, or another model that a method reads is not there: told by
-    their configurations, before hours of work."""
+def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
+    """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
+    there: told by their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
     from cirf.lm.int8 import check_int8
     from cirf.lm.vocabulary import single
@@ -33,8 +35,9 @@ def check_backbone(context: Context) -> None:
     check_causal(config, source)
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
+    asked = {name for stage in stages for name in stage.name.split("/")[1:]}.union(context.recipe.models)
     for method in learners(context.recipe):
-        for name in method.reads:
+        for name in method.reads if method.name in asked else ():
             other = {"model": name, "revision": None, "trust_remote_code": False}
             load_config(resolve(name, context.progress), context.recipe.backbone.model_copy(update=other))
     _ = context.width
