@@ -35,7 +35,7 @@ def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
     check_causal(config, source)
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
-    asked = {name for stage in stages for name in stage.name.split("/")[1:]}.union(context.recipe.models)
+    asked = {name for stage in stages for name in stage.name.split("/")[1:]}
     for method in learners(context.recipe):
         for name in method.reads if method.name in asked else ():
             other = {"model": name, "revision": None, "trust_remote_code": False}
