@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
-    """Stages with their state, and for each method that is to be trained its rows, tokens, memory and disk; up to ``until``, if
-    it is given. That is the most that a run would train: an input that is made again may come out as it was.
+def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
+    """The stages that are asked for with their state, and for each method that they train its rows, tokens, memory and disk. That
+    is the most that a run would train: an input that is made again may come out as it was.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
     Memory is weights (and two bytes more of each that is multiplied in eight bits) + gradients + Adam's two moments, for a batch
@@ -37,13 +37,11 @@ def estimate(context: Context, until: str | None = None) -> dict[str, Any]:
     from cirf.rationales.segmentation import cut
     from cirf.records import Example, Taught, Trace
     from cirf.rows import read_rows
-    from cirf.run import asked_for
     from cirf.stages.data import drawn
     from cirf.tasks.leaks import settle
     from cirf.tasks.load import load_problems
 
     recipe = context.recipe
-    plans = asked_for(context, until)
     stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans]
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}

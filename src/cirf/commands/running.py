@@ -350,8 +350,9 @@ def dry(context: Context, until: str | None, as_json: bool) -> None:
     from cirf.run import asked_for
     from cirf.stages.model_checks import check_backbone
 
-    check_backbone(context, asked_for(context, until))
-    made = estimate(context, until)
+    stages = asked_for(context, until)
+    check_backbone(context, stages)
+    made = estimate(context, stages)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:
