@@ -63,7 +63,7 @@ def main() -> None:
     section = recipe.finetune
     bits = weight_bits("cpu")
     if bits is None:
-        raise SystemExit("this processor multiplies floats as fast")
+        raise SystemExit("this processor has no instructions for products in eight bits")
     keep_freed_memory()
     torch.manual_seed(1)
     tokenizer = load_tokenizer(recipe.backbone.model, recipe.backbone)

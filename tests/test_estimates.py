@@ -43,5 +43,5 @@ def test_what_is_freed_is_kept_on_a_cpu_where_the_c_library_keeps_it(monkeypatch
 
 def test_rounded_weights_lie_beside_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for bits in (8, 7, None):
-        monkeypatch.setattr("cirf.lm.int8_products.weight_bits", lambda device, bits=bits: bits)
+        monkeypatch.setattr("cirf.lm.int8_products.weight_bits", lambda device, half, bits=bits: bits)
         assert told({"weights": "int8"}) - told({}) == (2 * SIZES["parameters"] if bits else 0)

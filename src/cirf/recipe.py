@@ -261,7 +261,7 @@ class Finetune(Section):
         "Compute in bfloat16; master weights stay float32. A processor that multiplies bfloat16 no faster computes in float32.",
         paper="A.2",
     )
-    weights: Literal["saved", "int8"] = key("saved", "Products with the frozen weights under adapters in training: as they are saved, or in eight bits, forwards and backwards, on a CPU that multiplies these faster (with AVX512-VNNI, or with AVX2 at seven bits a weight; others, and GPUs, take them as saved). The saved model has the weights as they were.")
+    weights: Literal["saved", "int8"] = key("saved", "Products with the frozen weights under adapters in training: as they are saved, or in eight bits, forwards and backwards, on a CPU that multiplies these faster (with AVX512-VNNI, or with AVX2 at seven bits a weight; others, GPUs, and where AMX computes in bfloat16, take them as saved). The saved model has the weights as they were.")
     gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
     max_length: Positive = key(1024, "A longer row is dropped and counted.", unit="tokens")
     group_by_length: bool = key(True, "Put rows of like length in one batch.")

@@ -150,6 +150,9 @@ def test_weights_have_as_many_bits_as_the_processor_adds_up_exactly(monkeypatch:
     wide, narrow = float(2**31), float(2**15 - 1)
     assert _multiplies(monkeypatch, True, True, wide) == 8
     assert weight_bits("cuda") is None
+    for amx, half, bits in ((True, True, None), (True, False, 8), (False, True, 8)):
+        monkeypatch.setattr(int8_products.torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        assert weight_bits("cpu", half) == bits
     assert _multiplies(monkeypatch, True, True, narrow) == 7  # told to leave VNNI out
     assert _multiplies(monkeypatch, False, True, narrow) == 7
     assert _multiplies(monkeypatch, False, True, narrow / 2) is None
@@ -184,7 +187,7 @@ def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(
         ("without", None, "int8"),
         ("saved", 8, "saved"),
     ):
-        monkeypatch.setattr("cirf.lm.finetune.weight_bits", lambda device, bits=bits: bits)
+        monkeypatch.setattr("cirf.lm.finetune.weight_bits", lambda device, half=False, bits=bits: bits)
         model, own = tiny.build_model("llama"), tiny.build_tokenizer()
         own.chat_template = tokenizer.chat_template
         ids = extend(model, own, None, recipe.Vocabulary(alpha="mean"), 8, 0)

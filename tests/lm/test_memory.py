@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
 import platform
 import subprocess
 import sys
@@ -11,11 +13,23 @@ import pytest
 
 from cirf.lm import memory
 
+JEMALLOC = ctypes.util.find_library("jemalloc") if platform.system() == "Linux" else None
+ALLOCATORS = ["", *([JEMALLOC] if JEMALLOC else [])]
+
+
+def _run(code: str, preloaded: str, *arguments: str) -> list[int]:
+    """The numbers that code prints in a process with an allocator of its own."""
+    command = [sys.executable, "-c", code, str(Path(memory.__file__).parents[2]), *arguments]
+    started = os.environ | {"LD_PRELOAD": preloaded, "PYTHONMALLOC": "malloc"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=started)
+    return [int(word) for word in done.stdout.split()]
+
+
 CODE = """
 import resource, sys
-sys.path.insert(0, sys.argv[2])
+sys.path.insert(0, sys.argv[1])
 from cirf.lm.memory import keep_freed_memory
-if sys.argv[1] == "keep":
+if sys.argv[2] == "keep":
     assert keep_freed_memory()
 for turn in range(20):
     if turn == 4:
@@ -28,11 +42,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
 @pytest.mark.parametrize("size", [8, 48])  # MiB, below and above the largest block that a threshold keeps in the heap
-def test_memory_asked_for_again_is_not_faulted_in_again(size: int) -> None:
-    faults = {}
-    for how in ("keep", "default"):
-        command = [sys.executable, "-c", CODE, how, str(Path(memory.__file__).parents[2]), str(size)]
-        faults[how] = int(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+@pytest.mark.parametrize("preloaded", ALLOCATORS)
+def test_memory_asked_for_again_is_not_faulted_in_again(preloaded: str, size: int) -> None:
+    faults = {how: _run(CODE, preloaded, how, str(size))[0] for how in ("keep", "default")}
     assert faults["keep"] < faults["default"] / 10, faults
 
 
@@ -54,9 +66,9 @@ print(full, held(), sum(block[-1] == ord("x") for block in blocks))
 
 
 @pytest.mark.skipif(platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
-def test_holes_are_handed_back_and_what_is_used_stays() -> None:
-    command = [sys.executable, "-c", HOLES, str(Path(memory.__file__).parents[2])]
-    full, left, whole = map(int, subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.split())
+@pytest.mark.parametrize("preloaded", ALLOCATORS)
+def test_holes_are_handed_back_and_what_is_used_stays(preloaded: str) -> None:
+    full, left, whole = _run(HOLES, preloaded)
     assert full - left > 150 * 1024 and whole == 25  # KiB, of 175 MiB of holes
 
 

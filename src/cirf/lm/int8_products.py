@@ -85,13 +85,14 @@ def _product(x: torch.Tensor, weight: _Whole | _Short) -> torch.Tensor:
     return weight(x / own).mul_(own + (own - own)).to(x.dtype)  # what is infinite is no number then
 
 
-def weight_bits(device: str) -> int | None:
+def weight_bits(device: str, half: bool = False) -> int | None:
     """How many bits a weight is to have, so that a torch device makes its products exactly and faster than those of floats: 8 on
     x86 processors with AVX512-VNNI, 7 on others with AVX2. ``None``: leave weights as they are.
 
+    ``half``: the floats have 16 bits. AMX multiplies these so fast that rounding takes longer than eight bits save.
     Elsewhere torch 2.13 goes through int8 matrices number by number, tens of times slower than float32.
     """
-    if torch.device(device).type != "cpu":
+    if torch.device(device).type != "cpu" or (half and torch.cpu._is_amx_tile_supported()):
         return None
     try:
         built = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
+_EVERY_ARENA = 4096  # jemalloc's MALLCTL_ARENAS_ALL
 _SHARE = 4  # of the memory that is left, one part
 _STEP = 64 * 2**20  # bytes by which the heap grows
 
 
 def keep_freed_memory() -> bool:
-    """Make this process keep the memory it frees, and say whether that could be done (glibc alone has the switch).
+    """Make this process keep the memory it frees, and say whether that could be done (glibc has the switch, and jemalloc, which
+    comes before it where a process is started with it: ``LD_PRELOAD``).
 
-    An update on the CPU casts every weight, makes every gradient and frees both. By default glibc hands that back to the
-    system, which clears it page by page when it is wanted again (``benchmarks/updates.py`` says what that costs). The
-    process keeps what it frees from then on, more with every update that fits badly into it, until `hand_back`.
+    An update on the CPU casts every weight, makes every gradient and frees both. By default that goes back to the system,
+    which clears it page by page when it is wanted again (``benchmarks/updates.py`` says what that costs). The process keeps
+    what it frees from then on, more with every update that fits badly into it, until `hand_back`.
     """
+    if (preloaded := _jemalloc()) is not None:
+        return _never_decay(preloaded)
     library = _glibc()
     if library is None:
         return False
@@ -30,12 +35,41 @@ def keep_freed_memory() -> bool:
 
 
 def hand_back() -> bool:
-    """Give freed memory that is kept back to the system for once, and say whether there was any (of glibc alone is it known).
+    """Give freed memory that is kept back to the system for once, and say whether that could be done; of glibc, whether there
+    was any.
 
     Among blocks of ever new sizes holes are left that fit no more, so that a process which hands back nothing grows.
     """
+    if (preloaded := _jemalloc()) is not None:
+        return _control(preloaded, f"arena.{_EVERY_ARENA}.purge")
     library = _glibc()
     return library is not None and library.malloc_trim(0) == 1
+
+
+def _jemalloc() -> ctypes.CDLL | None:
+    """The allocator of this process, if that is jemalloc, whose settings have names."""
+    own = ctypes.CDLL(None) if os.name == "posix" else None
+    return own if hasattr(own, "mallctl") else None
+
+
+def _never_decay(library: ctypes.CDLL) -> bool:
+    """Have jemalloc keep all that is freed: in arenas that are still to come, then in those that there are, of which not every
+    number is in use."""
+    count = ctypes.c_uint()
+    size = ctypes.c_size_t(ctypes.sizeof(count))
+    if library.mallctl(b"arenas.narenas", ctypes.byref(count), ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return False
+    kinds = ("dirty_decay_ms", "muzzy_decay_ms")
+    kept = all([_control(library, f"arenas.{kind}", ctypes.c_ssize_t(-1)) for kind in kinds])
+    for arena, kind in itertools.product(range(count.value), kinds):
+        _control(library, f"arena.{arena}.{kind}", ctypes.c_ssize_t(-1))
+    return kept
+
+
+def _control(library: ctypes.CDLL, name: str, value: Any = None) -> bool:
+    """Write one of jemalloc's settings, or do what it names: whether it took it."""
+    given = (None, 0) if value is None else (ctypes.byref(value), ctypes.sizeof(value))
+    return bool(library.mallctl(name.encode(), None, None, given[0], ctypes.c_size_t(given[1])) == 0)
 
 
 def scarce() -> bool:
