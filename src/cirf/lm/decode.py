@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.drawing import draw, drawing, seed_of
+from cirf.lm.drawing import draw, drawing
 from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.quick import Guesses, write
@@ -56,7 +56,7 @@ def generate(
     cap: int,
     temperature: float = 0.0,
     top_p: float = 1.0,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     batch_size: int = 32,
     done: Callable[[int], None] = lambda count: None,
     prefixes: Beginnings | None = None,
@@ -66,7 +66,8 @@ def generate(
 
     Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
     padded on the left. The model's own generation settings (sampling, penalties) are not used: ``temperature`` 0 is
-    greedy, else it samples from the nucleus ``top_p``, each batch seeded by ``seed`` and its prompts.
+    greedy, else an answer is sampled from the nucleus ``top_p`` by random numbers of its own, seeded by ``seed`` (one for all, or
+    one a prompt), its prompt and how often both stood before: it is one of `sample_many`'s, whatever the batch.
 
     Args:
         prompts: rendered by ``prompt_text``; nothing is added to them.
@@ -82,16 +83,20 @@ def generate(
     encoded = [encode(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(prompts)), key=lambda i: (-len(encoded[i]), i))
     stops = stop_ids(model, tokenizer)
+    draws, before = [], Counter[tuple[int, str]]()
+    for own in zip([seed] * len(prompts) if isinstance(seed, int) else seed, prompts, strict=True):
+        draws.append(draw(*own, before[own]))
+        before[own] += 1
     outputs: dict[int, Output] = {}
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        with _seeded(model, seed, [prompts[i] for i in batch]):
-            ids = [encoded[i] for i in batch]
-            try:
-                begun = None if prefixes is None else prefixes.begin(ids)
-                written = _generate(model, ids, cap, temperature, top_p, stops, begun=begun, processors=steer())
-            except torch.OutOfMemoryError:
-                raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
+        ids = [encoded[i] for i in batch]
+        try:
+            begun = None if prefixes is None else prefixes.begin(ids)
+            processors = [*steer(), *drawing(model, temperature, top_p, [draws[i] for i in batch])]
+            written = _generate(model, ids, cap, stops, begun=begun, processors=processors)
+        except torch.OutOfMemoryError:
+            raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
         outputs |= {i: output_of(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
         done(len(batch))
     return [outputs[i] for i in range(len(prompts))]
@@ -108,7 +113,7 @@ def go_on(model: Any, tokenizer: Any, begun: Begun, cap: int, written: Sequence[
     stops = stop_ids(model, tokenizer)
     left = max(1, cap - min(map(len, written)))
     try:
-        made = _generate(model, begun.prompts, left, 0.0, 1.0, stops, begun=begun)
+        made = _generate(model, begun.prompts, left, stops, begun=begun)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size") from None
     return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
@@ -131,17 +136,16 @@ def generate_one(
 
     ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
     ``prefixes`` have not kept yet (see `Beginnings.prepare`). With ``guesses`` a greedy answer is written several tokens a pass
-    (`cirf.lm.quick`).
+    (`cirf.lm.quick`). At a ``temperature`` it is the first of `sample_many`'s.
     """
     watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
     _synchronise(model)
     started = time.perf_counter()
     ids = encode(tokenizer, prompt)
     begun = None if prefixes is None else prefixes.begin([ids])
-    with _seeded(model, seed, [prompt]):
-        written = _generate(
-            model, [ids], cap, temperature, top_p, watch.stops, watch, begun=begun, processors=steer(), guesses=guesses
-        )[0]
+    processors = [*steer(), *drawing(model, temperature, top_p, [draw(seed, prompt, 0)])]
+    guesses = guesses if temperature == 0 else None
+    written = _generate(model, [ids], cap, watch.stops, watch, begun=begun, processors=processors, guesses=guesses)[0]
     output = output_of(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started
     first = None if watch.first is None else watch.first - started
@@ -239,7 +243,7 @@ def follow(
         begun = None if prefixes is None else prefixes.begin(prompts)
         watch = Watch(len(prompts), on_step)
         steered = [*steer(), *drawn]
-        _generate(model, list(prompts), cap, 0.0, 1.0, stops, begun=begun, processors=steered, rows=watch, guesses=guesses)
+        _generate(model, list(prompts), cap, stops, begun=begun, processors=steered, rows=watch, guesses=guesses)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
 
@@ -288,7 +292,7 @@ def _sampled(
     processors = [*steer(), *drawing(model, temperature, top_p, draws)]
     try:
         begun = _shared(model, ids, count, prefixes)
-        return _generate(model, [ids] * count, cap, 0.0, 1.0, stops, begun=begun, processors=processors, rows=watch)
+        return _generate(model, [ids] * count, cap, stops, begun=begun, processors=processors, rows=watch)
     except torch.OutOfMemoryError:
         raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
 
@@ -324,8 +328,6 @@ def _generate(
     model: Any,
     prompts: list[list[int]],
     cap: int,
-    temperature: float,
-    top_p: float,
     stops: list[int],
     watch: _Watch | None = None,
     begun: Begun | None = None,
@@ -335,7 +337,7 @@ def _generate(
 ) -> list[list[int]]:
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-    if guesses is not None and len(prompts) == 1 and temperature == 0:
+    if guesses is not None and len(prompts) == 1:
         alone = write(model, prompts[0], cap, stops, guesses, processors, partial(_tell, watch, rows), begun)
         if alone is not None:
             return [alone]
@@ -343,9 +345,8 @@ def _generate(
     filled = _padded(prompts, heads)
     padded = torch.tensor([[stops[0] if token is None else token for token in row] for row in filled], device=model.device)
     mask = torch.tensor([[int(token is not None) for token in row] for row in filled], device=model.device)
-    how = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature > 0 else {}
     settings = GenerationConfig(  # type: ignore[no-untyped-call]
-        do_sample=temperature > 0, num_beams=1, max_new_tokens=cap, eos_token_id=stops, pad_token_id=stops[0], **how
+        do_sample=False, num_beams=1, max_new_tokens=cap, eos_token_id=stops, pad_token_id=stops[0]
     )
     saved = model.generation_config
     model.generation_config = settings  # else the model's own file fills what is not set here: penalties, top-k
@@ -385,15 +386,6 @@ def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int
         [None] * (first - head) + [*ids[:head]] + [None] * (rest - len(ids) + head) + [*ids[head:]]
         for ids, head in zip(prompts, heads, strict=True)
     ]
-
-
-@contextlib.contextmanager
-def _seeded(model: Any, seed: int, prompts: list[str]) -> Iterator[None]:
-    """Draw from a seed of this batch alone, and leave everyone else's random numbers as they were."""
-    devices = [model.device] if model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed_of("\0".join([str(seed), *prompts])))
-        yield
 
 
 def _synchronise(model: Any) -> None:

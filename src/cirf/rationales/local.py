@@ -14,7 +14,7 @@ def answer_here(
 ) -> None:
     """Answer with a model loaded into this process; ``keep`` gets each answer whose key is not among ``known``.
 
-    Batches are cut from all requests, answered ones too, so that what a batch is drawn with does not depend on where an
+    Batches are cut from all requests, answered ones too, so that what a batch is rounded to does not depend on where an
     earlier run was killed.
     """
     from cirf.lm import backbone, decode
@@ -39,8 +39,9 @@ def answer_here(
             render(tokenizer, [{"role": role, "content": sanitise(text, tokenizer)} for role, text in request.messages])
             for request in batch
         ]
+        seeds = [request.seed for request in batch]
         outputs = decode.generate(
-            model, tokenizer, prompts, first.max_tokens, first.temperature, first.top_p, first.seed, batch_size=size
+            model, tokenizer, prompts, first.max_tokens, first.temperature, first.top_p, seeds, batch_size=size
         )
         for request, output in zip(batch, outputs, strict=True):
             if request.key not in known:
