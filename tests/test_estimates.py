@@ -42,6 +42,15 @@ def test_what_is_freed_is_kept_on_a_cpu_where_the_c_library_keeps_it(monkeypatch
 
 
 def test_rounded_weights_lie_beside_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves: list[bool] = []
+    monkeypatch.setattr("cirf.lm.int8_products.weight_bits", lambda device, half: halves.append(half))
+    for multiplies in (True, False):
+        monkeypatch.setattr(
+            "cirf.lm.number_formats._multiplies", lambda dtype, multiplies=multiplies: multiplies or dtype == "float32"
+        )
+        for bf16 in (True, False):
+            told({"weights": "int8", "bf16": bf16})
+    assert halves == [True, True, False, False]  # the backbone's own format is bfloat16
     for bits in (8, 7, None):
         monkeypatch.setattr("cirf.lm.int8_products.weight_bits", lambda device, half, bits=bits: bits)
         assert told({"weights": "int8"}) - told({}) == (2 * SIZES["parameters"] if bits else 0)

@@ -150,9 +150,19 @@ def test_weights_have_as_many_bits_as_the_processor_adds_up_exactly(monkeypatch:
     wide, narrow = float(2**31), float(2**15 - 1)
     assert _multiplies(monkeypatch, True, True, wide) == 8
     assert weight_bits("cuda") is None
-    for amx, half, bits in ((True, True, None), (True, False, 8), (False, True, 8)):
+    for amx, half, told, bits in (
+        (True, True, None, None),
+        (True, True, "AVX512_CORE_AMX", None),
+        (True, True, "AVX512_CORE_VNNI", 8),
+        (True, False, None, 8),
+        (False, True, None, 8),
+    ):
         monkeypatch.setattr(int8_products.torch.cpu, "_is_amx_tile_supported", lambda amx=amx: amx)
+        monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+        if told:
+            monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", told)
         assert weight_bits("cpu", half) == bits
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     assert _multiplies(monkeypatch, True, True, narrow) == 7  # told to leave VNNI out
     assert _multiplies(monkeypatch, False, True, narrow) == 7
     assert _multiplies(monkeypatch, False, True, narrow / 2) is None
@@ -208,6 +218,22 @@ def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(
     assert (kept["seven"].losses != kept["int8"].losses) == HERE
     assert kept["int8"].validation[0] == kept["saved"].validation[0]
     assert kept["int8"].losses[0]["loss"] != kept["saved"].losses[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("bf16", "dtype", "half"), [(False, "float32", False), (True, "float32", True), (False, "bfloat16", True)]
+)
+def test_a_training_tells_whether_its_floats_have_16_bits(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: bool, dtype: str, half: bool
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr("cirf.lm.finetune.weight_bits", lambda device, half: told.append(half))
+    monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: True)
+    model, own = tiny.build_model("llama").to(getattr(torch, dtype)), tiny.build_tokenizer()
+    own.chat_template = tokenizer.chat_template
+    ids = extend(model, own, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    finetune(model, own, [Row("1 is ", "1")] * 4, [], _section(epochs=1, bf16=bf16), "x", ids, tmp_path, 0)
+    assert told == [half]
 
 
 def test_a_recipe_without_frozen_weights_is_refused(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -154,7 +154,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
 
 _KEPT = 3.0
 """About what a training's process holds on a CPU at most, weights apart, by what it computes with at once: glibc keeps freed
-memory until it is handed back. Measured with LoRA on three methods of a model of half a billion parameters: 2.8, 2.8 and 3.2."""
+memory until it is handed back (jemalloc, too, with which nothing was measured). With LoRA on three methods of a model of half a
+billion parameters: 2.8, 2.8 and 3.2."""
 
 
 def _memory(
@@ -178,7 +179,11 @@ def _memory(
         cast = 2.0 if narrow else 0.0
         return (16.0 + cast) * sizes["parameters"] + activations
     held = 4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0
-    if section.weights == "int8" and not frozen and weight_bits(device, half):
+    if (
+        section.weights == "int8"
+        and not frozen
+        and weight_bits(device, half or computed_in(backbone.dtype, device) == "bfloat16")
+    ):
         held += 2.0
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 

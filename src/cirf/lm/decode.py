@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.drawing import draw, drawing
+from cirf.lm.drawing import NO_VOTE, draw, drawing
 from cirf.lm.prefix import Beginnings, Begun
 from cirf.lm.prompt import encode, stop_ids
 from cirf.lm.quick import Guesses, write
@@ -67,7 +66,7 @@ def generate(
     Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
     padded on the left. The model's own generation settings (sampling, penalties) are not used: ``temperature`` 0 is
     greedy, else an answer is sampled from the nucleus ``top_p`` by random numbers of its own, seeded by ``seed`` (one for all, or
-    one a prompt), its prompt and how often both stood before: it is one of `sample_many`'s, whatever the batch.
+    one a prompt) and its prompt: it is the same in every batch but for rounding, and none of `sample_many`'s.
 
     Args:
         prompts: rendered by ``prompt_text``; nothing is added to them.
@@ -83,10 +82,8 @@ def generate(
     encoded = [encode(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(prompts)), key=lambda i: (-len(encoded[i]), i))
     stops = stop_ids(model, tokenizer)
-    draws, before = [], Counter[tuple[int, str]]()
-    for own in zip([seed] * len(prompts) if isinstance(seed, int) else seed, prompts, strict=True):
-        draws.append(draw(*own, before[own]))
-        before[own] += 1
+    seeds = [seed] * len(prompts) if isinstance(seed, int) else seed
+    draws = [draw(own, prompt, NO_VOTE) for own, prompt in zip(seeds, prompts, strict=True)]
     outputs: dict[int, Output] = {}
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
@@ -135,16 +132,15 @@ def generate_one(
     """One answer at batch 1 with its times, tokenising and decoding included.
 
     ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
-    ``prefixes`` have not kept yet (see `Beginnings.prepare`). With ``guesses`` a greedy answer is written several tokens a pass
-    (`cirf.lm.quick`). At a ``temperature`` it is the first of `sample_many`'s.
+    ``prefixes`` have not kept yet (see `Beginnings.prepare`). With ``guesses`` it is written several tokens a pass
+    (`cirf.lm.quick`).
     """
     watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
     _synchronise(model)
     started = time.perf_counter()
     ids = encode(tokenizer, prompt)
     begun = None if prefixes is None else prefixes.begin([ids])
-    processors = [*steer(), *drawing(model, temperature, top_p, [draw(seed, prompt, 0)])]
-    guesses = guesses if temperature == 0 else None
+    processors = [*steer(), *drawing(model, temperature, top_p, [draw(seed, prompt, NO_VOTE)])]
     written = _generate(model, [ids], cap, watch.stops, watch, begun=begun, processors=processors, guesses=guesses)[0]
     output = output_of(tokenizer, written, watch.stops)
     seconds = time.perf_counter() - started

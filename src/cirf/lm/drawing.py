@@ -12,6 +12,10 @@ LEAST = 1e-4
 """A lower temperature than this draws as this does: logits divided by less could become infinite."""
 
 
+NO_VOTE = -1
+"""The number of an answer that is sampled beside votes, so that it is none of them."""
+
+
 def draw(seed: int, prompt: str, number: int) -> str:
     """What seeds the random numbers of a sampled answer: the seed, the rendered prompt and the answer's number."""
     return f"{seed}\0{prompt}\0{number}"

@@ -160,7 +160,8 @@ def finetune(
             )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         kernel = _kernel(base, objective, longest, device) if attention == "auto" else contextlib.nullcontext()
-        bits = weight_bits(device, bool(trainer.args.bf16)) if section.weights == "int8" and not frozen else None
+        half = bool(trainer.args.bf16) or base.dtype == torch.bfloat16
+        bits = weight_bits(device, half) if section.weights == "int8" and not frozen else None
         with kernel, in_place(model, bits) as (_, rounded):  # in this order: kernels are tried with exact products
             left_out = set(dropped)
             names = [row.problem for index, row in enumerate(train) if index not in left_out]

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import torch
 
+from cirf.lm.number_formats import has_amx
+
 _LARGEST = 127
 _SHORT = 64  # the largest weight of seven bits: of two products, 2 x 255 x 64 is the most, and fits into 16 bits
 _ZERO = 128  # what stands for zero where numbers have no sign
@@ -92,7 +94,7 @@ def weight_bits(device: str, half: bool = False) -> int | None:
     ``half``: the floats have 16 bits. AMX multiplies these so fast that rounding takes longer than eight bits save.
     Elsewhere torch 2.13 goes through int8 matrices number by number, tens of times slower than float32.
     """
-    if torch.device(device).type != "cpu" or (half and torch.cpu._is_amx_tile_supported()):
+    if torch.device(device).type != "cpu" or (half and has_amx()):
         return None
     try:
         built = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]

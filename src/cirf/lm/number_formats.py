@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,13 @@ def _multiplies(dtype: str) -> bool:
         return False
     if dtype == "float16":
         return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
-    return torch.cpu._is_amx_tile_supported() or (torch.cpu._is_avx512_bf16_supported() and not _by_intel())
+    return has_amx() or (torch.cpu._is_avx512_bf16_supported() and not _by_intel())
+
+
+def has_amx() -> bool:
+    """Whether oneDNN multiplies by AMX: the processor has it, and nobody told oneDNN to stay below it."""
+    told = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
+    return torch.cpu._is_amx_tile_supported() and (told in ("ALL", "DEFAULT") or "AMX" in told)
 
 
 def _by_intel() -> bool:
