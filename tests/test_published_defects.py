@@ -45,7 +45,7 @@ from cirf.store import RunFolder
 
 NAMES = methods.names()
 TRAINED = [name for name in NAMES if methods.named(name).trained]
-EPOCHS, SIZE = 30.0, 4
+EPOCHS, SIZE = 40.0, 4
 GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
 
 
@@ -201,7 +201,7 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
     assert [output.truncated for output in outputs] == [False] * 8
     assert {output.ids[-1] for output in outputs} == {end_token(tokenizer)}
     right = sum(output.ids == feature.ids[feature.start :] for output, feature in zip(outputs, seen.features, strict=True))
-    assert right >= 4  # over-fitted indeed: of 8; how well a net so small learns hangs on how the processor rounds
+    assert right >= 6  # it is over-fitted indeed
 
 
 # 4. An answer does not depend on the batch

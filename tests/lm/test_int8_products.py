@@ -197,7 +197,7 @@ def test_a_training_learns_and_the_saved_weights_are_the_exact_ones(
         ("without", None, "int8"),
         ("saved", 8, "saved"),
     ):
-        monkeypatch.setattr("cirf.lm.finetune.weight_bits", lambda device, half=False, bits=bits: bits)
+        monkeypatch.setattr("cirf.lm.finetune.weight_bits", lambda device, half, bits=bits: bits)
         model, own = tiny.build_model("llama"), tiny.build_tokenizer()
         own.chat_template = tokenizer.chat_template
         ids = extend(model, own, None, recipe.Vocabulary(alpha="mean"), 8, 0)

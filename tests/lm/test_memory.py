@@ -20,7 +20,7 @@ ALLOCATORS = ["", *([JEMALLOC] if JEMALLOC else [])]
 def _run(code: str, preloaded: str, *arguments: str) -> list[int]:
     """The numbers that code prints in a process with an allocator of its own."""
     command = [sys.executable, "-c", code, str(Path(memory.__file__).parents[2]), *arguments]
-    started = os.environ | {"LD_PRELOAD": preloaded, "PYTHONMALLOC": "malloc"}
+    started = os.environ | {"LD_PRELOAD": preloaded}
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=started)
     return [int(word) for word in done.stdout.split()]
 

@@ -167,8 +167,9 @@ def _memory(
 
     device = pick_device(backbone.device)
     tokens = section.batch_size * longest
-    half = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
-    narrow = half or (section.adaptation == "lora" and computed_in(backbone.dtype, device) != "float32")
+    own = computed_in(backbone.dtype, device)
+    cast = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
+    narrow = cast or (section.adaptation == "lora" and own != "float32")
     activations = (2.0 if narrow else 4.0) * tokens * sizes["layers"] * (10 * sizes["width"] + 4 * sizes["inner"])
     if section.gradient_checkpointing:
         activations /= sizes["layers"] ** 0.5
@@ -176,14 +177,9 @@ def _memory(
     if device == "cpu" and platform.libc_ver()[0] == "glibc":
         activations *= _KEPT
     if section.adaptation == "full":
-        cast = 2.0 if narrow else 0.0
-        return (16.0 + cast) * sizes["parameters"] + activations
-    held = 4.0 if computed_in(backbone.dtype, device) == "float32" else 2.0
-    if (
-        section.weights == "int8"
-        and not frozen
-        and weight_bits(device, half or computed_in(backbone.dtype, device) == "bfloat16")
-    ):
+        return (16.0 + (2.0 if narrow else 0.0)) * sizes["parameters"] + activations
+    held = 4.0 if own == "float32" else 2.0
+    if section.weights == "int8" and not frozen and weight_bits(device, cast or own == "bfloat16"):
         held += 2.0
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + activations
 

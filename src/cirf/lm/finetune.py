@@ -160,8 +160,8 @@ def finetune(
             )
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         kernel = _kernel(base, objective, longest, device) if attention == "auto" else contextlib.nullcontext()
-        half = bool(trainer.args.bf16) or base.dtype == torch.bfloat16
-        bits = weight_bits(device, half) if section.weights == "int8" and not frozen else None
+        number = "bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch.")
+        bits = weight_bits(device, number == "bfloat16") if section.weights == "int8" and not frozen else None
         with kernel, in_place(model, bits) as (_, rounded):  # in this order: kernels are tried with exact products
             left_out = set(dropped)
             names = [row.problem for index, row in enumerate(train) if index not in left_out]
@@ -189,8 +189,7 @@ def finetune(
         target_tokens=sum(len(feature.ids) - feature.start for feature in features),
         trainable_parameters=sum(counts[1]),
         parameters=sum(counts[0]),
-        computed_in=("bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."))
-        + (f", frozen weights in {'int8' if bits == 8 else f'{bits} bits'}" if rounded else ""),
+        computed_in=number + (f", frozen weights in {'int8' if bits == 8 else f'{bits} bits'}" if rounded else ""),
         losses=[
             {"update": row["step"], "loss": row["loss"], "gradient_norm": row["grad_norm"], "learning_rate": row["learning_rate"]}
             for row in trainer.state.log_history
