@@ -3,18 +3,21 @@
     python -m benchmarks.over_seeds RUN RUN --methods subjects_alone cirf_full --tasks gsm8k svamp [--against-run RUN]
 
 RUN: a run, or its archive. A question counts once, by the mean of its trainings, if every run asked it. The interval is that of
-questions: what another training would change is in it only as far as these few differ. ``--against-run``: the run, or runs, of
-the second method, such as a baseline of one seed.
+questions: what another training would change is in it only as far as these few differ. Where each run has both methods, the
+last line has each run's own difference and what their spread alone says of the next one's mean (Student's t): the noise of
+trainings, for these questions. ``--against-run``: the run, or runs, of the second method, such as a baseline of one seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.share_of import over
+from scipy.stats import t as student
 
 from cirf.analysis.accuracy import pooled
 from cirf.errors import CirfError
@@ -27,6 +30,23 @@ def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Compa
     if not both:
         raise CirfError("the two methods answered no question in common")
     return compare({item: first[item] for item in both}, {item: second[item] for item in both})
+
+
+def by_training(ours: Sequence[Path], theirs: Sequence[Path], methods: Sequence[str], tasks: Sequence[str]) -> list[float]:
+    """The first method less the second, run by run, each on all questions that both were asked there."""
+
+    def answers(run: Path, method: str) -> dict[str, float]:
+        return pooled({task: over([run], method, task) for task in tasks})
+
+    first, second = methods
+    return [difference(answers(mine, first), answers(other, second)).difference for mine, other in zip(ours, theirs, strict=True)]
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of at least two values, and the ends of its 95 % interval by Student's t."""
+    middle = statistics.fmean(values)
+    reach = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    return middle, middle - reach, middle + reach
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,7 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name == "all" and len(asked.tasks) == 1:
             continue  # the row above, once more
         print(f"{name}: {describe_difference(row, first, second)}")
-    print(json.dumps({name: row.to_dict() for name, row in rows.items()}))
+    document = {name: row.to_dict() for name, row in rows.items()}
+    if len(others) == len(asked.runs) > 1:
+        apart = by_training(asked.runs, others, asked.methods, asked.tasks)
+        told = spread(apart)
+        middle, low, high = (f"{100 * value:+.1f}" for value in told)
+        print(f"by run: {', '.join(f'{100 * one:+.1f}' for one in apart)}; {middle} ({low} to {high}) by their spread alone")
+        document["by_run"] = {"differences": apart, **dict(zip(("mean", "low", "high"), told, strict=True))}
+    print(json.dumps(document))
 
 
 if __name__ == "__main__":

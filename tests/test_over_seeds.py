@@ -26,7 +26,8 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
     assert share_of.over([one, two], "ours", "sums") == {"a": 1.0, "b": 0.5}
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums"])
     *lines, document = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["sums"]  # and not the same once more as that of all
+    assert [line.partition(":")[0] for line in lines] == ["sums", "by run"]  # and not the same once more as that of all
+    assert lines[-1] == "by run: +0.0, +66.7; +33.3 (-390.2 to +456.9) by their spread alone"  # 12.706 of 1/3 (Student)
     told = json.loads(document)["all"]
     assert (told["n"], told["difference"], told["wins"], told["losses"]) == (2, 0.5, 1, 0)
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])

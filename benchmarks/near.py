@@ -1,0 +1,55 @@
+"""Accuracy on the test questions that share no 13 words in a row with any question that was learned from.
+
+    python -m benchmarks.near RUN --methods cirf_full sft_cot --tasks svamp multiarith [--verdicts ARCHIVE]
+
+RUN: a run; an archive has no questions. Learned from (or held out to choose by): those with a rationale in ``segments``, fewer
+than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.share_of import over
+
+from cirf.evaluation.statistics import mean, wilson
+from cirf.records import Problem
+from cirf.rows import read_rows
+from cirf.tasks.leaks import near
+
+
+def clear(run: Path, task: str) -> set[str]:
+    """The ids of a test set's questions that are not near a question of the run's rationales."""
+    used = {row["problem"] for row in read_rows(run / "segments" / "segments.jsonl")}
+    split = [row for part in ("train", "validation") for row in read_rows(run / "problems" / f"{part}.jsonl")]
+    learned = [Problem.from_dict(row) for row in split if row["id"] in used]
+    asked = [Problem.from_dict(row) for row in read_rows(run / "problems" / "test" / f"{task}.jsonl")]
+    return {problem.id for problem in asked} - {pair.test for pair in near(learned, asked)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--methods", nargs="+", required=True)
+    parser.add_argument("--tasks", nargs="+", required=True)
+    parser.add_argument("--verdicts", type=Path, default=None)
+    asked = parser.parse_args(arguments)
+    kept = {task: clear(asked.run, task) for task in asked.tasks}
+    print(", ".join(f"{task} {len(items)}" for task, items in kept.items()), "questions are not near")
+    document = {}
+    for method in asked.methods:
+        by_task = {task: over([asked.verdicts or asked.run], method, task) for task in asked.tasks}
+        right = [share for task, shares in by_task.items() for item, share in shares.items() if item in kept[task]]
+        low, high = wilson(sum(right), len(right))
+        told = {"n": len(right), "accuracy": mean(right), "low": low, "high": high}
+        told["mean"] = mean([mean([shares[item] for item in shares.keys() & kept[task]]) for task, shares in by_task.items()])
+        document[method] = told
+        print(f"{method}: {told['accuracy']:.1%} ({low:.1%} to {high:.1%}, n = {len(right)}), mean of tasks {told['mean']:.1%}")
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()
