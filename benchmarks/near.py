@@ -15,19 +15,27 @@ from pathlib import Path
 
 from benchmarks.share_of import over
 
+from cirf.errors import CirfError
 from cirf.evaluation.statistics import mean, wilson
 from cirf.records import Problem
 from cirf.rows import read_rows
 from cirf.tasks.leaks import near
 
 
-def clear(run: Path, task: str) -> set[str]:
-    """The ids of a test set's questions that are not near a question of the run's rationales."""
+def learned_from(run: Path) -> list[Problem]:
+    """The training and held-out questions that a run has a rationale of."""
     used = {row["problem"] for row in read_rows(run / "segments" / "segments.jsonl")}
     split = [row for part in ("train", "validation") for row in read_rows(run / "problems" / f"{part}.jsonl")]
-    learned = [Problem.from_dict(row) for row in split if row["id"] in used]
+    return [Problem.from_dict(row) for row in split if row["id"] in used]
+
+
+def clear(run: Path, task: str, learned: Sequence[Problem]) -> set[str]:
+    """The ids of a test set's questions that are not near a learned one. ``CirfError`` where there are none."""
     asked = [Problem.from_dict(row) for row in read_rows(run / "problems" / "test" / f"{task}.jsonl")]
-    return {problem.id for problem in asked} - {pair.test for pair in near(learned, asked)}
+    kept = {problem.id for problem in asked} - {pair.test for pair in near(learned, asked)}
+    if not kept:
+        raise CirfError(f"{task}: every test question is near one that was learned from")
+    return kept
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", required=True)
     parser.add_argument("--verdicts", type=Path, default=None)
     asked = parser.parse_args(arguments)
-    kept = {task: clear(asked.run, task) for task in asked.tasks}
+    learned = learned_from(asked.run)
+    kept = {task: clear(asked.run, task, learned) for task in asked.tasks}
     print(", ".join(f"{task} {len(items)}" for task, items in kept.items()), "questions are not near")
     document = {}
     for method in asked.methods:

@@ -3,9 +3,10 @@
     python -m benchmarks.over_seeds RUN RUN --methods subjects_alone cirf_full --tasks gsm8k svamp [--against-run RUN]
 
 RUN: a run, or its archive. A question counts once, by the mean of its trainings, if every run asked it. The interval is that of
-questions: what another training would change is in it only as far as these few differ. Where each run has both methods, the
-last line has each run's own difference and what their spread alone says of the next one's mean (Student's t): the noise of
-trainings, for these questions. ``--against-run``: the run, or runs, of the second method, such as a baseline of one seed.
+questions: what another training would change is in it only as far as these few differ. Without ``--against-run`` one more line
+has each run's own difference, and by their spread alone the interval of the mean over many trainings (Student's t; a single
+further training may lie far outside it). ``--against-run``: the run, or runs, of the second method, such as a baseline of one
+seed.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Compa
     return compare({item: first[item] for item in both}, {item: second[item] for item in both})
 
 
-def by_training(ours: Sequence[Path], theirs: Sequence[Path], methods: Sequence[str], tasks: Sequence[str]) -> list[float]:
+def by_training(runs: Sequence[Path], methods: Sequence[str], tasks: Sequence[str]) -> list[float]:
     """The first method less the second, run by run, each on all questions that both were asked there."""
 
     def answers(run: Path, method: str) -> dict[str, float]:
         return pooled({task: over([run], method, task) for task in tasks})
 
     first, second = methods
-    return [difference(answers(mine, first), answers(other, second)).difference for mine, other in zip(ours, theirs, strict=True)]
+    return [difference(answers(run, first), answers(run, second)).difference for run in runs]
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
@@ -67,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue  # the row above, once more
         print(f"{name}: {describe_difference(row, first, second)}")
     document = {name: row.to_dict() for name, row in rows.items()}
-    if len(others) == len(asked.runs) > 1:
-        apart = by_training(asked.runs, others, asked.methods, asked.tasks)
+    if asked.against_run is None and len(asked.runs) > 1:  # each run's two trainings, and not any two of one place
+        apart = by_training(asked.runs, asked.methods, asked.tasks)
         told = spread(apart)
         middle, low, high = (f"{100 * value:+.1f}" for value in told)
         print(f"by run: {', '.join(f'{100 * one:+.1f}' for one in apart)}; {middle} ({low} to {high}) by their spread alone")

@@ -1,10 +1,10 @@
-"""How many training steps say the same and have different codes: what of the codes not even the step itself could foretell.
+"""How many training steps say the same and have different codes, which no model could foretell.
 
     python -m benchmarks.same_steps RUN --size 32
 
 RUN: a run; an archive has no steps. Steps are the same where they have the same characters, or (second line) the same but for
-case and digits. Nats: the mean over all training steps of the entropy of the codes that a step's text has; held-out rows are left
-out, whose codes are the nearest and not the balanced ones.
+case and numbers. Only steps with such a twin can tell: nats are the mean over these of the entropy of the codes that their text
+has, which few twins make too small. Held-out rows are left out, whose codes are the nearest and not the balanced ones.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from pathlib import Path
 
 from cirf.rows import read_rows
 
-_NUMBER = re.compile(r"\d[\d,.]*")
+_NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
 
 def masked(step: str) -> str:
     """A step without its case and its numbers."""
-    return _NUMBER.sub("#", step.lower())
+    return _NUMBER.sub("#", step.strip().lower())
 
 
 def count(steps: Iterable[tuple[str, int]], same: Callable[[str], str]) -> dict[str, float]:
-    """Of steps with their codes: ``steps``, those whose text has ``several`` codes, and the mean entropy in ``nats``."""
+    """Of steps with their codes: ``steps``, those with ``twins`` of the same text, those whose text has ``several`` codes, and
+    the mean entropy of those with twins in ``nats``."""
     codes: dict[str, Counter[int]] = defaultdict(Counter)
     for text, code in steps:
         codes[same(text)][code] += 1
-    total = sum(held.total() for held in codes.values())
-    nats = sum(-times * math.log(times / held.total()) for held in codes.values() for times in held.values()) / total
-    return {"steps": total, "several": sum(held.total() for held in codes.values() if len(held) > 1), "nats": nats}
+    twins = [held for held in codes.values() if held.total() > 1]
+    many = sum(held.total() for held in twins)
+    nats = sum(-times * math.log(times / held.total()) for held in twins for times in held.values())
+    several = sum(held.total() for held in twins if len(held) > 1)
+    return {"steps": sum(map(Counter.total, codes.values())), "twins": many, "several": several, "nats": nats / max(many, 1)}
 
 
 def training_steps(run: Path, size: int) -> list[tuple[str, int]]:
@@ -57,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     steps = training_steps(asked.run, asked.size)
     document = {"same": count(steps, str.strip), "masked": count(steps, masked)}
     for name, told in (("the same text", document["same"]), ("the same but for case and numbers", document["masked"])):
-        print(f"{name}: {told['several']:,} of {told['steps']:,} steps have several codes, {told['nats']:.4f} nats a step")
+        print(f"{name}: {told['twins']:,} of {told['steps']:,} steps have a twin, {told['several']:,} of them several codes")
+        print(f"  {told['nats']:.3f} nats a step with a twin")
     print(json.dumps(document))
 
 

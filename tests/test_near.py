@@ -8,26 +8,41 @@ from pathlib import Path
 import pytest
 from benchmarks import near
 
+from cirf.errors import CirfError
 from cirf.files import write_rows
 from cirf.records import Problem
 
-LONG = "Tom has three red boxes of apples and two blue boxes of pears in his"  # fourteen words
+USED = "Tom has three red boxes of apples and two blue boxes of pears in his"
+LEFT = "Every morning the baker sells forty loaves before noon and twenty more in the"
+HELD = "A train with nine cars leaves at dawn and carries eleven people in each of"
 
 
 def problems(path: Path, **questions: str) -> None:
     write_rows(path, [Problem(id=name, task="sums", question=text, answer="1") for name, text in questions.items()])
 
 
-def test_only_questions_with_a_rationale_count_as_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    problems(tmp_path / "problems" / "train.jsonl", used=f"{LONG} shed.", left=f"{LONG.replace('Tom', 'Ann')} barn.")
-    problems(tmp_path / "problems" / "validation.jsonl", held="What is 3 + 4?")
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Three questions to learn from, one of them without a rationale and one held out, and tests near to each and to none."""
+    problems(tmp_path / "problems" / "train.jsonl", used=f"{USED} shed.", left=f"{LEFT} evening.")
+    problems(tmp_path / "problems" / "validation.jsonl", held=f"{HELD} them.")
     write_rows(tmp_path / "segments" / "segments.jsonl", [{"problem": name} for name in ("used", "held")])
-    asked = {"a": f"{LONG} hall.", "b": "How many pears are there?", "c": "Ann has three red boxes of apples"}
+    asked = {"a": f"{USED} hall.", "b": f"{LEFT} night.", "c": f"{HELD} these.", "d": "How many pears are there?"}
     problems(tmp_path / "problems" / "test" / "sums.jsonl", **asked)
-    verdicts = tmp_path / "archive"
-    rows = [{"id": item, "correct": right} for item, right in (("a", True), ("b", True), ("c", False))]
+    return tmp_path
+
+
+def test_only_questions_with_a_rationale_count_as_learned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts = run / "archive"
+    rows = [{"id": item, "correct": right} for item, right in (("a", True), ("b", True), ("c", True), ("d", False))]
     write_rows(verdicts / "evaluation" / "ours" / "sums.jsonl", rows)
-    assert near.clear(tmp_path, "sums") == {"b", "c"}
-    near.main([str(tmp_path), "--methods", "ours", "--tasks", "sums", "--verdicts", str(verdicts)])
+    assert near.clear(run, "sums", near.learned_from(run)) == {"b", "d"}
+    near.main([str(run), "--methods", "ours", "--tasks", "sums", "--verdicts", str(verdicts)])
     told = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
     assert (told["n"], told["accuracy"], told["mean"]) == (2, 0.5, 0.5)
+
+
+def test_a_task_that_is_all_near_is_refused(run: Path) -> None:
+    problems(run / "problems" / "test" / "sums.jsonl", a=f"{USED} hall.")
+    with pytest.raises(CirfError, match="every test question is near"):
+        near.clear(run, "sums", near.learned_from(run))

@@ -33,6 +33,9 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])
     told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
     assert (told["n"], told["difference"]) == (2, 0.75)
+    runs = [str(one), str(two)]
+    over_seeds.main([*runs, "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", *runs])
+    assert "by run" not in capsys.readouterr().out  # runs named side by side need not belong together
     over_seeds.main([str(one), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(one), str(two)])
     told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
     assert (told["n"], told["difference"]) == (2, 0.75)  # 1 and 1, less 0 and a half

@@ -25,6 +25,7 @@ def test_the_same_step_with_two_codes_costs_its_entropy(tmp_path: Path, capsys: 
     write_rows(tmp_path / "codebook-8" / "codes.jsonl", codes)
     same_steps.main([str(tmp_path), "--size", "8"])
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["same"] == {"steps": 4, "several": 0, "nats": 0.0}
-    assert (told["masked"]["steps"], told["masked"]["several"]) == (4, 2)
+    assert told["same"] == {"steps": 4, "twins": 2, "several": 0, "nats": 0.0}
+    assert [told["masked"][key] for key in ("steps", "twins", "several")] == [4, 4, 2]
     assert told["masked"]["nats"] == pytest.approx(2 * math.log(2) / 4)
+    assert same_steps.masked("Is 4.") != same_steps.masked("is 4")
