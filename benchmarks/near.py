@@ -3,7 +3,8 @@
     python -m benchmarks.near RUN --methods cirf_full sft_cot --tasks svamp multiarith [--verdicts ARCHIVE]
 
 RUN: a run; an archive has no questions. Learned from (or held out to choose by): those with a rationale in ``segments``, fewer
-than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN.
+than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN; of
+another seed, whose questions are others, it is refused.
 """
 
 from __future__ import annotations
@@ -51,10 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     document = {}
     for method in asked.methods:
         by_task = {task: over([asked.verdicts or asked.run], method, task) for task in asked.tasks}
-        right = [share for task, shares in by_task.items() for item, share in shares.items() if item in kept[task]]
+        for task, shares in by_task.items():
+            if not kept[task] <= shares.keys():
+                raise CirfError(f"{task}: {method} was asked other questions than those of {asked.run}")
+        right = [shares[item] for task, shares in by_task.items() for item in kept[task]]
         low, high = wilson(sum(right), len(right))
         told = {"n": len(right), "accuracy": mean(right), "low": low, "high": high}
-        told["mean"] = mean([mean([shares[item] for item in shares.keys() & kept[task]]) for task, shares in by_task.items()])
+        told["mean"] = mean([mean([shares[item] for item in kept[task]]) for task, shares in by_task.items()])
         document[method] = told
         print(f"{method}: {told['accuracy']:.1%} ({low:.1%} to {high:.1%}, n = {len(right)}), mean of tasks {told['mean']:.1%}")
     print(json.dumps(document))

@@ -63,10 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     theirs = {task: over(others, second, task) for task in asked.tasks}
     rows = {task: difference(ours[task], theirs[task]) for task in asked.tasks}
     rows["all"] = difference(pooled(ours), pooled(theirs))
+    against = second if second != first else f"that of {', '.join(run.name for run in others)}"
     for name, row in rows.items():
         if name == "all" and len(asked.tasks) == 1:
             continue  # the row above, once more
-        print(f"{name}: {describe_difference(row, first, second)}")
+        print(f"{name}: {describe_difference(row, first, against)}")
     document = {name: row.to_dict() for name, row in rows.items()}
     if asked.against_run is None and len(asked.runs) > 1:  # each run's two trainings, and not any two of one place
         apart = by_training(asked.runs, asked.methods, asked.tasks)

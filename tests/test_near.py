@@ -42,6 +42,22 @@ def test_only_questions_with_a_rationale_count_as_learned(run: Path, capsys: pyt
     assert (told["n"], told["accuracy"], told["mean"]) == (2, 0.5, 0.5)
 
 
+def test_a_benchmark_counts_as_much_as_another_in_the_mean_of_them(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for task, right in (("sums", {"a": 1, "b": 0, "c": 1, "d": 0}), ("more", {"e": 1, "f": 1, "g": 0})):
+        rows = [{"id": item, "correct": bool(value)} for item, value in right.items()]
+        write_rows(run / "evaluation" / "ours" / f"{task}.jsonl", rows)
+    problems(run / "problems" / "test" / "more.jsonl", e="Who sells loaves?", g=f"{USED} cellar.", f=f"{HELD} all.")
+    near.main([str(run), "--methods", "ours", "--tasks", "sums", "more"])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
+    assert (told["n"], round(told["accuracy"], 4), told["mean"]) == (3, 0.3333, 0.5)  # none of two, one of one
+
+
+def test_verdicts_on_other_questions_are_refused(run: Path) -> None:
+    write_rows(run / "evaluation" / "ours" / "sums.jsonl", [{"id": item, "correct": True} for item in "abc"])
+    with pytest.raises(CirfError, match="sums: ours was asked other questions"):
+        near.main([str(run), "--methods", "ours", "--tasks", "sums"])
+
+
 def test_a_task_that_is_all_near_is_refused(run: Path) -> None:
     problems(run / "problems" / "test" / "sums.jsonl", a=f"{USED} hall.")
     with pytest.raises(CirfError, match="every test question is near"):

@@ -25,6 +25,7 @@ from cirf.stages import keys
 
 NAMES = token_names(4)
 NAMED = ("cirf_full", "again")
+SELF_RESULTS = {"method": str(Path(__file__).parents[1] / "benchmarks" / "self_results.py")}
 
 
 def _recipe(variants: dict[str, Any] | None = None, **settings: Any) -> Recipe:
@@ -133,6 +134,25 @@ def test_rationales_of_a_question_learn_its_kept_traces_and_the_right_answer() -
     assert learnt == [kept, kept, first, first, kept, second]
 
 
+def test_its_control_learns_the_same_rows_without_functional_tokens() -> None:
+    recipe, asked = _recipe({"plain": SELF_RESULTS}), list[Any]()
+    plain, own = methods.get("plain", recipe), methods.get("cirf_self", recipe)
+    right, wrong = _row("<cirf_003>2+2=4<cirf_001><cirf_000>4"), _row("<cirf_001>5", correct=False)
+    material = _material({"once": [right, wrong], "missed": [wrong] * 2}, recipe, asked)
+    rows, told = plain.prepare(material)
+    assert (rows, told) == own.prepare(material) and asked[0] == asked[1]
+    assert plain.needs() == own.needs() and plain.prepared_by(recipe) == own.prepared_by(recipe) and not plain.functional
+    trace = Trace("p", 0, (0, 1), ("four", ""), "4")
+    learnt = [plain.target(Example(Problem("p", "gsm8k", "How many?", "4"), ("a", "b"), trace, row)) for row in rows]
+    assert learnt == ["2+2=4\n4\n#### 4"] * 2 + ["four\n#### 4"] * 2
+
+
+def test_its_control_takes_no_samples_that_it_would_not_take() -> None:
+    variants: dict[str, Any] = {"plain": SELF_RESULTS, "cirf_full": {"settings": {"codes": "shuffled"}}}
+    with pytest.raises(CirfError, match="cirf_full does not write all results"):
+        methods.get("plain", _recipe(variants))
+
+
 def test_what_decides_the_samples_is_in_the_key_of_what_is_prepared_and_nothing_else(workshop: tinyrun.Workshop) -> None:
     variants = {"held": {"method": "cirf_full", "model": "cirf_full", "settings": {"grammar": True}}}
 
@@ -208,6 +228,19 @@ def test_the_samples_stay_and_no_right_answer_was_in_sight(run: Path) -> None:
     assert sum(row["correct"] for row in rows) == sum(
         row["right"] for row in read_rows(run / "prepared" / "cirf_self" / "rows.jsonl")
     )
+
+
+def test_its_control_is_trained_and_asked(workshop: tinyrun.Workshop, run: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"train": run.parent / "train.jsonl", "methods": ["plain"], "variants": {"plain": SELF_RESULTS}}
+    given |= {"models": {"cirf_full": str(run / "models" / "cirf_full")}, "finetune__epochs": 1.0, "evaluate__latency_items": 0}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **given), "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    prepared, rows = (read_rows(tmp_path / "run" / name) for name in ("prepared/plain/rows.jsonl", "models/plain/sft.jsonl"))
+    learnt = {row["completion"].rpartition("\n#### ")[0] for row in rows}
+    own = [row["results"] for row in prepared if row["results"] is not None]
+    assert own and not any("<cirf" in text for text in learnt)
+    assert learnt & {"\n".join(filter(None, results)) for results in own}
+    assert any((tmp_path / "run" / "evaluation" / "plain").glob("*.jsonl"))
 
 
 def test_its_model_can_be_asked_by_itself(run: Path, tmp_path: Path) -> None:
