@@ -3,8 +3,8 @@
     python -m benchmarks.near RUN --methods cirf_full sft_cot --tasks svamp multiarith [--verdicts ARCHIVE]
 
 RUN: a run; an archive has no questions. Learned from (or held out to choose by): those with a rationale in ``segments``, fewer
-than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN; of
-another seed, whose questions are others, it is refused.
+than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN; one
+that learned from other rationales, as of another seed, is refused.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ def learned_from(run: Path) -> list[Problem]:
     return [Problem.from_dict(row) for row in split if row["id"] in used]
 
 
+def rationales(folder: Path) -> str:
+    """The hash of the rationales, cut into steps, of a run or its archive. ``CirfError`` where it has none."""
+    stage = folder / "segments" / "stage.json"
+    if not stage.is_file():
+        raise CirfError(f"{folder}: no {stage.relative_to(folder)}; it is no run with rationales, nor the archive of one")
+    return str(json.loads(stage.read_text())["files"]["segments.jsonl"])
+
+
 def clear(run: Path, task: str, learned: Sequence[Problem]) -> set[str]:
     """The ids of a test set's questions that are not near a learned one. ``CirfError`` where there are none."""
     asked = [Problem.from_dict(row) for row in read_rows(run / "problems" / "test" / f"{task}.jsonl")]
@@ -46,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", required=True)
     parser.add_argument("--verdicts", type=Path, default=None)
     asked = parser.parse_args(arguments)
+    if asked.verdicts is not None and rationales(asked.verdicts) != rationales(asked.run):
+        raise CirfError(f"{asked.verdicts} learned from other rationales than {asked.run}; take the run that it is of")
     learned = learned_from(asked.run)
     kept = {task: clear(asked.run, task, learned) for task in asked.tasks}
     print(", ".join(f"{task} {len(items)}" for task, items in kept.items()), "questions are not near")

@@ -7,14 +7,16 @@ Of a right trace ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` 
     72
     #### 72
 
-The same questions, results and answers as `cirf_self`, so that what it gains over `sft_terse` is what right results of the
-model's own are worth without any code. Named in a recipe: ``variants: {self_results: {method: benchmarks/self_results.py}}``.
+The same questions, results and answers as the recipe's `cirf_self`: right results that were written, and chosen, with functional
+tokens and are learned without. Named in a recipe: ``variants: {self_results: {method: benchmarks/self_results.py}}``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cirf.methods import get
+from cirf.methods.cirf import TraceSettings
 from cirf.methods.cirf_self import CirfSelf
 from cirf.methods.cot import Prose, prose_target
 
@@ -33,14 +35,10 @@ class SelfResults(Prose):
     results = True
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """Its samples are those of `cirf_self` at its defaults."""
+        """Its samples are those of `cirf_self`, by the settings that the recipe has for it. ``CirfError`` where `cirf_self` would
+        not take them."""
         super().__init__(recipe, settings)
-        self._writer = CirfSelf(recipe)
-
-    def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for a `cirf_full` whose samples `cirf_self` would not take."""
-        super().check(recipe)
-        self._writer.check(recipe)
+        self._writer = get(CirfSelf.name, recipe)
 
     def needs(self) -> tuple[str, ...]:
         """The method that is sampled."""
@@ -51,8 +49,9 @@ class SelfResults(Prose):
         return self._writer.prepares()
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """What of the recipe decides the samples."""
-        return self._writer.prepared_by(recipe)
+        """What of the recipe decides the samples, settings of `cirf_self` among it."""
+        chosen = self._writer.settings.model_dump(exclude=set(TraceSettings.model_fields), exclude_defaults=True)
+        return dict(self._writer.prepared_by(recipe)) | ({CirfSelf.name: chosen} if chosen else {})
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The rows of `cirf_self`."""

@@ -21,12 +21,18 @@ def problems(path: Path, **questions: str) -> None:
     write_rows(path, [Problem(id=name, task="sums", question=text, answer="1") for name, text in questions.items()])
 
 
+def stage(folder: Path, content: str) -> None:
+    (folder / "segments").mkdir(parents=True, exist_ok=True)
+    (folder / "segments" / "stage.json").write_text(json.dumps({"files": {"segments.jsonl": content}}))
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Three questions to learn from, one of them without a rationale and one held out, and tests near to each and to none."""
     problems(tmp_path / "problems" / "train.jsonl", used=f"{USED} shed.", left=f"{LEFT} evening.")
     problems(tmp_path / "problems" / "validation.jsonl", held=f"{HELD} them.")
     write_rows(tmp_path / "segments" / "segments.jsonl", [{"problem": name} for name in ("used", "held")])
+    stage(tmp_path, "a")
     asked = {"a": f"{USED} hall.", "b": f"{LEFT} night.", "c": f"{HELD} these.", "d": "How many pears are there?"}
     problems(tmp_path / "problems" / "test" / "sums.jsonl", **asked)
     return tmp_path
@@ -34,6 +40,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_only_questions_with_a_rationale_count_as_learned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = run / "archive"
+    stage(verdicts, "a")
     rows = [{"id": item, "correct": right} for item, right in (("a", True), ("b", True), ("c", True), ("d", False))]
     write_rows(verdicts / "evaluation" / "ours" / "sums.jsonl", rows)
     assert near.clear(run, "sums", near.learned_from(run)) == {"b", "d"}
@@ -56,6 +63,19 @@ def test_verdicts_on_other_questions_are_refused(run: Path) -> None:
     write_rows(run / "evaluation" / "ours" / "sums.jsonl", [{"id": item, "correct": True} for item in "abc"])
     with pytest.raises(CirfError, match="sums: ours was asked other questions"):
         near.main([str(run), "--methods", "ours", "--tasks", "sums"])
+
+
+def test_verdicts_of_what_learned_from_other_questions_are_refused(run: Path) -> None:
+    verdicts = run / "archive"
+    write_rows(verdicts / "evaluation" / "ours" / "sums.jsonl", [{"id": item, "correct": True} for item in "abcd"])
+    asked = [str(run), "--methods", "ours", "--tasks", "sums", "--verdicts", str(verdicts)]
+    with pytest.raises(CirfError, match=r"no segments/stage\.json"):
+        near.main(asked)
+    stage(verdicts, "b")
+    with pytest.raises(CirfError, match="learned from other rationales"):
+        near.main(asked)
+    stage(verdicts, "a")
+    near.main(asked)
 
 
 def test_a_task_that_is_all_near_is_refused(run: Path) -> None:

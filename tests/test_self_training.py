@@ -147,6 +147,17 @@ def test_its_control_learns_the_same_rows_without_functional_tokens() -> None:
     assert learnt == ["2+2=4\n4\n#### 4"] * 2 + ["four\n#### 4"] * 2
 
 
+def test_its_control_draws_as_the_recipe_has_it_draw() -> None:
+    given = _recipe({"plain": SELF_RESULTS}, samples=2, keep="short", temperature=0.5)
+    asked = list[Any]()
+    rows = [_row("<cirf_003>2+2=4<cirf_001>4"), _row("<cirf_002>4", tokens=3)]
+    plain, default = methods.get("plain", given), methods.get("plain", _recipe({"plain": SELF_RESULTS}, budget=3))
+    made, _ = plain.prepare(_material({"once": rows}, given, asked))
+    assert asked == [("cirf_full", 2, 0.5, 0.95)] and made[0]["results"] == ["4"]
+    assert plain.prepared_by(given) != default.prepared_by(given)
+    assert default.prepared_by(given) == methods.get("cirf_self", given).prepared_by(given)  # a budget matters when it answers
+
+
 def test_its_control_takes_no_samples_that_it_would_not_take() -> None:
     variants: dict[str, Any] = {"plain": SELF_RESULTS, "cirf_full": {"settings": {"codes": "shuffled"}}}
     with pytest.raises(CirfError, match="cirf_full does not write all results"):
@@ -236,10 +247,12 @@ def test_its_control_is_trained_and_asked(workshop: tinyrun.Workshop, run: Path,
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **given), "--out", tmp_path / "run")
     assert said.code == 0, said.err
     prepared, rows = (read_rows(tmp_path / "run" / name) for name in ("prepared/plain/rows.jsonl", "models/plain/sft.jsonl"))
-    learnt = {row["completion"].rpartition("\n#### ")[0] for row in rows}
-    own = [row["results"] for row in prepared if row["results"] is not None]
-    assert own and not any("<cirf" in text for text in learnt)
-    assert learnt & {"\n".join(filter(None, results)) for results in own}
+    own = {row["problem"]: row["results"] for row in prepared if row["results"] is not None}
+    asked = [(row["id"], row["question"]) for row in read_rows(tmp_path / "run" / "problems" / "train.jsonl")]
+    learnt = {name: row["completion"].rpartition("\n#### ")[0] for row in rows for name, text in asked if text in row["prompt"]}
+    both = own.keys() & learnt.keys()
+    assert both and len(learnt) == len(rows)
+    assert all(learnt[name] == "\n".join(filter(None, own[name])) for name in both)
     assert any((tmp_path / "run" / "evaluation" / "plain").glob("*.jsonl"))
 
 
