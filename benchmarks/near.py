@@ -20,6 +20,7 @@ from cirf.errors import CirfError
 from cirf.evaluation.statistics import mean, wilson
 from cirf.records import Problem
 from cirf.rows import read_rows
+from cirf.store import RunFolder
 from cirf.tasks.leaks import near
 
 
@@ -32,10 +33,7 @@ def learned_from(run: Path) -> list[Problem]:
 
 def rationales(folder: Path) -> str:
     """The hash of the rationales, cut into steps, of a run or its archive. ``CirfError`` where it has none."""
-    stage = folder / "segments" / "stage.json"
-    if not stage.is_file():
-        raise CirfError(f"{folder}: no {stage.relative_to(folder)}; it is no run with rationales, nor the archive of one")
-    return str(json.loads(stage.read_text())["files"]["segments.jsonl"])
+    return RunFolder(folder).content("segments", ("segments.jsonl",))
 
 
 def clear(run: Path, task: str, learned: Sequence[Problem]) -> set[str]:

@@ -11,6 +11,7 @@ from benchmarks import near
 from cirf.errors import CirfError
 from cirf.files import write_rows
 from cirf.records import Problem
+from cirf.store import record
 
 USED = "Tom has three red boxes of apples and two blue boxes of pears in his"
 LEFT = "Every morning the baker sells forty loaves before noon and twenty more in the"
@@ -23,7 +24,7 @@ def problems(path: Path, **questions: str) -> None:
 
 def stage(folder: Path, content: str) -> None:
     (folder / "segments").mkdir(parents=True, exist_ok=True)
-    (folder / "segments" / "stage.json").write_text(json.dumps({"files": {"segments.jsonl": content}}))
+    (folder / "segments" / "stage.json").write_text(record({"key": "k", "summary": {}, "files": {"segments.jsonl": content}}))
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_verdicts_of_what_learned_from_other_questions_are_refused(run: Path) ->
     verdicts = run / "archive"
     write_rows(verdicts / "evaluation" / "ours" / "sums.jsonl", [{"id": item, "correct": True} for item in "abcd"])
     asked = [str(run), "--methods", "ours", "--tasks", "sums", "--verdicts", str(verdicts)]
-    with pytest.raises(CirfError, match=r"no segments/stage\.json"):
+    with pytest.raises(CirfError, match="archive/segments: the stage is not finished"):
         near.main(asked)
     stage(verdicts, "b")
     with pytest.raises(CirfError, match="learned from other rationales"):
