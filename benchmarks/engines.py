@@ -142,7 +142,9 @@ class Plain:
         them is not whole (cut off, or no trace) or both are the same tokens, and nothing can be compared."""
         import torch
 
-        opens, closes = self._names.start, self._names.end
+        from cirf.lm.vocabulary import opened_by_prompt
+
+        opens, closes = "" if opened_by_prompt(self.tokenizer, self._names) else self._names.start, self._names.end
         both = [f"{opens}{said.trace}{closes}{said.answer}{self.tokenizer.eos_token}" for said in (ours, theirs)]
         one, other = (self.tokenizer(text, add_special_tokens=False).input_ids for text in both)
         whole = all(said.trace and said.answer for said in (ours, theirs))

@@ -176,7 +176,8 @@ def rows(work: File) -> Callable[[Any], None]:
         file = work / "rows.jsonl"
         SEEN[0] = repr("\n".join(lines))[:600]
         file.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass")
-        section = Problems(tasks=(TaskEntry(task="jsonl", train_file=str(file)),))
+        allowed = data.draw(st.sampled_from((0.0, 0.05, 0.5, 1.0)))
+        section = Problems(tasks=(TaskEntry(task="jsonl", train_file=str(file)),), unusable=allowed)
         try:
             loaded = settle(load_problems(section, 1), section.near, False)
         except CirfError as error:
@@ -184,7 +185,8 @@ def rows(work: File) -> Callable[[Any], None]:
             return
         kept = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
         there = sum(bool(line.strip()) for line in lines)
-        all_told(there, kept + len(loaded.dropped), f"{kept} kept, {len(loaded.dropped)} told of")
+        told = len(loaded.dropped) + sum(len(file.errors) for file in loaded.unusable)
+        all_told(there, kept + told, f"{kept} kept, {told} told of")
 
     return case
 

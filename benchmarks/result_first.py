@@ -1,9 +1,9 @@
 """A control of the order of a trace, as a method of one's own: each step's functional token stands behind its result.
 
-So no token says what is to be done next; it can only name what was done. Of a trace ``<cirf><cirf_016>48<cirf_023>72</cirf>72``
+So no token says what is to be done next; it can only name what was done. Of a trace ``<cirf_016>48<cirf_023>72</cirf>72``
 it learns::
 
-    <cirf>48<cirf_016>72<cirf_023></cirf>72
+    48<cirf_016>72<cirf_023></cirf>72
 
 Named in a recipe: ``variants: {result_first: {method: benchmarks/result_first.py}}``. Analyses that read a trace step by step
 take a result for that of the token before it, so they do not hold for this one.
@@ -35,9 +35,10 @@ class ResultFirst(CirfFull):
     def target(self, example: Example) -> str:
         """The trace as `cirf_full` has it, every result one place ahead."""
         names = token_names(self._size, self._delimiters)
-        inner, end, answer = super().target(example).removeprefix(names.start).partition(names.end)
+        written = super().target(example)
+        inner, end, answer = written.removeprefix(names.start).partition(names.end)
         moved = "".join(result + names.codes[code] for code, result in parse_trace(inner) if code is not None)
-        return names.start + moved + end + answer
+        return ("" if self._opened else names.start) + moved + end + answer
 
 
 METHOD = ResultFirst

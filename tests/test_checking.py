@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 import tinyrun
 
+from cirf.report.collect import collect
+from cirf.report.page import render
+from cirf.rows import read_rows
+
 
 @pytest.fixture(autouse=True)
 def no_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +29,10 @@ def checked(*arguments: str | Path) -> Any:
 def write_lines(path: Path, *rows: Any) -> Path:
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def run(folder: Path, *more: str) -> tinyrun.Said:
+    return tinyrun.cirf("run", folder / "recipe.yaml", "--out", folder / "run", *more)
 
 
 def bad_rows() -> list[Any]:
@@ -71,8 +79,45 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: tinyrun.Worksh
         assert found["refused"] == wanted
         assert (found["total"]["problems"], found["total"]["usable"]) == (5, 5)
     told = tinyrun.cirf("check", mine).out
-    assert f"2 rows cannot be used: not valid JSON ({at[5]}, {at[11]})" in told
-    assert f"{at[5]}: not valid JSON" in tinyrun.cirf("run", tmp_path / "recipe.yaml", "--out", tmp_path / "run").error()
+    assert "mine.jsonl: 7 of 12 rows (58.3 %) cannot be used: not valid JSON (2: lines 5, 11), " in told
+    assert "`cirf run` stops, since problems.unusable is 0.05" in told
+    assert f"{at[5]}: not valid JSON" in run(tmp_path, "--set", "problems.unusable=0").error()
+    said = run(tmp_path).error()
+    assert f"{mine}: 7 of 12 rows (58.3 %) cannot be used, more than problems.unusable: 0.05 allows: not valid JSON (2: " in said
+
+
+def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    rows: list[Any] = list(tinyrun.sums(60))
+    rows[8], rows[20] = "{", rows[20] | {"answer": " "}
+    mine = write_lines(tmp_path / "mine.jsonl", *rows)
+    answers = [{"id": f"{n}", "rationale": f"Step 1: {n}."} for n in range(40)]
+    theirs = write_lines(tmp_path / "theirs.jsonl", *answers, {"id": "1"})
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=mine, rationales={"files": [str(theirs)]})
+    counts = "answer is empty (1: line 21), not valid JSON (1: line 9)"
+    told = tinyrun.cirf("check", recipe).out
+    assert f"mine.jsonl: 2 of 60 rows (3.33 %) cannot be used: {counts}; `cirf run` drops them and goes on" in told
+    assert "theirs.jsonl: 1 of 41 rows (2.44 %) cannot be used: no field `rationale` (1: line 41); `cirf run` drops" in told
+    assert "questions dropped" not in told
+    said = run(tmp_path, "--until", "rationales")
+    assert said.code == 0, said.err
+    assert f"problems: mine.jsonl: 2 of 60 rows cannot be used and are dropped: {counts}" in said.err
+    assert "rationales: theirs.jsonl: 1 of 41 rows cannot be used and is dropped: no field `rationale` (1: line 41)" in said.err
+    lost = [
+        (row["file"], row["line"], row["stage"], row["reason"])
+        for stage in ("problems", "rationales")
+        for row in read_rows(tmp_path / "run" / stage / "dropped.jsonl")
+        if "file" in row
+    ]
+    assert lost == [
+        ("mine.jsonl", 9, "problems", "not valid JSON"),
+        ("mine.jsonl", 21, "problems", "answer is empty"),
+        ("theirs.jsonl", 41, "rationales", "no field `rationale`"),
+    ]
+    shown = collect(tmp_path / "run")
+    assert shown["data"]["dropped"]["problems"] == {"answer is empty": 1, "not valid JSON": 1}
+    page = render(shown)
+    assert f"mine.jsonl: 2 of 60 rows: {counts}." in page and "theirs.jsonl: 1 of 41 rows: no field `rationale`" in page
+    assert "mine.jsonl: 2 of 60 rows (3.33 %)" in run(tmp_path, "--set", "problems.unusable=0.03").error()
 
 
 def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
@@ -145,6 +190,26 @@ def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
     assert "holds no task's training file" in tinyrun.cirf("check", tmp_path / "empty").error()
 
 
+def test_the_updates_that_rows_make_are_told_and_what_is_too_few(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(300))
+    found = checked(mine)["updates"]
+    assert (found["rows"], found["updates"], found["too_few"]) == (228, 240, False)  # a fifth is tested on, a twentieth held out
+    assert "updates: 228 rows make 240 updates in 30 passes\n" in tinyrun.cirf("check", mine).out
+    keys = ("--set", "finetune.epochs=2", "--set", "finetune.batch_size=8", "--set", "finetune.accumulation=2")
+    told = (
+        "228 rows make 30 updates in 2 passes; fewer than 150 are too few for new tokens to be learned: set finetune.epochs: auto"
+    )
+    assert f"updates: {told}, or lower finetune.accumulation" in tinyrun.cirf("check", mine, *keys).out
+    tested = workshop.recipe(tmp_path / "recipe.yaml", train=mine)  # with a test and a tenth held out
+    assert checked(tested, *keys)["updates"]["rows"] == 270
+    dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys)
+    assert "updates: 270 rows make 34 updates in 2 passes; fewer than 150 are too few" in dry.out
+    override = ("--set", "finetune.overrides={direct_sft: {epochs: 20.0}}")
+    dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys, *override)
+    assert "cirf_full: 270 rows make 34 updates in 2 passes; fewer" in dry.out
+    assert "direct_sft: 270 rows make 340 updates in 20 passes\n" in dry.out
+
+
 def test_steps_without_results_are_noted(tmp_path: Path) -> None:
     rows = [
         {"question": f"Is {n} odd?", "answer": "yes", "rationale": "Step 1: Look.\nStep 2: Think.\nStep 3: Look again."}
@@ -155,7 +220,7 @@ def test_steps_without_results_are_noted(tmp_path: Path) -> None:
     assert note.startswith("jsonl: 100% of the steps have no result")
     assert checked(silent, "--set", "results.by=none")["notes"] == []
     said = tinyrun.write_jsonl(
-        tmp_path / "said.jsonl", [row | {"rationale": "Step 1: It ends in 1.\nStep 2: So yes."} for row in rows]
+        tmp_path / "said.jsonl", [row | {"rationale": "Step 1: Look at it.\nStep 2: So yes."} for row in rows]
     )
     found = checked(said)
     assert found["total"]["share_results_empty"] == 0.5 and found["notes"] == []

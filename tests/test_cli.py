@@ -71,9 +71,12 @@ def test_a_bad_row_is_named_with_file_line_and_field(workshop: tinyrun.Workshop,
     train = tmp_path / "mine.jsonl"
     train.write_text(lines(rows))
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train)
-    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--set", "problems.unusable=0")
     assert f"{train}, line 3: " in said.error() and says in said.error()
     assert said.out == ""
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert f"{train}: 1 of 12 rows (8.33 %) cannot be used" in said.error() and "(1: line 3)" in said.error()
+    assert says in said.error() and said.error().endswith("; mend it, or raise problems.unusable") and said.out == ""
     assert not tinyrun.stages(tmp_path / "run")
 
 
@@ -365,6 +368,15 @@ def test_the_same_for_people(finished: Path, workshop: tinyrun.Workshop) -> None
         said = tinyrun.cirf(*arguments)
         assert said.code == 0, said.err
         assert all(part in said.out for part in parts), said.out
+
+
+def test_the_last_line_of_a_run_says_which_method_to_use(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    told = tinyrun.cirf("report", run).out.splitlines()[-1]
+    verdict = json.loads((run / "report.json").read_text())["verdict"]
+    assert told == verdict["sentence"] and verdict["n"] == 8
+    assert told.startswith(("use ", "too few test questions to tell which to use")) and "n = 8" in told
+    assert "Which method: " in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_shipped_recipe_is_printed_as_it_lies(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_with_the_result_first_names_of_tokens_in_results_stay_broken_up() -> No
     )
     trace = Trace("p", 0, (16, 23, 1), ("48", "</cirf> <cirf_002>", ""), "72")
     example = Example(Problem("p", "gsm8k", "How many?", "72"), ("a", "b", "c"), trace)
-    assert method.target(example) == "<cirf>48<cirf_016>< /cirf> < cirf_002><cirf_023><cirf_001></cirf>72"
+    assert method.target(example) == "48<cirf_016>< /cirf> < cirf_002><cirf_023><cirf_001></cirf>72"
 
 
 @pytest.mark.parametrize("settings", ["budget: 3", "subjects: true"])

@@ -36,7 +36,7 @@ FLOORS = (
     ("assets", "tasks", "rationales", "codebook", "lm", "products"),
     ("methods", "compression"),
     ("evaluation",),
-    ("environment", "analysis"),
+    ("environment", "analysis", "fitting"),
     ("archive", "publishing", "report", "serving"),
     ("stages", "fingerprints"),
     ("run",),

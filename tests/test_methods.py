@@ -79,9 +79,9 @@ THINKING = ("coconut", "codi", "sim_cot", "soft_cot", "sem_cot")
 
 def test_targets_are_the_papers_forms() -> None:
     wanted = {
-        "cirf_full": "<cirf><cirf_001>24<cirf_006>72</cirf>72",
-        "cirf_bare": "<cirf><cirf_001><cirf_006></cirf>72",
-        "cirf_self": "<cirf><cirf_001>24<cirf_006>72</cirf>72",  # where no sample was right
+        "cirf_full": "<cirf_001>24<cirf_006>72</cirf>72",  # the prompt ends with <cirf>
+        "cirf_bare": "<cirf_001><cirf_006></cirf>72",
+        "cirf_self": "<cirf_001>24<cirf_006>72</cirf>72",  # where no sample was right
         "direct_sft": "72",
         "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
         "sft_terse": "48/2=24\n48+24=72\n#### 72",
@@ -96,7 +96,7 @@ def test_targets_are_the_papers_forms() -> None:
     wanted |= dict.fromkeys(PRUNED, wanted["cirf_full"])  # of a trace as it is: what is pruned is empty there already
     trained = [name for name in methods.names() if methods.get(name, recipe()).trained]
     assert {name: methods.get(name, recipe()).target(example()) for name in trained} == wanted
-    thinking = methods.get("cirf_full", recipe(delimiters="think")).target(example())
+    thinking = methods.get("cirf_full", recipe(delimiters="think", opening="written")).target(example())
     assert thinking == "<think><cirf_001>24<cirf_006>72</think>72"
 
 
@@ -110,10 +110,14 @@ def test_what_a_method_teaches_it_reads_back(name: str, answer: str) -> None:
     assert ("24" in trace) == (name not in ("direct_sft", "cirf_bare", "pause", "filler", "soft_cot", "sem_cot"))
 
 
-def test_a_trace_that_is_cut_off_has_no_answer() -> None:
+def test_a_trace_that_never_closes_is_read_and_is_not_well_formed() -> None:
     method = methods.get("cirf_full", recipe())
-    assert method.read("<cirf><cirf_001>24<cirf_006>7") == ("<cirf_001>24<cirf_006>7", "")
-    assert method.read("72") == ("", "72")
+    assert method.read("<cirf_001>24<cirf_006>7") == ("<cirf_001>24<cirf_006>", "7")
+    assert not method.well_formed("<cirf_001>24<cirf_006>7") and method.well_formed("<cirf_001>24</cirf>72")
+    assert method.read("72") == ("", "72") and not method.well_formed("72")
+    prose = methods.get("sft_cot", recipe())
+    assert prose.well_formed("so 72\n#### 72") and not prose.well_formed("so 72\n####")
+    assert methods.get("direct_sft", recipe()).well_formed("72") is None, "a bare answer has no form that could be missed"
 
 
 def test_prose_is_read_after_its_last_mark() -> None:

@@ -10,6 +10,9 @@ import pytest
 import tinyrun
 import yaml
 
+from cirf.recipe import Problems, Recipe
+from cirf.stages import keys
+
 
 @pytest.fixture
 def old(finished: Path, tmp_path: Path) -> Path:
@@ -22,7 +25,12 @@ def old(finished: Path, tmp_path: Path) -> Path:
     (run / "environment.json").unlink()
     (run / "problems" / "timings.json").unlink()
     made = yaml.safe_load((run / "recipe.yaml").read_text())
-    del made["evaluate"]["probes"], made["vocabulary"]["like"], made["steering" if "steering" in made else "notes"]
+    del (
+        made["problems"]["unusable"],
+        made["evaluate"]["probes"],
+        made["vocabulary"]["like"],
+        made["steering" if "steering" in made else "notes"],
+    )
     (run / "recipe.yaml").write_text(yaml.safe_dump(made))
     return run
 
@@ -34,6 +42,14 @@ def test_what_has_not_changed_since_stands_and_is_reported(old: Path) -> None:
     assert tinyrun.cirf("report", old).code == 0
     said = tinyrun.cirf("run", old / "recipe.yaml", "--out", old)
     assert said.code == 0 and tinyrun.stages(old) == before, said.err
+
+
+def test_a_younger_key_counts_only_where_it_is_not_at_its_default() -> None:
+    problems = {"tasks": [{"task": "gsm8k"}]}
+    keyed = [
+        keys.problems(Recipe(name="a", problems=Problems.model_validate(problems | more))) for more in ({}, {"unusable": 0.2})
+    ]
+    assert "unusable" not in keyed[0] and keyed[1] == keyed[0] | {"unusable": 0.2}
 
 
 def test_a_stage_whose_code_has_changed_is_made_again_with_what_rests_on_it(old: Path) -> None:

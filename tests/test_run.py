@@ -92,13 +92,13 @@ def test_a_training_and_an_evaluation_say_what_they_were_computed_in(finished: P
 
 
 def test_the_table_fits_eighty_columns_and_cuts_nothing_off(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"accuracy": 0.904, "interval": [0.86, 0.935], "n": 1319, "tokens": 133.46, "truncated": 0.621, "unparsed": 0.02}
+    row = {"accuracy": 0.904, "interval": [0.86, 0.935], "n": 1319, "tokens": 133.46, "truncated": 0.621, "unparsed": 0.02, "well_formed": 0.99}
     row |= {"latency_mean_s": 14.289, "latency_p50_s": 4.289, "latency_p95_s": None}
     print_table({"methods": {"chain_of_draft": row}})
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     said = next(line for line in lines if "chain_of_draft" in line)
-    assert said.split() == ["chain_of_draft", "90.4%", "(86.0-93.5)", "1319", "133.5", "14.3", "4.29", "-", "62.1%", "2.0%"]
+    assert said.split() == ["chain_of_draft", "90.4%", "(86.0-93.5)", "1319", "133.5", "14.3", "-", "99.0%", "62.1%", "2.0%"]
     print_table({"methods": {"a_method_of_somebody_with_a_very_long_name_of_its_own": row}})
     long = capsys.readouterr().out
     assert "a_method_of_somebody_with_a_very_long_name_of_its_own 90.4%" in " ".join(long.split()) and "…" not in long

@@ -166,6 +166,20 @@ def check(
 
 
 @app.command()
+def init(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSONL file of your own: question, answer, rationale, choices.")],
+    model: Annotated[
+        str, typer.Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
+    ] = "bundled:qwen2.5-coder-0.5b-instruct",
+    data: Data = None,
+) -> None:
+    """Write a short recipe fitted to a file of your own, with a reason for each value: cirf init mine.jsonl > mine.yaml."""
+    from cirf.commands.init import init as write
+
+    write(file, model, data)
+
+
+@app.command()
 def report(folder: RunPath, as_json: Json = False) -> None:
     """Write a run's report.html and report.json anew."""
     from cirf.commands.running import write_report

@@ -7,6 +7,7 @@ shipped recipes and of ``cirf recipes --schema`` are written from these texts. R
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
@@ -33,6 +34,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Threshold = Annotated[float, Field(ge=0.0)]
+Epochs = Annotated[float, Field(gt=0.0)] | Literal["auto"]
 
 
 class Architecture(Section):
@@ -85,6 +87,7 @@ class Problems(Section):
     data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: the hub. --data sets it.")
     limit: Positive | None = key(None, "Most test problems a task, the first ones, whatever its test or the protocol says; null: no limit. --limit sets it. A test that is cut from a training file is cut as without it.", unit="rows")
     near: Literal["report", "drop"] = key("report", "Training questions that share 13 words in a row with a test question: only reported, or also dropped. Those that are a test question are always dropped. Near ones stay by default, since tasks made from templates share long passages between questions that are not the same, and without them a model would learn from other questions than those it is compared with did.")
+    unusable: Fraction = key(0.05, "Largest share of a file's rows that may be unusable, such as lines that are not JSON, or answers that are none of the choices. They are dropped, counted and listed; above it the run stops. It holds for each file of questions or rationales; 0: the run stops at the first.")
     validation: float = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction", ge=0, lt=1)
 
 
@@ -198,17 +201,18 @@ class ResultWriter(Asked):
 class Results(Section):
     by: Literal["rule", "none", "file", "llm"] = key("rule", "Who says what a step produced: the task's rule, nobody (codes alone), `file`, or a language model (rows it fails on fall back to the rule).", paper="3.3")
     values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
-    units: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or with the noun that follows it in the step (24 clips).")
-    working: Literal["drop", "keep"] = key("drop", "by: rule, where answers are numbers: the bare number, or after the calculation it comes from (63-57=6), which a small model cannot do unseen.")
+    units: Literal["drop", "keep"] = key("drop", "by: rule, where a result is a number: bare, or with the noun that follows it in the step (24 clips).")
+    working: Literal["drop", "keep"] = key("drop", "by: rule, where a result is a number: bare, or after the calculation it comes from (63-57=6, 1555+X=2460), which a small model cannot do unseen.")
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
     writer: ResultWriter = key(ResultWriter(), "The language model that writes results.")
 
 
 class Vocabulary(Section):
-    init: Literal["codebook", "random"] = key("codebook", "First rows of the functional tokens: the code vectors or noise, rescaled to `alpha` either way.", paper="eq. 11; C")
+    init: Literal["codebook", "words", "random"] = key("codebook", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps less that of all steps, or noise.", paper="eq. 11; C")
     alpha: Rate | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
+    opening: Literal["prompt", "written"] = key("prompt", "Who writes the opening delimiter, with which every trace begins: the chat template at the end of the prompt, so that the model need not learn it, or the model.", paper="eq. 3 has no delimiters")
     like: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
 
 
@@ -223,7 +227,7 @@ class Override(Section):
     """Keys that one method sets otherwise than the rest; each trained method gets the same number of trials."""
 
     learning_rate: float | None = key(None, "Peak learning rate of this method.", gt=0)
-    epochs: float | None = key(None, "Epochs of this method.", gt=0)
+    epochs: Epochs | None = key(None, "Epochs of this method.")
     batch_size: Positive | None = key(None, "Rows a forward pass of this method.", unit="rows")
     accumulation: Positive | None = key(None, "Forward passes an update of this method.")
     weight_decay: float | None = key(None, "AdamW's weight decay for this method.", ge=0)
@@ -236,10 +240,18 @@ class Override(Section):
     lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; keys that are not named have their defaults.")
 
 
+FEWEST_EPOCHS, MOST_EPOCHS = 2, 30
+"""Of ``finetune.epochs: auto``: the paper's number, and where more passes no longer helped few rows."""
+
+TOO_FEW_UPDATES = 150
+"""Fewer updates than these are too few for new tokens to be learned (`cirf.fitting.updates`)."""
+
+
 class Finetune(Section):
     adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new rows. The saved model is merged and plain either way.", paper="A.3")
     lora: Lora = key(Lora(), "The adapters.")
-    epochs: float = key(2, "Passes over the rows.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4", gt=0)
+    epochs: Epochs = key("auto", "Passes over the rows; auto: as many as make `updates` updates, but 2 at least and 30 at most.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4: 2")
+    updates: Positive = key(300, "epochs: auto: updates that new tokens need to be learned; with many rows two passes make more.", unit="updates")
     batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
     accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
     optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
@@ -254,6 +266,7 @@ class Finetune(Section):
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     rows_lr_ratio: float = key(1.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'.", gt=0)
+    rows_warmup: int = key(0, "Updates at the start in which the rows of new tokens learn alone.", unit="updates", ge=0)
     functional_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(
@@ -269,6 +282,17 @@ class Finetune(Section):
     evaluate_every: Positive | None = key(None, "Updates between two validation losses; null: once an epoch.", unit="updates")
     report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
     overrides: dict[str, Override] = key({}, "Keys of single methods, such as direct_sft: {learning_rate: 3.0e-4}.")
+
+    def an_epoch(self, rows: int, processes: int = 1) -> int:
+        """The updates of one pass over ``rows`` rows, by ``processes`` processes."""
+        return math.ceil(math.ceil(math.ceil(rows / self.batch_size) / processes) / self.accumulation)
+
+    def settled(self, rows: int, processes: int = 1) -> Finetune:
+        """The section with a number of epochs where it says auto, as ``rows`` rows need them."""
+        if self.epochs != "auto" or rows < 1:
+            return self
+        passes = math.ceil(self.updates / self.an_epoch(rows, processes))
+        return self.model_copy(update={"epochs": float(min(max(passes, FEWEST_EPOCHS), MOST_EPOCHS))})
 
     def tried(self, method: str, preset: Override) -> tuple[float, ...]:
         """The learning rates that a method's model is chosen among; none where it, or its preset, is given one."""
@@ -333,6 +357,7 @@ class Evaluate(Section):
     weights: Literal["saved", "int8"] = key("saved", "Weights of linear layers when answering: as they are saved, or in eight bits with a scale a row. On a CPU an answer written alone takes less time so, batches more; answers change now and then.")
     text_cap: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     trace_cap: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
+    check: int = key(50, "Held-out questions (problems.validation) that each trained model answers right after its training: whether its answers are well-formed, end, and are better than the most frequent answer. Faults are warned of in the log and at the top of the report; 0: no check.", unit="problems", ge=0)
     latency_items: int = key(20, "Problems a task timed one at a time, all methods taking turns at each; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
     latency_warmup: int = key(2, "Problems each method answers first, whenever models were loaded, and not counted.", unit="problems", ge=0)
     throughput_batches: tuple[Positive, ...] = key((), "Batch sizes at which to measure problems and tokens a second, such as [8, 32]; empty: none.", unit="problems")

@@ -17,13 +17,17 @@ _FIRST = 3
 
 
 class RowError(CirfError):
-    """A row that cannot be used: ``where`` names file and line; ``reason`` is said alike of all rows with the same mistake."""
+    """A row that cannot be used: ``where`` names file and line (``FILE, line 3``, or ``row 3`` of a data set); ``reason`` is said
+    alike of all rows with the same mistake."""
 
     def __init__(self, where: str, message: str, reason: str = "") -> None:
         """Without a ``reason`` it is the message up to its semicolon."""
         super().__init__(f"{where}: {message}")
         self.where = where
+        self.message = message
         self.reason = reason or message.partition(";")[0]
+        self.file, _, self.place = where.rpartition(", ")  # rows.jsonl, line 3
+        self.line = int(self.place.rpartition(" ")[2])
 
 
 @contextlib.contextmanager
@@ -34,7 +38,8 @@ def sorting_out(refused: Refused | None) -> Iterator[None]:
     except RowError as error:
         if refused is None:
             raise
-        refused.append(error)
+        error.__context__ = None  # with its traceback it would keep the whole row in memory
+        refused.append(error.with_traceback(None))
 
 
 def by_reason(refused: Sequence[RowError]) -> dict[str, dict[str, Any]]:
@@ -72,6 +77,11 @@ def numbered_rows(path: Path, refused: Refused | None = None) -> list[tuple[int,
     except OSError as error:
         raise CirfError(f"{path}: cannot be read ({error.strerror}); name a JSONL file that this user may read") from None
     return rows
+
+
+def row_numbers(lines: Sequence[int], refused: Sequence[RowError]) -> dict[int, int]:
+    """The number of each line's row in its file, from 0: the refused ones count, so that the others keep theirs."""
+    return {line: number for number, line in enumerate(sorted({*lines, *(error.line for error in refused)}))}
 
 
 class _NoNumberError(Exception):

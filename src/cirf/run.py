@@ -13,7 +13,8 @@ Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, a
 Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
 
-Beside a greedy evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers behind
+Before an evaluation checks/METHOD answers some held-out questions, to tell a model that does not work at all. Beside a greedy
+evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers behind
 perturbed thoughts, traces or pauses. A method with a saved model
 (``models``) needs none of the stages that train. With ``finetune.trials`` a model is chosen from ``trials/METHOD/RATE``, one
 training a learning rate, or trained at the rate that was best there.
@@ -39,6 +40,7 @@ from cirf.methods import SCORED_BY, get, learners
 from cirf.methods.method import Method
 from cirf.recipe import Finetune
 from cirf.stages import (
+    checks,
     codes,
     compress,
     data,
@@ -89,7 +91,7 @@ def plans(context: Context) -> list[Plan]:
     stages: list[Plan] = []
     steps: dict[str, Plan | Part | str] = {}
     functional: dict[str, Plan | Part | str] = {}
-    drawn = recipe.problems.model_dump(exclude={"data"}) | seed | rules
+    drawn = keys.problems(recipe) | seed | rules
     learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
     outside = problem_files(recipe) | lineage.lineage_files(recipe)
     problems = plan("problems", drawn | learning, outside, data.problems, version=4)
@@ -113,7 +115,7 @@ def plans(context: Context) -> list[Plan]:
         written = recipe.results.model_dump(exclude={"writer"}) | rules
         if recipe.results.by == "llm":
             written |= seed | {"writer": keys.asking(recipe.results.writer), "template": writer_prompt(recipe)}
-        results = plan("results", written, steps | result_files(recipe), data.results, version=2)
+        results = plan("results", written, steps | result_files(recipe), data.results, version=3)
         stages.append(results)
     if coded:
         embeddings = plan("embeddings", keys.embedding(recipe), steps, codes.embeddings, divided=True)
@@ -161,6 +163,10 @@ def plans(context: Context) -> list[Plan]:
         answering = answers_with(method)
         asked = {"problems": tested, "model": answering}
         judged = (rules if method.trained else rules | wordings) | openings.key([method], context.tasks)
+        if recipe.evaluate.check and isinstance(answering, Plan):
+            how = keys.checking(recipe, method) | judged
+            held_out: dict[str, Plan | Part | str] = {"problems": learnt, "model": answering}
+            stages.append(plan(f"checks/{method.name}", how, held_out, checks.checking, method.name, divided=True))
         how = keys.evaluation(recipe, method, recipe.evaluate) | judged
         make = (scores.evaluate, method.name, recipe.evaluate)
         evaluations[method.name] = plan(f"evaluation/{method.name}", how, asked, *make, divided=True)
@@ -235,7 +241,7 @@ def _training(context: Context, method: Method, asked_by: dict[str, Any], inputs
     section, epochs = recipe.finetune, recipe.finetune.trial_epochs
     rates = section.tried(name, method.training)
     whole = section.resolved(name, method.training).epochs
-    if rates and epochs is not None and epochs >= whole:
+    if rates and epochs is not None and whole != "auto" and epochs >= whole:
         told = f"trials of {epochs:g} epochs are no shorter than the training of {name}, {whole:g}"
         raise CirfError(f"finetune.trial_epochs: {told}; lower it, or set it to null to keep the best trial's model")
     if len(rates) == 1 and epochs is not None:  # nothing to choose

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.vocabulary import extend, matrices, parse_trace, read_trace, token_names, write_trace
+from cirf.lm.vocabulary import extend, is_closed, matrices, parse_trace, read_trace, token_names, write_trace
 from cirf.records import Trace
 
 NAMES = token_names(32)
@@ -42,10 +42,27 @@ def test_names_inside_results_do_not_become_steps() -> None:
 
 
 def test_unfinished_and_missing_traces() -> None:
-    assert read_trace("<cirf><cirf_001>4", NAMES) == ("<cirf_001>4", "")
+    assert read_trace("<cirf>4", NAMES) == ("4", "")
     assert read_trace(" 72 ", NAMES) == ("", "72")
     assert parse_trace("so <cirf_001>") == [(None, "so "), (1, "")]
     assert parse_trace("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "closed"),
+    [
+        ("<cirf><cirf_001>4</cirf>7", ("<cirf_001>4", "7"), True),
+        ("<cirf_001>4</cirf>7", ("<cirf_001>4", "7"), True),  # the prompt held the opening delimiter
+        ("<cirf_001>4<cirf_002>7", ("<cirf_001>4<cirf_002>", "7"), False),  # never closed: what follows the last token counts
+        ("<cirf><cirf_001>4<cirf_002>", ("<cirf_001>4<cirf_002>", ""), False),
+        ("<cirf_001>4</cirf>", ("<cirf_001>4", ""), False),
+        ("<cirf_001>4</cirf>7<cirf_002>", ("<cirf_001>4", "7<cirf_002>"), False),
+        ("7", ("", "7"), False),
+    ],
+)
+def test_a_delimiter_may_be_missing(text: str, read: tuple[str, str], closed: bool) -> None:
+    assert read_trace(text, NAMES) == read
+    assert is_closed(text, NAMES) is closed
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("qwen2", False), ("gpt2", True)])

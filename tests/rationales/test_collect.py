@@ -9,8 +9,8 @@ from cirf.errors import CirfError
 from cirf.rationales.collect import collect, gather
 from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.records import Problem
-from cirf.rows import RowError
 from cirf.tasks.questions import question_key
+from cirf.tasks.unusable import Tolerance, listed
 
 
 def section(*files: str, **keys) -> recipe.Rationales:
@@ -201,14 +201,20 @@ def test_malformed_files_are_named(rows, message: str, problems, tasks, write) -
         collect(problems, section(path), None, tasks)
 
 
-def test_malformed_rows_are_gathered_where_a_list_is_given_with_their_true_lines(problems, tasks, write) -> None:
+def test_malformed_rows_are_let_pass_as_the_tolerance_says_with_their_true_lines(problems, tasks, write) -> None:
     path = write("r.jsonl", ["", '{"id": ', {"id": "a"}, {"id": "b", "rationale": "so 7.5"}, {"rationale": "t"}])
-    refused: list[RowError] = []
-    found = gather(problems, section(path, source="files"), None, tasks, refused)
-    assert [row.problem for row in found.rationales] == ["sums/train/b"]
-    assert [error.where for error in refused] == [f"{path}, line {line}" for line in (2, 3, 5)]
+    for tolerance in (Tolerance(0, looking=True), Tolerance(0.75)):
+        found = gather(problems, section(path, source="files"), None, tasks, tolerance)
+        assert [row.problem for row in found.rationales] == ["sums/train/b"]
+        assert found.unusable == tolerance.files
+        assert [(row.file, row.line, row.stage) for row in listed(found.unusable, "rationales")] == [
+            ("r.jsonl", line, "rationales") for line in (2, 3, 5)
+        ]
+        assert found.report["reasons"]["not valid JSON"] == 1 and found.report["unusable"][0]["rows"] == 4
+    with pytest.raises(CirfError, match=r"3 of 4 rows \(75 %\) cannot be used, more than problems\.unusable: 0\.5 allows"):
+        collect(problems, section(path, source="files"), None, tasks, tolerance=Tolerance(0.5))
     with pytest.raises(CirfError, match="the file is empty"):
-        gather(problems, section(write("e.jsonl", [])), None, tasks, refused)
+        gather(problems, section(write("e.jsonl", [])), None, tasks, Tolerance(1))
 
 
 def test_nothing_found_is_one_clear_sentence(problems, tasks, write) -> None:

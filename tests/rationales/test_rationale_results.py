@@ -8,7 +8,8 @@ from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales import results as module
 from cirf.rationales.results import statistics, write_results
-from cirf.records import Steps
+from cirf.records import Problem, Steps
+from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
 
 STEPS = [
@@ -116,3 +117,25 @@ def test_statistics() -> None:
     found = statistics([("", "72"), ("",), ("4",)])
     assert found == {"steps": 4, "share_empty": 0.5, "mean_characters": 1.5, "rows_without_results": 1}
     assert statistics([])["share_empty"] == 0.0
+
+
+def test_the_keys_mean_the_same_for_options() -> None:
+    problem = Problem("picks/train/e", "picks", "How heavy is the third of them?", "A", choices=("45 g", "55 g"))
+    task = Task(name="picks", title="Picks", summary="", answer="option", rule=produced)
+    segments = (
+        "Let X be its weight.",
+        "40 + 35 + X = 30 * 4",
+        "=> 75 + X = 120",
+        "5 * 9 = 45 g and 2 * 8 = 16 g",
+        "45 + 3 = 48 g",
+        "Answer: A",
+    )
+    steps = [Steps("picks/train/e", 0, "line", segments)]
+
+    def written(**keys) -> tuple[str, ...]:
+        return write_results(steps, [problem], {"picks": task}, recipe.Results(**keys))[0]
+
+    assert written() == ("X", "40+35+X=30*4", "120", "16", "48", "A")
+    assert written(working="keep") == ("X", "40+35+X=30*4", "75+X=120", "2*8=16", "45+3=48", "A")
+    assert written(units="keep")[3:] == ("16 g", "48 g", "A")
+    assert written(values="used")[3:] == ("45, 16", "48", "A")

@@ -52,8 +52,8 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
             "learning_rate: 1e-4",
             "my.yaml, line 6: learning_rate: no such key; did you mean codebook.learning_rate or finetune.learning_rate?",
         ),
-        ("finetune:\n  epochs: two", 'my.yaml, line 7: finetune.epochs: expected a number above 0, found "two"'),
-        ("finetune:\n  epochs: -1", "my.yaml, line 7: finetune.epochs: expected a number above 0, found -1"),
+        ("finetune:\n  epochs: two", 'my.yaml, line 7: finetune.epochs: expected a number above 0 or "auto", found "two"'),
+        ("finetune:\n  epochs: -1", "my.yaml, line 7: finetune.epochs: expected a number above 0 or \"auto\", found -1"),
         ("finetune:\n  bf16: yes", 'my.yaml, line 7: finetune.bf16: expected true or false, found "yes"'),
         ("finetune:\n  clip:", "my.yaml, line 7: finetune.clip: expected a number above 0, found null"),
         ("finetune: 5", "my.yaml, line 6: finetune: expected a group of keys, found 5"),
@@ -172,7 +172,7 @@ def test_a_later_override_wins_and_text_may_hold_an_equals_sign() -> None:
         ("seed", "--set seed: expected KEY=VALUE, such as finetune.epochs=1"),
         ("=1", "--set =1: expected KEY=VALUE, such as finetune.epochs=1"),
         ("finetune..lr=1", "--set finetune..lr=1: expected KEY=VALUE, such as finetune.epochs=1"),
-        ("finetune.epochs=two", '--set finetune.epochs: expected a number above 0, found "two"'),
+        ("finetune.epochs=two", '--set finetune.epochs: expected a number above 0 or "auto", found "two"'),
         ("finetune.epoch=2", "--set finetune.epoch: no such key; did you mean finetune.epochs?"),
         ("finetun.epochs=2", "--set finetun.epochs: finetun: no such key; did you mean finetune?"),
         (
@@ -194,7 +194,7 @@ def test_a_mistaken_override_is_named_as_such(item: str, message: str) -> None:
 
 def test_the_line_of_the_file_is_named_when_the_override_is_not_at_fault() -> None:
     assert mistake(BASE + "finetune:\n  epochs: two\n", "finetune.clip=2") == (
-        'my.yaml, line 7: finetune.epochs: expected a number above 0, found "two"'
+        'my.yaml, line 7: finetune.epochs: expected a number above 0 or "auto", found "two"'
     )
 
 
@@ -299,15 +299,15 @@ def test_dump_holds_every_key_and_no_comment() -> None:
 
 
 def test_a_default_and_the_same_value_written_resolve_to_the_same_text() -> None:
-    assert dump(parse(BASE)) == dump(parse(BASE + "finetune:\n  epochs: 2\n  clip: 1\n"))
+    assert dump(parse(BASE)) == dump(parse(BASE + "finetune:\n  epochs: auto\n  clip: 1\n"))
 
 
 def test_comments_give_meaning_unit_default_place_and_reason() -> None:
     text = commented(parse(BASE), {"finetune.epochs": "three gave no more.", "problems.tasks.1.task": "it is short."})
     lines = text.splitlines()
-    at = lines.index("  epochs: 2.0")
-    comment = " ".join(line.strip("# ") for line in lines[at - 2 : at])
-    assert "Passes over the rows. Unit: epochs. Default: 2. Paper: A.2; Table hyper-parameters, Step 4." in comment
+    at = lines.index("  epochs: auto")
+    comment = " ".join(line.strip("# ") for line in lines[at - 3 : at])
+    assert "Unit: epochs. Default: auto. Paper: A.2; Table hyper-parameters, Step 4: 2." in comment
     assert comment.endswith("Here: three gave no more.")
     assert any(line.startswith("    - task: svamp  # ") and line.endswith("Here: it is short.") for line in lines)
     assert max(map(len, lines)) <= 130

@@ -110,7 +110,7 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
         ([{**SUM, "answer": float("nan")}], "line 1: NaN is not JSON"),
         ([{**SUM, "answer": float("-inf")}], "line 1: -Infinity is not JSON"),
         ([{**PICK, "choices": ["apple", " "]}], "line 1: choices holds an empty option"),
-        ([{**PICK, "choices": ["apple", "Apple"]}], "line 1: choices holds the same option twice"),
+        ([{**PICK, "choices": ["apple", "apple"]}], "line 1: the right option, 'apple', stands twice"),
         ([{**PICK, "choices": ["B", "A"], "answer": "A"}], "line 1: answer 'A' is one option's letter and another option's text"),
         ([], "holds no rows"),
     ],

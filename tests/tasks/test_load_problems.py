@@ -249,7 +249,7 @@ def _torn(mirror: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_drop_column, "line 3: the column 'final_ans' that multiarith rows have is missing"),
+        (_drop_column, "the column 'final_ans' that multiarith rows have is missing (1: line 3)"),
         (_bad_answer, "line 1: not a row of multiarith (final_ans: no number)"),
         (_bad_type, "line 1: not a row of multiarith"),
         (_no_file, "no such file; the data folder (--data) must hold multiarith/test.jsonl"),

@@ -75,7 +75,9 @@ def test_rows_from_the_files_of_the_recipe(own: Path, tmp_path: Path) -> None:
     alone = load_problems(section(own, test_file=str(test), test=3), 1)
     assert (alone.train, alone.validation, len(alone.test["clock_times"])) == ([], [], 3)
     bad = tinyrun.write_jsonl(tmp_path / "c.jsonl", [*rows(1), {"ask": "?", "time": "noon"}])
-    with pytest.raises(CirfError, match=r"c.jsonl, line 2: not a row of clock \(time: 'noon' is no time of day\)"):
+    with pytest.raises(
+        CirfError, match=r"c.jsonl: 1 of 2 rows .*; line 2: not a row of clock \(time: 'noon' is no time of day\)"
+    ):
         load_problems(section(own, train_file=str(bad)), 1)
 
 

@@ -163,7 +163,6 @@ def test_options(segment: str, expected: str) -> None:
 
 def test_yes_no_and_text_take_what_is_said_outright() -> None:
     assert concluded("So the answer is yes.", Problem(id="p", task="t", question="?", answer="no"), ()) == "yes"
-    assert concluded("Then 3 + 4 = 7.", Problem(id="p", task="t", question="?", answer="Paris"), ()) == "7"
     assert concluded("Paris lies in France.", Problem(id="p", task="t", question="?", answer="Paris"), ()) == ""
 
 
@@ -178,7 +177,7 @@ def test_yes_no_and_text_take_what_is_said_outright() -> None:
         ("3. So it is false.", "no"),
         ("Is it yes or no?", ""),
         ("So there are no apples left over.", ""),
-        ("9 / 3 = 3, with no remainder.", "3"),
+        ("9 / 3 = 3, with no remainder.", ""),
     ],
 )
 def test_yes_and_no_without_an_anchor(segment: str, result: str) -> None:

@@ -6,15 +6,20 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.commands.running import with_data
 from cirf.errors import CirfError
 from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
 from cirf.recipe_io import load, parse
-from cirf.rows import RowError, by_reason
+from cirf.rows import by_reason
 from cirf.user_paths import user_path
+
+if TYPE_CHECKING:
+    from cirf.fitting import Updates
+    from cirf.rationales.check import TaskCheck
+    from cirf.records import Problem
 
 _MOSTLY_EMPTY = 0.8
 
@@ -27,17 +32,24 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool) ->
     from cirf.rationales.check import check as look
     from cirf.tasks import resolve
     from cirf.tasks.load import load_problems
+    from cirf.tasks.unusable import Tolerance
 
     recipe = with_data(_recipe_of(source, sets), data)
     count, counted_by = token_counter(recipe)
-    refused: list[RowError] = []
-    problems = load_problems(recipe.problems, recipe.seed, refused, whole=_is_file(source))
+    allowed = recipe.problems.unusable
+    asked, worked = Tolerance(allowed, looking=True), Tolerance(allowed, looking=True)  # files of questions, and of rationales
+    problems = load_problems(recipe.problems, recipe.seed, asked, whole=_is_file(source))
     tasks = resolve(recipe.problems, lenient=True)
     training = [*problems.train, *problems.validation]
-    found = look(training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data, refused)
+    found = look(training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data, worked)
     made: dict[str, Any] = {"source": source, "tokens_counted_by": counted_by, "problems": problems.report} | found.to_dict()
     made["answers"] = {name: task.answer for name, task in tasks.items()}
-    made["refused"] = by_reason(refused)
+    files = [*asked.files, *worked.files]
+    made["refused"] = by_reason([error for file in files for error in file.errors])
+    made["unusable"] = [
+        file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "told": file.foretold(allowed)} for file in files
+    ]
+    made["updates"] = _updates(recipe, problems.train, problems.validation, found.total, _is_file(source)).to_dict()
     made["notes"] = _notes(made, recipe)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
@@ -47,6 +59,16 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool) ->
         reasons = {reason: each["rows"] for reason, each in made["refused"].items()} | made["problems"]["dropped"]
         counts = "; ".join(f"{count}: {reason}" for reason, count in (reasons | found.total.unusable).items())
         raise CirfError(f"{source}: no usable row ({counts or 'there is none'})")
+
+
+def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
+    """The updates that the usable rows make, without the held-out ones, and of a ``whole`` file without the test cut from it."""
+    from cirf.fitting import updates_of
+    from cirf.tasks.load import cut_of
+
+    learnt = len(train) / max(1, len(train) + len(validation))
+    usable = found.usable - (cut_of(found.usable) if whole and found.usable > 1 else 0)
+    return updates_of(recipe.finetune, round(learnt * usable))
 
 
 def _is_file(source: str) -> bool:
@@ -128,13 +150,14 @@ def _print(made: dict[str, Any]) -> None:
         counts = (f"{row['problems']:,}", f"{row['usable']:,}", _share(row["share_segmentable"]))
         table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
     Console(width=120).print(table)
-    for reason, each in made["refused"].items():
-        places = ", ".join(each["first"]) + (", ..." if each["rows"] > len(each["first"]) else "")
-        print(f"{each['rows']:,} {'row' if each['rows'] == 1 else 'rows'} cannot be used: {reason} ({places})")
+    for file in made["unusable"]:
+        print(file["told"])
     for name, row in made["tasks"].items():
         for reason, count in row["unusable"].items():
             print(f"{name}: {count:,} not usable: {reason}")
     for reason, count in made["problems"]["dropped"].items():
+        if reason in made["refused"]:
+            continue  # told of with its file
         print(f"{count:,} questions dropped: {reason}")
     for train, test in made["problems"]["leaks"][:5]:
         print(f"leak: {train} has the question of {test}; dropped from training")
@@ -145,6 +168,7 @@ def _print(made: dict[str, Any]) -> None:
     else:
         share = 1 - made["total"]["share_segmentable"]
         print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
+        print(made["updates"]["told"])
     print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")
 
 

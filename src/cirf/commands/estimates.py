@@ -30,6 +30,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     number format that is computed with; on a CPU the last two `_KEPT` times: an estimate to plan by and not a promise.
     """
     from cirf.assets import resolve
+    from cirf.fitting import updates_of
     from cirf.lm import backbone
     from cirf.lm.finetune import plan_updates
     from cirf.rationales.collect import collect
@@ -40,6 +41,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     from cirf.stages.data import drawn
     from cirf.tasks.leaks import settle
     from cirf.tasks.load import load_problems
+    from cirf.tasks.unusable import Tolerance
 
     recipe = context.recipe
     stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans]
@@ -62,7 +64,9 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
         taught = [Taught.from_dict(row) for row in read_rows(answers)]
     if "segments" not in reached:
         return made
-    collected = collect(problems.train, recipe.rationales, recipe.problems.data, context.tasks, taught)
+    collected = collect(
+        problems.train, recipe.rationales, recipe.problems.data, context.tasks, taught, Tolerance(recipe.problems.unusable)
+    )
     pieces = cut(collected.rationales, recipe.segments, problems.train)
     used = drawn(recipe, problems.train, [], {row.problem for row in pieces.steps})
     steps = [row for row in pieces.steps if row.problem in used]
@@ -75,7 +79,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     trained = [method for method in trained if to_do[f"models/{method.name}"] + to_do[f"trials/{method.name}"]]
     if not trained:
         return made
-    made["methods"] = {}
+    made["methods"], made["updates"] = {}, []
     annotated = [row for row in pieces.annotated if row.problem in used]
     results = write_results(annotated, problems.train, context.tasks, recipe.results, recipe.problems.data)
     by_id = {problem.id: problem for problem in problems.train}
@@ -113,15 +117,25 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
             rows, tokens, target_tokens = rows + 1, tokens + asked + written, target_tokens + written
             longest, longest_target = max(longest, asked + written), max(longest_target, written)
         whole = short is None or to_do[f"models/{name}"]  # or its short trials alone
+        made_of_rows = updates_of(section, rows)
+        passes = made_of_rows.passes
         made["methods"][name] = {
             "rows": rows,
-            "updates": plan_updates(rows, section, section.epochs).total if rows and whole else 0,
-            "tokens_trained": int(tokens * section.epochs) if whole else 0,
+            "epochs": passes,
+            "updates": made_of_rows.updates if whole else 0,
+            "too_few_updates": bool(whole and made_of_rows.too_few),
+            "tokens_trained": int(tokens * passes) if whole else 0,
             "trainings": trainings,
             "target_tokens_mean": round(target_tokens / max(1, rows), 1),
             "memory_gib": round(_memory(recipe.backbone, section, sizes, method.frozen, longest, longest_target) / GIB, 1),
             "disk_gib": round(_disk(recipe, section, sizes, trainings if whole else 0) / GIB, 1),
         }
+        if whole:
+            alike = next((each for each in made["updates"] if each["told"] == made_of_rows.told), None)
+            if alike is None:
+                made["updates"].append(made_of_rows.to_dict() | {"methods": [name]})
+            else:
+                alike["methods"].append(name)
         if short is not None and trials:
             updates = plan_updates(rows, section, short).total if rows else 0
             made["methods"][name]["trials"] = {"number": trials, "updates": updates, "tokens_trained": int(tokens * short)}
@@ -221,6 +235,10 @@ def print_estimate(made: dict[str, Any]) -> None:
             f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} tokens a target;"
             f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
         )
+    told = made.get("updates", [])
+    for each in told:  # as a rule one for all methods
+        line: str = each["told"]
+        print(line if len(told) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
     if "asks" in made:
         asks = made["asks"]
         models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"

@@ -243,7 +243,12 @@ def write_report(folder: Path, as_json: bool) -> None:
         print(line)
     if data["left_out"]:
         print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
+    for found in data["checks"].values():
+        for line in found["faults"]:
+            print(f"warning: {line}")
     print(f"report: {folder / 'report.html'}")
+    if data["verdict"]:
+        print(data["verdict"]["sentence"])
 
 
 def print_table(data: dict[str, Any]) -> None:
@@ -254,7 +259,7 @@ def print_table(data: dict[str, Any]) -> None:
 
     table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
     table.add_column("method", no_wrap=True)
-    for title in ("accuracy\n(95 %)", "n", "tokens", "s\nmean", "\np50", "\np95", "cut\noff", "un-\nread"):
+    for title in ("accuracy\n(95 %)", "n", "to-\nkens", "s\nmean", "\np95", "in\nform", "trun-\ncated", "un-\nparsed"):
         table.add_column(title, justify="right", no_wrap=True)
 
     def seconds(value: float | None) -> str:
@@ -267,7 +272,8 @@ def print_table(data: dict[str, Any]) -> None:
             f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
             str(row["n"]),
             f"{row['tokens']:.1f}",
-            *(seconds(row[f"latency_{part}_s"]) for part in ("mean", "p50", "p95")),
+            *(seconds(row[f"latency_{part}_s"]) for part in ("mean", "p95")),
+            "-" if row.get("well_formed") is None else f"{row['well_formed']:.1%}",
             f"{row['truncated']:.1%}",
             f"{row['unparsed']:.1%}",
         )

@@ -48,7 +48,7 @@ class Pieces:
         """Cut a row as `tokenise` makes it; ``names``: the ids of start, end and the functional tokens."""
         start, end, codes = names[0], names[1], set(names[2:])
         ids = feature.ids
-        first = ids.index(start, feature.start)
+        first = ids.index(start, feature.start - 1)  # the prompt may end with it
         last = ids.index(end, first)
         marks = [place for place in range(first + 1, last) if ids[place] in codes]
         results = tuple(ids[place + 1 : stop] for place, stop in pairwise([*marks, last]))

@@ -4,7 +4,7 @@ One row a question and run, ``<task>.jsonl``::
 
     {"id": "test-3", "run": 0, "prompt": "Natalia ...", "output": "<cirf><cirf_016>48<cirf_023>72</cirf>72",
      "trace": "<cirf_016>48<cirf_023>72", "answer": "72", "parsed": "72", "gold": "72", "correct": true,
-     "tokens": 9, "truncated": false, "unparsed": false}
+     "tokens": 9, "truncated": false, "unparsed": false, "well_formed": true}
 
 The answer is never within reach of a method: it sees a copy of the problem with answer and rationale taken out, and so
 does the parser. Only the comparison of the parsed answer with the right one sees both.
@@ -64,7 +64,8 @@ class Score:
 
     ``accuracy``, ``truncated`` and ``unparsed`` are shares over all rows, ``n`` counts distinct questions,
     ``interval`` is Wilson's for ``n`` questions (runs repeat questions, they add none), ``tokens`` is the mean number
-    of generated tokens with the end token, ``runs`` the accuracy of every run.
+    of generated tokens with the end token, ``runs`` the accuracy of every run. ``well_formed`` is the share of outputs that
+    ended in the form that the method was taught (see `Method.well_formed`); ``None`` where it was taught none.
     """
 
     accuracy: float
@@ -74,12 +75,15 @@ class Score:
     truncated: float
     unparsed: float
     runs: tuple[float, ...]
+    well_formed: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; ``runs`` only where there were several, ``accuracy`` being their mean."""
         row = {**dataclasses.asdict(self), "interval": list(self.interval), "runs": list(self.runs)}
         if len(self.runs) == 1:
             del row["runs"]
+        if self.well_formed is None:
+            del row["well_formed"]
         return row
 
 
@@ -242,6 +246,9 @@ class _Table:
     def row(self, index: int, run: int, output: Output) -> Row:
         problem = self.problems[index]
         trace, answer = self.method.read(output.text)
+        formed = self.method.well_formed(output.text)
+        if output.truncated and formed is False and self.method.functional:
+            answer = ""  # what a trace in full flow held last is no answer
         parsed, correct = judge(answer, problem, self.task)
         return {
             "id": problem.id,
@@ -257,6 +264,7 @@ class _Table:
             "tokens": output.tokens,
             "truncated": output.truncated,
             "unparsed": parsed is None,
+            **({} if formed is None else {"well_formed": formed and not output.truncated}),
         }
 
 
@@ -287,6 +295,7 @@ def score(rows: Sequence[Row]) -> Score:
         truncated=mean([row["truncated"] for row in rows]),
         unparsed=mean([row["unparsed"] for row in rows]),
         runs=tuple(mean([row["correct"] for row in rows if row["run"] == run]) for run in runs),
+        well_formed=mean([row["well_formed"] for row in rows]) if all("well_formed" in row for row in rows) else None,
     )
 
 

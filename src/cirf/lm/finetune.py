@@ -30,7 +30,7 @@ from cirf.lm.memory import hand_back, keep_freed_memory
 from cirf.lm.objective import Objective
 from cirf.lm.prefix_tree import as_trees
 from cirf.lm.prompt import end_token, sanitise
-from cirf.lm.rows import TrainableRows, hasten
+from cirf.lm.rows import TrainableRows, hasten, learn_alone
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.stopping import Stop
 from cirf.lm.trainer import Course, HandBack, TargetTrainer, Trained, arguments
@@ -56,8 +56,7 @@ class Plan:
 
 def plan_updates(rows: int, section: recipe.Finetune, epochs: float, processes: int = 1) -> Plan:
     """The updates that ``rows`` rows make. A warm-up as long as the whole training is cut to a tenth of it."""
-    batches = math.ceil(math.ceil(rows / section.batch_size) / processes)
-    epoch = math.ceil(batches / section.accumulation)
+    epoch = section.an_epoch(rows, processes)
     total = max(1, math.ceil(epochs * epoch - 1e-9))
     return Plan(epoch, total, section.warmup_steps if section.warmup_steps < total else total // 10)
 
@@ -115,13 +114,15 @@ def finetune(
     if not features:
         why = "every row is longer than finetune.max_length" if train else "there is no row to train on"
         raise CirfError(f"fine-tuning {method}: {why}; look at what `cirf check` says of the data")
+    section = section.settled(len(features), world_size())
+    passes = float(section.epochs)
     curriculum = None
     if teach is not None:
         lessons = (
             _lessons(train, features, dropped, tokenizer, new_ids),
             _lessons(validation, held_out, too_long, tokenizer, new_ids),
         )
-        curriculum = teach(*lessons, plan_updates(len(features), section, section.epochs, world_size()).epoch)
+        curriculum = teach(*lessons, plan_updates(len(features), section, passes, world_size()).epoch)
         held_out = curriculum.validation if curriculum is not None else held_out
     check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
     device = device or str(model.device)
@@ -145,11 +146,9 @@ def finetune(
         padding = end_token(tokenizer)
         called = run_name or method
         prepare = None
-        if section.rows_lr_ratio != 1 and (new_ids or input_ids):
+        if new_ids or input_ids:
             matrices = vocabulary.matrices(base) if rows is None else rows.parameters()
-            prepare = partial(
-                hasten, parameters=matrices, ids=[*new_ids, *input_ids] if rows is None else None, ratio=section.rows_lr_ratio
-            )
+            prepare = partial(_prepare, section, matrices, [*new_ids, *input_ids] if rows is None else None)
         trainer, plan = _trainer(
             model, features, held_out, section, work, seed, device, padding, called, curriculum, objective, new_ids[2:], prepare
         )
@@ -181,7 +180,7 @@ def finetune(
         validation_rows=len(held_out),
         updates=plan.total,
         updates_per_epoch=plan.epoch,
-        epochs=section.epochs,
+        epochs=passes,
         warmup_updates=plan.warmup,
         warmup_scaled_down=plan.warmup != section.warmup_steps,
         learning_rate=section.learning_rate,
@@ -209,6 +208,16 @@ def finetune(
     objective.leave()
     _forget(trainer)
     return plain, history, timings
+
+
+def _prepare(
+    section: recipe.Finetune, rows: Sequence[torch.nn.Parameter], ids: Sequence[int] | None, optimizer: torch.optim.Optimizer
+) -> None:
+    """Let an optimiser treat the rows of new tokens as the section says."""
+    if section.rows_warmup:
+        learn_alone(optimizer, rows, ids, section.rows_warmup)
+    if section.rows_lr_ratio != 1:
+        hasten(optimizer, rows, ids, section.rows_lr_ratio)
 
 
 def _lessons(
@@ -273,7 +282,7 @@ def _trainer(
     codes: Sequence[int],
     prepare: Callable[[torch.optim.Optimizer], None] | None,
 ) -> tuple[TargetTrainer, Plan]:
-    plan = plan_updates(len(features), section, section.epochs, world_size())
+    plan = plan_updates(len(features), section, float(section.epochs), world_size())
     args = arguments(section, plan.total, plan.warmup, section.learning_rate, work / "checkpoints", seed, device, method)
     how = (section.group_by_length, padding, curriculum, objective, codes, prepare)
     return TargetTrainer(model, args, features, held_out, *how), plan

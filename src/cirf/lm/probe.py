@@ -141,9 +141,10 @@ class OfTrace(_OfTokens):
         return [self._cut(prompt, output.ids) for prompt, output in zip(prompts, written, strict=True)]
 
     def _cut(self, prompt: Sequence[int], ids: Sequence[int]) -> Cut | None:
-        if self._start not in ids or self._end not in ids[ids.index(self._start) :]:
+        opened = prompt[-1:] == [self._start]
+        if self._end not in ids or not (opened or self._start in ids[: ids.index(self._end)]):
             return None
-        start = ids.index(self._start) + 1
+        start = 0 if opened else ids.index(self._start) + 1
         end = ids.index(self._end, start)
         places = [place for place in range(start, end) if ids[place] in self._codes]
         if not places:

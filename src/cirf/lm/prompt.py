@@ -169,7 +169,7 @@ def response_template(tokenizer: Any, start: str, end: str) -> dict[str, Any]:
     user = [{"role": "user", "content": _MARK}]
     prompt, bare = render(tokenizer, user), render(tokenizer, user, generation=False)
     header = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
-    anchor = header or prompt.rpartition(_MARK)[2]
+    anchor = (header or prompt.rpartition(_MARK)[2]).removesuffix(start)  # the parser must see a delimiter that the prompt holds
     closing = [tokenizer.convert_ids_to_tokens(end_token(tokenizer)), tokenizer.eos_token, tokenizer.pad_token]
     return {
         "defaults": {"role": "assistant"},

@@ -1,7 +1,7 @@
 """Steering a model of functional tokens while it answers, without training it again.
 
-The model was taught ``<cirf>``, functional tokens each with or without a result, ``</cirf>``, answer, end. Steering keeps
-what it writes in that form and turns the two dials that the form has: how many functional tokens, and whether results::
+The model was taught functional tokens each with or without a result, ``</cirf>``, answer, end; before them stands ``<cirf>``,
+which the prompt ends with, or else the model writes. Steering keeps what it writes in that form and turns the two dials that the form has: how many functional tokens, and whether results::
 
     nothing         <cirf><cirf_016>48<cirf_023>72</cirf>72
     budget 1        <cirf><cirf_016>48</cirf>72
@@ -80,7 +80,7 @@ class Steered:
             self._masks = self._vocabulary(scores)
         own = input_ids[:, self._width :]  # [rows x written]
         is_code, plain, ends = self._masks
-        opened = (own == self.opening).any(dim=1)
+        opened = (own == self.opening).any(dim=1) | (input_ids[:, self._width - 1] == self.opening)
         closed = (own == self.closing).any(dim=1)
         coded = is_code[own]  # [rows x written]
         count = coded.sum(dim=1)

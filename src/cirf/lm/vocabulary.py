@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.prompt import encode
+from cirf.lm.prompt import encode, prompt_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,16 +56,31 @@ def _plain(text: str) -> str:
 
 
 def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
-    """What stands between the delimiters, and what follows them.
+    """The trace without its delimiters, and the answer behind it.
 
-    Without a start the whole text is the answer; with a start and no end all after it is the trace and the answer is
-    empty, for then the model never came to answer.
+    The opening delimiter may be missing, since the prompt may hold it. Without the closing one, what follows the last
+    functional token is the answer; `is_closed` tells. A text without any of them is all answer.
     """
-    _, started, rest = text.partition(names.start)
-    if not started:
-        return "", text.strip()
-    inner, _, answer = rest.partition(names.end)
-    return inner, answer.strip()
+    before, started, rest = text.partition(names.start)
+    rest = rest if started else before
+    inner, ended, answer = rest.partition(names.end)
+    if ended:
+        return inner, answer.strip()
+    codes = list(_CODE.finditer(rest))
+    if codes:
+        return rest[: codes[-1].end()], rest[codes[-1].end() :].strip()
+    return (rest, "") if started else ("", text.strip())
+
+
+def is_closed(text: str, names: TokenNames) -> bool:
+    """Whether an output is one trace with its closing delimiter and an answer behind it that holds no token of ours."""
+    inner, ended, answer = text.removeprefix(names.start).partition(names.end)
+    return bool(ended and answer.strip()) and names.start not in inner and not _ANY.search(answer)
+
+
+def opened_by_prompt(tokenizer: Any, names: TokenNames) -> bool:
+    """Whether the chat template ends the prompt with the opening delimiter (``vocabulary.opening: prompt``)."""
+    return prompt_text(tokenizer, "?").endswith(names.start)
 
 
 def parse_trace(trace_text: str) -> list[tuple[int | None, str]]:

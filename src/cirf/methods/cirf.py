@@ -1,7 +1,7 @@
 """CIRF: a functional token for every step, with the results of all, some or none of them, then the bare answer.
 
-A target reads ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14); with its first result pruned (3.4)
-``<cirf><cirf_016><cirf_023>72</cirf>72``.
+A target reads ``<cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14); with its first result pruned (3.4)
+``<cirf_016><cirf_023>72</cirf>72``. The prompt ends with the opening delimiter ``<cirf>`` (``vocabulary.opening``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cirf.errors import CirfError
 from cirf.methods.calculating import CalculatorSettings, calculates, calculating
 from cirf.methods.controls import Codes, recoded
-from cirf.methods.method import Method
+from cirf.methods.method import Method, at_head_of_answer
 from cirf.recipe import Section, Whole, key
 from cirf.records import Example, Trace
 
@@ -94,6 +94,7 @@ class CirfFull(Method):
         """Take the token names from the recipe."""
         super().__init__(recipe, settings)
         self._delimiters = recipe.vocabulary.delimiters
+        self._opened = recipe.vocabulary.opening == "prompt"
         self._size = recipe.codebook.size
         self._seed = recipe.seed
         if getattr(self.settings, "start", "backbone") != "backbone":
@@ -137,7 +138,22 @@ class CirfFull(Method):
 
             told = subjects(example.segments, example.problem.question)
             trace = replace(trace, results=led_on(trace.results, told))
-        return write_trace(trace, token_names(self._size, self._delimiters))
+        names = token_names(self._size, self._delimiters)
+        written = write_trace(trace, names)
+        return written.removeprefix(names.start) if self._opened else written
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """The opening delimiter at the head of every answer, where the prompt is to hold it."""
+        from cirf.lm.vocabulary import token_names
+
+        if self._opened:
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
+
+    def well_formed(self, output: str) -> bool | None:
+        """One closed trace, and an answer behind it."""
+        from cirf.lm.vocabulary import is_closed, token_names
+
+        return is_closed(output, token_names(self._size, self._delimiters))
 
     def read(self, output: str) -> tuple[str, str]:
         """The span between the delimiters, and what follows it."""

@@ -119,6 +119,8 @@ class Coconut(Method):
         if self.name not in recipe.models and self.settings.stage_epochs is not None:
             section = recipe.finetune.resolved(self.name, self.training)
             before = self.settings.stage_epochs * (self.settings.stages + 1 - self.first)
+            if section.epochs == "auto":
+                return  # the curriculum checks it once the rows are counted
             self._check_end(before < section.epochs, f"the last stage would begin after {before:g} of {section.epochs:g} epochs")
 
     def _check_end(self, comes: bool, why: str) -> None:

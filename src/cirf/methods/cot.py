@@ -66,6 +66,10 @@ class SftCot(Prose):
     summary = "fine-tuned to write the rationale, then the answer"
     trained = True
 
+    def well_formed(self, output: str) -> bool | None:
+        """An answer line with an answer on it."""
+        return has_answer_line(output)
+
     def target(self, example: Example) -> str:
         """One step a line, then the answer line."""
         return prose_target(example.segments, example.problem.answer)
@@ -74,6 +78,12 @@ class SftCot(Prose):
 def prose_target(lines: Sequence[str], answer: str) -> str:
     """Lines of reasoning, then the answer line."""
     return "\n".join((*lines, ANSWER_MARK + answer))
+
+
+def has_answer_line(output: str) -> bool:
+    """Whether an output ends in an answer behind the answer mark."""
+    _, mark, after = output.rpartition(ANSWER_MARK.strip())
+    return bool(mark and after.strip())
 
 
 def read_prose(output: str) -> tuple[str, str]:

@@ -126,6 +126,10 @@ class Method:
         """An output's two halves: the reasoning, and the text that the task's parser reads the answer from."""
         return "", output
 
+    def well_formed(self, output: str) -> bool | None:
+        """Whether an output that came to its end has the form of its targets; ``None``: they have none that could be missed."""
+        return None
+
     def cap(self, task: Task, section: Evaluate) -> int:
         """Most tokens that may be generated: the task's cap of an answer."""
         return task.cap

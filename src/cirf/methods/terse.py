@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.methods.calculating import CalculatorSettings
-from cirf.methods.cot import Prose, prose_target
+from cirf.methods.cot import Prose, has_answer_line, prose_target
 from cirf.recipe import key
 from cirf.records import Example
 
@@ -81,6 +81,10 @@ class SftTerse(Prose):
             for steps, lines in zip(material.annotated, written, strict=True)
         ]
         return rows, statistics(written)
+
+    def well_formed(self, output: str) -> bool | None:
+        """An answer line with an answer on it."""
+        return has_answer_line(output)
 
     def target(self, example: Example) -> str:
         """A line a step that has something to say, then the answer line."""

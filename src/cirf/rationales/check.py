@@ -18,8 +18,8 @@ from cirf.rationales.collect import gather
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
 from cirf.records import Dropped, Problem, Rationale, Steps
-from cirf.rows import Refused
 from cirf.tasks.task import Task
+from cirf.tasks.unusable import Tolerance
 
 CountTokens = Callable[[str], int]
 _DELIMITERS = 2
@@ -33,7 +33,8 @@ class TaskCheck:
     ``usable`` counts problems with at least one rationale cut into steps; ``unusable`` the others by reason;
     ``share_segmentable`` is of the rationales, ``None`` where there is none; tokens are means a row, each with its end
     token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, what batch-1 decoding time
-    follows, not a measured time. ``None`` where nothing is usable.
+    follows, not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens of the longest row of each
+    kind, ``calculated`` is the share of the steps whose result has its calculation before it (``results.working: keep``).
     """
 
     problems: int
@@ -47,6 +48,10 @@ class TaskCheck:
     rationale_tokens: float | None
     trace_tokens: float | None
     speedup: float | None
+    steps_total: int
+    rationale_tokens_longest: int
+    trace_tokens_longest: int
+    calculated: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +77,21 @@ def check(
     tasks: Mapping[str, Task],
     count_tokens: CountTokens,
     data: str | None = None,
-    refused: Refused | None = None,
+    tolerance: Tolerance | None = None,
 ) -> CheckReport:
     """Go through collection, segmentation and results as a run would, and count (``count_tokens``: text to tokens).
 
     A trace has two delimiters, one token a step, the results' tokens, the answer's and the end token (paper 3.3).
     Results that a language model is to write are counted as the rule would write them. Raises ``CirfError`` only for files
     that cannot be read, and where a language model is still to write the rationales; rows that do not fit are what the
-    report is about, and malformed ones go to ``refused`` if it is given.
+    report is about, as are malformed ones with a ``tolerance`` that is looking.
     """
     if rationales.source == "teacher":
         raise CirfError(
             "rationales.source: teacher, so the rationales are a run's own; "
             "`cirf run RECIPE --until segments` has them written and counts them"
         )
-    collected = gather(problems, rationales, data, tasks, refused)
+    collected = gather(problems, rationales, data, tasks, tolerance)
     pieces = cut_all(collected.rationales, segments, problems)
     written = write_results(pieces.annotated, problems, tasks, results, data)
     work = _Work(problems, collected.rationales, pieces.steps, written, [*collected.dropped, *pieces.dropped], count_tokens)
@@ -133,8 +138,9 @@ class _Work:
                 reasons[drop.problem] = drop.reason
         rationales = sum(rationale.problem in problems for rationale in self.rationales)
         results = [result for _, found in rows for result in found]
-        prose = _mean([self.prose[row.problem, row.sample] for row, _ in rows])
-        trace = _mean([self.trace[row.problem, row.sample] for row, _ in rows])
+        proses = [self.prose[row.problem, row.sample] for row, _ in rows]
+        traces = [self.trace[row.problem, row.sample] for row, _ in rows]
+        prose, trace = _mean(proses), _mean(traces)
         return TaskCheck(
             problems=len(problems),
             usable=len(usable),
@@ -147,6 +153,10 @@ class _Work:
             rationale_tokens=prose,
             trace_tokens=trace,
             speedup=round(prose / trace, 2) if prose is not None and trace is not None else None,
+            steps_total=len(results),
+            rationale_tokens_longest=max(proses, default=0),
+            trace_tokens_longest=max(traces, default=0),
+            calculated=round(sum("=" in result for result in results) / len(results), 4) if results else 0.0,
         )
 
 

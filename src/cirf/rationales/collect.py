@@ -21,8 +21,8 @@ from cirf.errors import CirfError
 from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.records import Dropped, Problem, Rationale, Taught
-from cirf.rows import Refused
 from cirf.tasks.task import Task
+from cirf.tasks.unusable import Tolerance, Unusable
 
 _STAGE = "rationales"
 _EXAMPLES = 3
@@ -30,11 +30,13 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The rationales in the order of the problems, what was dropped and why, and counts by source and file."""
+    """The rationales in the order of the problems, what was dropped and why, counts by source and file, and the rows of files
+    that could not be used."""
 
     rationales: list[Rationale]
     dropped: list[Dropped]
     report: dict[str, Any]
+    unusable: list[Unusable]
 
 
 @dataclass(slots=True)
@@ -59,15 +61,17 @@ def collect(
     data: str | None,
     tasks: Mapping[str, Task],
     taught: Sequence[Taught] = (),
+    tolerance: Tolerance | None = None,
 ) -> Collected:
     """Rationales for the training problems (paper A.2, CoT Collection), at most ``section.per_problem`` a problem.
 
     ``data``: the folder of mirrored data sets, where files are looked for too; ``tasks``: table name to task; ``taught``: what
     language models wrote, for ``source: teacher``. A row's own
     ``answer``, and the answer its text states outright, are compared with the problem's; ``check: drop`` drops those that differ.
-    Raises ``CirfError`` for a file that is missing or malformed, and if not one rationale is left.
+    Raises ``CirfError`` for a file that is missing, for one with more malformed rows than the ``tolerance`` allows (without
+    one: for the first), and if not one rationale is left.
     """
-    found = gather(problems, section, data, tasks, taught=taught)
+    found = gather(problems, section, data, tasks, tolerance, taught)
     if problems and not found.rationales:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in found.report["reasons"].items())
         advice = "name files whose questions are the training problems' in rationales.files, or add a `rationale` to the problems"
@@ -84,19 +88,23 @@ def gather(
     section: recipe.Rationales,
     data: str | None,
     tasks: Mapping[str, Task],
-    refused: Refused | None = None,
+    tolerance: Tolerance | None = None,
     taught: Sequence[Taught] = (),
 ) -> Collected:
-    """As ``collect``, but with nothing found it returns nothing instead of raising; malformed rows go to ``refused`` if given."""
+    """As ``collect``, but with nothing found it returns nothing instead of raising."""
     if section.source == "files" and not section.files:
         raise CirfError("rationales.files: empty although rationales.source is files; name one or set rationales.source=dataset")
+    tolerance = tolerance or Tolerance(0)
     state = _Gathering({problem.id: [] for problem in problems})
     matcher = Matcher(problems)
     files: dict[str, dict[str, Any]] = {}
     if section.source in ("auto", "files"):
         for name in section.files:
             path = find_file(name, data, "rationales.files")
-            files[name] = _from_file(read_rationales(path, refused), path, matcher, state, section, tasks)
+            refused = tolerance.begin()
+            rows = read_rationales(path, refused)
+            tolerance.settle(path.name, len(rows), refused)
+            files[name] = _from_file(rows, path, matcher, state, section, tasks)
     dataset = _from_dataset(problems, state, section, tasks) if section.source in ("auto", "dataset") else None
     models = _from_teachers(problems, taught, state, section) if section.source == "teacher" else None
     touched = {row.problem for row in state.dropped}
@@ -109,7 +117,9 @@ def gather(
         )
         if not kept and problem.id not in touched:
             state.dropped.append(Dropped(problem.id, None, _STAGE, "no rationale"))
-    return Collected(rationales, state.dropped, _report(problems, rationales, state, files, dataset, models))
+    report = _report(problems, rationales, state, files, dataset, models)
+    report |= tolerance.report | {"reasons": dict(sorted((tolerance.reasons + Counter(report["reasons"])).items()))}
+    return Collected(rationales, state.dropped, report, tolerance.files)
 
 
 def _from_file(

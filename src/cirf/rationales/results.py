@@ -41,9 +41,9 @@ class ResultWriter(Protocol):
 class RuleWriter:
     """Each step by the rule of its task, which sees the results before it.
 
-    With ``units`` a number keeps its noun (``21 pens``), with ``working`` the calculation it comes from (``6+12+3=21``) unless
-    the result would be longer than ``longest`` characters. With ``used`` a step of several equations keeps, before its
-    last value, those that a later step goes on with::
+    Whatever the final answer is, a result that is a number keeps its noun with ``units`` (``21 pens``), and with ``working`` the
+    calculation or the equation it comes from (``6+12+3=21``, ``3X=21``), unless it would be longer than ``longest`` characters.
+    With ``used`` a step of several equations keeps, before its last value, those that a later step goes on with::
 
         "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
     """
@@ -59,8 +59,6 @@ class RuleWriter:
         for place, segment in enumerate(steps.segments):
             several = place == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
             results.append("" if several else task.result(segment, problem, tuple(results)))
-        if task.kind(problem) != "number":
-            return tuple(results)
         values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
         return tuple(self._text(row, segment) for row, segment in zip(values, steps.segments, strict=True))
 

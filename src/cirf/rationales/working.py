@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from cirf.tasks.answers import number_value
 from cirf.tasks.numerals import plain
-from cirf.tasks.steps import strip_annotations
+from cirf.tasks.steps import left_side, strip_annotations
 
 _TOKEN = re.compile(
     r"""(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
@@ -22,21 +22,22 @@ _WORDS = 3  # at most, between a number and the sign behind it: "7 bags of rice 
 
 
 def working(number: str, step: str) -> str:
-    """What a step works out to come to ``number``, in digits and ``+-*/()%`` alone, with the equals sign; else empty.
+    """What a step works out to come to ``number``, in digits and ``+-*/()%`` alone, with the equals sign; else the left side of
+    an equation in unknowns that comes to it (``1555+X=``); else empty.
 
     The last such calculation counts. It need not be followed by an equals sign, but it has to come to the number; to its
     last decimal place where it has any. ``number`` is as results have it: ``6``, ``2.5``.
     """
     value = number_value(number)
     if value is None:
-        return ""
+        return left_side(number, step)
     _, dot, decimals = number.partition(".")
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
     for terms in reversed(list(_calculations(plain(strip_annotations(step))))):
         found = _evaluate(terms)
         if found is not None and abs(found - value) <= slack:
             return "".join(terms) + "="
-    return ""
+    return left_side(number, step)
 
 
 def worth(calculation: str) -> Fraction | None:

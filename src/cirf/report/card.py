@@ -180,10 +180,11 @@ def _facts(
     tune = {**tune, **(own or {}).get("preset", {}), **override}
     adapted = f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight"
     frozen = (training or {}).get("adaptation") == "frozen"
+    epochs: float | str = (training or {}).get("epochs", tune["epochs"])  # auto is as many as the rows needed
     number_format = {"Computed in": str(training["computed_in"])} if training and "computed_in" in training else {}
     facts = {
         "Adaptation": "none: the backbone's weights are as they were" if frozen else adapted,
-        "Epochs": number(tune["epochs"]),
+        "Epochs": epochs if isinstance(epochs, str) else number(epochs),
         "Rows an update": number(tune["batch_size"] * tune["accumulation"]),
         "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['schedule']})",
         "Seed": str(recipe["seed"]),

@@ -6,6 +6,7 @@ A worked example, cut short::
      "methods": {"cirf_full": {"accuracy": 0.78, "n": 200, "interval": [0.72, 0.83], "tokens": 18.2, "latency_mean_s": 0.31,
                                "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
                                "tasks": {"coin_flip": {...the same...}}, ...}},
+     "verdict": {"use": "cirf_full", "sentence": "use cirf_full: 78.0 % right with 18 tokens; ...", "n": 200, "majority": 0.26},
      "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "p_holm": 0.62, "speedup": 6.1, ...}},
      "codebook": {"size": 64, "used": 60, "segments": 5120, "written": 902,
                   "transitions": {"traces": 1005, "pairs": [[16, 23, 41], ...], "first": [[16, 97], ...], "last": [...]},
@@ -38,6 +39,7 @@ from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.files import load_object
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.accuracies import comparable, comparisons, numbers
+from cirf.report.advice import read_verdict
 from cirf.report.codebooks import compare_codebooks
 from cirf.report.compression import read_compression
 from cirf.report.examples import pick_examples
@@ -82,6 +84,7 @@ def collect(
     methods = {name: _method(run, name, tables, latency) | {"same_questions": same[name]} for name, tables in rows.items()}
     codebook = read_functions(run, recipe, REFERENCE, segments_per_code, rows.get(REFERENCE, {}))
     test = _test(run)
+    problems = _rows(run.at("problems") / "train.jsonl")
     training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
     for name, found in training.items():
         found["settings"] = read_settings(run.at(f"models/{name}"))
@@ -99,10 +102,12 @@ def collect(
         "reference": reference,
         "methods": methods,
         "comparisons": comparisons(reference, rows, methods),
+        "verdict": read_verdict(recipe, rows, methods, problems),
         "latency": facts(latency),
         "throughput": throughput,
         "voting": read_voting(run, recipe, methods),
         "probes": {name: found for name in methods if (found := _json(run.at(f"probes/{name}") / "probes.json"))},
+        "checks": {name: found for name in methods if (found := _json(run.at(f"checks/{name}") / "check.json"))},
         "training": training,
         "changed": [name for name, found in trained.items() if found != recipe],
         "codebook": codebook,
@@ -112,7 +117,7 @@ def collect(
         "left_out": run.left_out(),
         "examples": pick_examples(test, rows, examples),
         "questions": read_questions(test, rows),
-        "data": _data(run),
+        "data": _data(run, problems),
         "recipe": recipe,
         "environment": dict(environment) if environment is not None else _environment(folder),
     }
@@ -214,13 +219,12 @@ def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
     return held[0] if held and all(one == held[0] for one in held) else {}
 
 
-def _data(run: Shown) -> Data:
+def _data(run: Shown, train: Sequence[Row]) -> Data:
     """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few.
 
     In an archive, whose rows were left out, they are what the stages' reports count, and ``None`` where these do not tell.
     """
-    train, validation = _rows(run.at("problems") / "train.jsonl"), _rows(run.at("problems") / "validation.jsonl")
-    test = _test(run)
+    validation, test = _rows(run.at("problems") / "validation.jsonl"), _test(run)
     rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
     lost = {stage: _rows(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
     cut = _json(run.at("segments") / "report.json")

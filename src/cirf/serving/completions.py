@@ -30,7 +30,7 @@ class Completion:
         self._job, self._votes = job, votes
         self._stops = frozenset(stop_ids(job.served.model, job.served.tokenizer))
         self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": job.served.name}
-        self._told = [Telling(job.served.names) for _ in range(1 if votes else job.count)]
+        self._told = [Telling(job.served.names, job.served.opened) for _ in range(1 if votes else job.count)]
         self._finished = 0
         self.chosen = 0
         self._ballot: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class Completion:
         """The response, all at once; ``explained`` holds of each choice what the model thought of its tokens."""
         choices = []
         for index, place in enumerate(self.places()):
-            reasoning, content = Telling(self._job.served.names).more(self.text(place), over=True)
+            reasoning, content = Telling(self._job.served.names, self._job.served.opened).more(self.text(place), over=True)
             spoken = {"role": "assistant", "content": content, "reasoning": reasoning or None}
             choices.append({"index": index, "message": spoken, "logprobs": None} | self._ending(index, place, explained))
         told = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}

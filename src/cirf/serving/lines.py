@@ -19,7 +19,7 @@ class Lines:
     """What was shown of one answer of a model."""
 
     def __init__(self, served: Served) -> None:
-        self._served, self._telling = served, Telling(served.names)
+        self._served, self._telling = served, Telling(served.names, served.opened)
         self._shown = ""
 
     def more(self, text: str, over: bool) -> str:

@@ -43,7 +43,7 @@ class Served:
     """A model with all that asking it needs.
 
     ``functions``: what its functional tokens stand for, and ``names`` what they are called; empty and ``None`` for a model
-    without. ``drafts`` guess at what it writes. ``cap``: most tokens of an output; ``context``: most tokens of prompt and output
+    without; ``opened``: its prompts end with the opening delimiter. ``drafts`` guess at what it writes. ``cap``: most tokens of an output; ``context``: most tokens of prompt and output
     together; ``limits`` and ``seed`` as its recipe has them.
     """
 
@@ -52,6 +52,7 @@ class Served:
     tokenizer: Any
     functions: Mapping[str, Any]
     names: TokenNames | None
+    opened: bool
     thinking: Beginnings | None
     drafts: Drafts
     cap: int
@@ -94,7 +95,7 @@ def load_served(model: str | Path, trust: bool = False, int8: bool | None = None
     from cirf.lm import backbone
     from cirf.lm.int8 import settle_weights
     from cirf.lm.thinking import saved_beginnings
-    from cirf.lm.vocabulary import token_names
+    from cirf.lm.vocabulary import opened_by_prompt, token_names
 
     path = user_path(model)
     elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or _may_be_hub(model))
@@ -110,12 +111,14 @@ def load_served(model: str | Path, trust: bool = False, int8: bool | None = None
     config = loaded.config.get_text_config(decoder=True)
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
+    names = token_names(functions["size"], functions["delimiters"]) if functions else None
     return Served(
         name=called,
         model=loaded,
         tokenizer=tokenizer,
         functions=functions,
-        names=token_names(functions["size"], functions["delimiters"]) if functions else None,
+        names=names,
+        opened=names is not None and opened_by_prompt(tokenizer, names),
         thinking=saved_beginnings(folder, loaded, tokenizer),
         drafts=_drafts(folder, loaded, tokenizer),
         cap=limits.trace_cap + LONGEST_ANSWER if functions else limits.text_cap,

@@ -6,8 +6,9 @@ Told piece by piece, trace and answer are in the end what `cirf.lm.vocabulary.re
     <cirf><cirf_016>48</cirf>7          trace: <cirf_016>48   answer: 7
     <cirf><cirf_016>48</cirf>72.        trace: <cirf_016>48   answer: 72.
 
-Nothing is told before the span opens, for what stands before it is no part of either; nor the beginning of what may become a
-delimiter, half a character, or blanks that may be the last.
+Where the prompt holds the opening delimiter the span is open from the first token. Otherwise nothing is told before it opens, for
+what stands before it is no part of either. The beginning of what may become a delimiter, half a character, and blanks that may be
+the last are held back. Only of a trace that never closes is the last result told twice: as trace, and at the end as the answer.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ HALF = "\N{REPLACEMENT CHARACTER}"
 
 class Telling:
     """What was told of one answer, and whether its trace is ``closed``. Without ``names`` the model writes no traces, and all of
-    its text is the answer."""
+    its text is the answer. ``opened``: the prompt ends with the opening delimiter."""
 
-    def __init__(self, names: TokenNames | None) -> None:
-        self._names = names
+    def __init__(self, names: TokenNames | None, opened: bool = False) -> None:
+        self._names, self._opened = names, opened
         self.reasoning, self.content, self.closed = "", "", False
 
     def more(self, text: str, over: bool) -> tuple[str, str]:
@@ -42,13 +43,12 @@ class Telling:
         if self._names is None:
             return "", text.strip()
         start, end = self._names.start, self._names.end
-        self.closed = over or end in text.partition(start)[2]
-        if not over:
-            opened = start in text
-            text = without_beginning(text, end if opened else start)
-            if not opened:
-                return "", ""
-        return read_trace(text, self._names)
+        text = start + text if self._opened else text
+        _, opened, inner = text.partition(start)
+        self.closed = over or end in inner
+        if self.closed:
+            return read_trace(text, self._names)
+        return (without_beginning(inner, end), "") if opened else ("", "")
 
 
 def without_beginning(text: str, tag: str) -> str:

@@ -15,6 +15,7 @@ from cirf.rationales.collect import unmatched
 from cirf.recipe import Recipe
 from cirf.records import Dropped, Problem, Steps, Taught, Trace
 from cirf.stages.context import Context
+from cirf.tasks.unusable import Tolerance, listed
 
 
 def problems(context: Context, work: Path) -> dict[str, Any]:
@@ -33,12 +34,13 @@ def problems(context: Context, work: Path) -> dict[str, Any]:
     write_rows(work / "validation.jsonl", loaded.validation)
     for name, rows in loaded.test.items():
         write_rows(work / "test" / f"{name}.jsonl", rows)
-    write_rows(work / "dropped.jsonl", loaded.dropped)
+    write_rows(work / "dropped.jsonl", [*listed(loaded.unusable, "problems"), *loaded.dropped])
     write_atomic(work / "problems.json", to_json(loaded.report))
     if not loaded.train and learners(context.recipe):
         raise CirfError("problems: no training problem is left; see problems.tasks and the test questions that stand in train")
     count = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
-    return {"rows": count, "notes": [*_counted(loaded.dropped), *loaded.report["warnings"]]}
+    unusable = [file.dropped for file in loaded.unusable]
+    return {"rows": count, "notes": [*unusable, *_counted(loaded.dropped), *loaded.report["warnings"]]}
 
 
 def teacher(context: Context, work: Path) -> dict[str, Any]:
@@ -81,11 +83,14 @@ def rationales(context: Context, work: Path) -> dict[str, Any]:
 
     section = context.recipe.rationales
     taught = [Taught.from_dict(row) for row in context.rows("teacher", "answers.jsonl")] if section.source == "teacher" else []
-    collected = collect([*context.train(), *context.validation()], section, context.recipe.problems.data, context.tasks, taught)
+    asked, data = [*context.train(), *context.validation()], context.recipe.problems.data
+    collected = collect(asked, section, data, context.tasks, taught, Tolerance(context.recipe.problems.unusable))
     write_rows(work / "rationales.jsonl", collected.rationales)
-    write_rows(work / "dropped.jsonl", collected.dropped)
+    write_rows(work / "dropped.jsonl", [*listed(collected.unusable, "rationales"), *collected.dropped])
     write_atomic(work / "report.json", to_json(collected.report))
-    return {"rows": len(collected.rationales), "notes": [*_counted(collected.dropped), *unmatched(collected.report, every=True)]}
+    unusable = [file.dropped for file in collected.unusable]
+    notes = [*unusable, *_counted(collected.dropped), *unmatched(collected.report, every=True)]
+    return {"rows": len(collected.rationales), "notes": notes}
 
 
 def segments(context: Context, work: Path) -> dict[str, Any]:

@@ -19,6 +19,11 @@ def drawing(recipe: Recipe) -> dict[str, Any]:
     return {"rows": rows, "seed": recipe.seed, "validation": recipe.problems.validation} if any(rows.values()) else {}
 
 
+def problems(recipe: Recipe) -> dict[str, Any]:
+    """Which questions there are, but for their files, and which rows are let pass: runs older than this key had none of these."""
+    return {name: value for name, value in _since(recipe.problems, unusable=0.05).items() if name != "data"}
+
+
 def asking(section: Asked) -> dict[str, Any]:
     """What decides the answers: which models are asked how, and not where they run or how patiently."""
     models = list(dict.fromkeys(endpoint.model for endpoint in section.endpoints))
@@ -65,6 +70,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "min_lr_ratio": chosen.schedule == "cosine",
         "functional_weight": chosen.functional_weight != 1 and method.functional,
         "rows_lr_ratio": chosen.rows_lr_ratio != 1 and (method.functional or bool(method.tokens)),
+        "rows_warmup": chosen.rows_warmup != 0 and (method.functional or bool(method.tokens)),
     }
     apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
     override = section.overrides.get(method.name)
@@ -77,11 +83,11 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
     }
     if method.functional:
-        keys["vocabulary"] = _since(recipe.vocabulary, like=None)
+        keys["vocabulary"] = _since(recipe.vocabulary, like=None, opening="written")
     return keys | ({"method": method.taught_by} if method.taught_by else {})
 
 
-def _since(section: Section, **before: str | None) -> dict[str, Any]:
+def _since(section: Section, **before: str | float | None) -> dict[str, Any]:
     """A section without the keys that are later than some runs and stand at what these had."""
     return section.model_dump(exclude={name for name, value in before.items() if getattr(section, name) == value})
 
@@ -116,6 +122,13 @@ def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, A
     many = section.model_dump(include={"batch_size"} | ({"runs"} if section.temperature > 0 else set()))
     keys = answering(recipe, section, method.caps) | asking_as([method])
     return keys | {"evaluate": keys["evaluate"] | many}
+
+
+def checking(recipe: Recipe, method: Method) -> dict[str, Any]:
+    """What the rows of a method's check depend on; they are always greedy."""
+    greedy = recipe.evaluate.model_copy(update={"temperature": 0.0})
+    keys = answering(recipe, greedy, method.caps) | asking_as([method])
+    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include={"batch_size", "check"})}
 
 
 def probing(recipe: Recipe, method: Method, names: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.assets import resolve
-from cirf.distributed import is_main
+from cirf.distributed import is_main, world_size
 from cirf.errors import CirfError
 from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
@@ -66,7 +66,8 @@ def finetune(
             list(vocabulary.token_names(recipe.codebook.size, recipe.vocabulary.delimiters).all)
         )
     elif method.functional:
-        new_ids = vocabulary.extend(model, tokenizer, _codes(context), recipe.vocabulary, recipe.codebook.size, recipe.seed)
+        codes = _words(context, method, model, tokenizer) if recipe.vocabulary.init == "words" else _codes(context)
+        new_ids = vocabulary.extend(model, tokenizer, codes, recipe.vocabulary, recipe.codebook.size, recipe.seed)
 
     input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens, method.tokens_like) if method.tokens else []
     template = tokenizer.chat_template
@@ -84,7 +85,8 @@ def finetune(
 
     def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
         try:
-            return method.curriculum(train, validation, tokenizer, section.epochs, updates)
+            passes = float(section.settled(len(train), world_size()).epochs)
+            return method.curriculum(train, validation, tokenizer, passes, updates)
         except CirfError as error:
             if keep:
                 raise
@@ -257,6 +259,25 @@ def _codes(context: Context) -> np.ndarray:
     from cirf.codebook.codebook import Codebook
 
     return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.size}")).codes.numpy()
+
+
+def _words(context: Context, method: Method, model: Any, tokenizer: Any) -> np.ndarray:
+    """Of each code the mean row of the tokens in its training steps, less the mean of all steps [K x d]; zero for an unused code."""
+    import numpy as np
+
+    from cirf.lm.prompt import encode
+
+    rows = model.get_input_embeddings().weight.detach()
+    sums = np.zeros((context.recipe.codebook.size, rows.shape[1]), dtype=np.float64)
+    counts = np.zeros(len(sums))
+    for example in context.examples(method)[0]:
+        for code, segment in zip(example.trace.codes, example.segments, strict=True):
+            if ids := encode(tokenizer, segment):
+                sums[code] += rows[ids].float().mean(dim=0).numpy()
+                counts[code] += 1
+    middle = sums.sum(axis=0) / max(1.0, counts.sum())
+    means = sums / np.maximum(1.0, counts)[:, None]
+    return np.where(counts[:, None] > 0, means - middle, 0.0).astype(np.float32)
 
 
 def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:

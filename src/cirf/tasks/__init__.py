@@ -57,7 +57,7 @@ def get(name: str) -> Task:
 def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
     """The tasks of a recipe by table name (``entry.name`` or ``entry.task``); ``jsonl`` ones are built from their files.
 
-    ``lenient``: rows of these files that cannot be used are passed over instead of raised.
+    ``lenient``: rows of these files that cannot be used are passed over instead of raised, as where the recipe allows some.
     """
     found = {}
     for entry in section.tasks:
@@ -65,7 +65,7 @@ def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
         if entry.task == JSONL:
             from cirf.tasks.jsonl import build_task
 
-            found[name] = build_task(entry, section.data, lenient)
+            found[name] = build_task(entry, section.data, lenient or section.unusable > 0)
         else:
             found[name] = get(entry.task)
     return found

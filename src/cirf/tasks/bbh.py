@@ -12,7 +12,7 @@ from typing import Any
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.answers import normalise_text, parse_answer
-from cirf.tasks.steps import calculated, concluded, option_discussed
+from cirf.tasks.steps import produced
 from cirf.tasks.task import HubPart, HubSource, LeftOutError, Task
 
 KINDS: Mapping[str, AnswerKind] = {
@@ -73,20 +73,13 @@ def split_options(text: str) -> tuple[str, tuple[str, ...]]:
     return question.strip(), choices
 
 
-def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """The result of a step by what the answer is: an option, a number, or what the step concludes."""
-    kind = TASK.kind(problem)
-    rule = option_discussed if kind == "option" else calculated if kind == "number" else concluded
-    return rule(segment, problem, previous)
-
-
 TASK = Task(
     name="bbh",
     title="BIG-Bench Hard",
     summary="27 tasks of many kinds, scored one by one too; evaluation only",
     answer="option",
     rule=produced,
-    version=2,
+    version=3,
     row=read_row,
     licence="mit",
     hub=HubSource("lukaemon/bbh", splits={"test": tuple(HubPart("test", config=name) for name in sorted(SUBSETS))}),

@@ -17,19 +17,14 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import TaskEntry
 from cirf.records import AnswerKind, Problem
-from cirf.rows import Refused, RowError, by_reason, numbered_rows, sorting_out
+from cirf.rows import Refused, RowError, by_reason, numbered_rows, row_numbers, sorting_out
 from cirf.tasks.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.numerals import number_text
-from cirf.tasks.steps import calculated, concluded, option_discussed
-from cirf.tasks.task import ResultRule, Task
+from cirf.tasks.steps import produced
+from cirf.tasks.task import Task
+from cirf.tasks.unusable import Tolerance
 from cirf.user_paths import user_path
 
-_RULES: Mapping[AnswerKind, ResultRule] = {
-    "number": calculated,
-    "option": option_discussed,
-    "yesno": concluded,
-    "text": concluded,
-}
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _MOST_CHOICES = 26
 
@@ -42,33 +37,42 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False) -> Tas
     kind = entry.answer or infer_kind(_checked_rows(_first_path(entry, data), [] if lenient else None))
     name = entry.name or entry.task
     return Task(
-        name=name, title=name, summary=f"rows of {entry.train_file or entry.test_file}", answer=kind, rule=_RULES[kind], version=6
+        name=name, title=name, summary=f"rows of {entry.train_file or entry.test_file}", answer=kind, rule=produced, version=7
     )
 
 
-def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem]:
+def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None) -> list[Problem]:
     """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task; none without it."""
     path = train_path(entry, data)
-    return [] if path is None else read_problems(path, kind, refused)
+    return [] if path is None else _tolerated(path, kind, tolerance or Tolerance(0))
 
 
-def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None, refused: Refused | None = None) -> list[Problem] | None:
+def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None) -> list[Problem] | None:
     """The problems of ``test_file``; ``None`` where the recipe names none."""
     path = test_path(entry, data)
-    return None if path is None else read_problems(path, kind, refused)
+    return None if path is None else _tolerated(path, kind, tolerance or Tolerance(0))
+
+
+def _tolerated(path: Path, kind: AnswerKind, tolerance: Tolerance) -> list[Problem]:
+    refused = tolerance.begin()
+    problems = read_problems(path, kind, refused)
+    tolerance.settle(path.name, len(problems), refused)
+    return problems
 
 
 def read_problems(path: Path, kind: AnswerKind, refused: Refused | None = None) -> list[Problem]:
     """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
 
-    Given a list for ``refused`` rows, these go there and the others are returned.
+    Given a list for ``refused`` rows, these go there and the others are returned, with the ids that they have beside them.
     """
     problems, seen = [], dict[str, int]()
+    before = len(refused or ())
     rows = _checked_rows(path, refused)
     place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
-    for number, (line, row) in enumerate(rows):
+    numbers = row_numbers([line for line, _ in rows], (refused or [])[before:])
+    for line, row in rows:
         with sorting_out(refused):
-            problem = _problem(row, place.format(number), kind, f"{path}, line {line}")
+            problem = _problem(row, place.format(numbers[line]), kind, f"{path}, line {line}")
             first = seen.setdefault(problem.id, line)
             if first != line:
                 message = f"id {problem.id[:80]!r} stands already in line {first}; every id must be its own"
@@ -102,16 +106,27 @@ def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
 _KIND_WORDS = {"option": "have choices", "yesno": "are answered by yes or no", "number": "are answered by a number"}
 
 
-def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str | None:
-    """A sentence on the rows that make a file's answers text though most are of another kind; ``None`` where there are none."""
-    if infer_kind(rows) != "text":
-        return None
+def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerKind, list[int]]:
+    """The lines of the rows whose answer, taken alone, is an option, yes or no, or a number; those of text are left out."""
     kinds: dict[AnswerKind, list[int]] = {"option": [], "yesno": [], "number": []}
     for row in rows:
         kind = infer_kind([row])
         if kind != "text":
             kinds[kind].append(row[0])
-    kind, alike = max(kinds.items(), key=lambda item: len(item[1]))
+    return kinds
+
+
+def kind_counts(entry: TaskEntry, data: str | None) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
+    """What the answers of a jsonl entry count as, how many rows are of each kind by themselves, and how many rows there are."""
+    rows = _checked_rows(_first_path(entry, data), [])
+    return infer_kind(rows), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
+
+
+def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str | None:
+    """A sentence on the rows that make a file's answers text though most are of another kind; ``None`` where there are none."""
+    if infer_kind(rows) != "text":
+        return None
+    kind, alike = max(lines_by_kind(rows).items(), key=lambda item: len(item[1]))
     if len(alike) <= len(rows) / 2:
         return None
     there = set(alike)
@@ -122,9 +137,9 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str | None:
     )
 
 
-def kind_note(entry: TaskEntry, data: str | None, refused: Refused | None = None) -> str | None:
-    """As `odd_rows`, of a jsonl entry whose ``answer`` is not given."""
-    return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), None if refused is None else []))
+def kind_note(entry: TaskEntry, data: str | None) -> str | None:
+    """As `odd_rows`, of a jsonl entry whose ``answer`` is not given; rows that cannot be used are passed over."""
+    return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), []))
 
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
@@ -209,8 +224,6 @@ def _check_choices(choices: Any, where: str) -> None:
         raise RowError(where, message, "choices holds too few or too many options")
     if any(not choice.strip() for choice in choices):
         raise RowError(where, "choices holds an empty option")
-    if len({" ".join(choice.casefold().split()) for choice in choices}) < len(choices):
-        raise RowError(where, "choices holds the same option twice")
 
 
 def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, where: str) -> str:
@@ -233,11 +246,20 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
 def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     if choices is None:
         raise RowError(where, "the field choices is missing; the task's answers are options")
-    by_text = [chr(65 + index) for index, choice in enumerate(choices) if normalise_text(choice) == normalise_text(text)]
+    spaced, told = [" ".join(choice.split()) for choice in choices], " ".join(text.split())
+    by_text = [place for place, choice in enumerate(spaced) if choice == told] or [
+        place for place, choice in enumerate(spaced) if normalise_text(choice) == normalise_text(text)
+    ]
     letter = parse_answer("option", text, choices) if len(text.strip("()[]. ")) == 1 else None
-    found = {*by_text, *([letter] if letter else [])}
-    if len(found) == 1:
-        return found.pop()
+    found = {*by_text, *([ord(letter) - 65] if letter else [])}
+    if found and len({spaced[place] for place in found}) == 1:
+        first = min(found)
+        if spaced.count(spaced[first]) > 1:  # a model that picks the other one would be told that it is wrong
+            message = f"the right option, {spaced[first][:80]!r}, stands twice; reword or remove the other one"
+            raise RowError(where, message, "the right option stands twice")
+        return chr(65 + first)
+    if len(by_text) > 1:
+        raise RowError(where, f"answer {text!r} is the text of several options; write the letter", "answer fits several options")
     if found:
         message = f"answer {text!r} is one option's letter and another option's text; reword the choices"
         raise RowError(where, message, "answer is one option's letter and another option's text")

@@ -20,11 +20,11 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import Problems, TaskEntry
 from cirf.records import Dropped, Problem
-from cirf.rows import Refused
 from cirf.tasks import JSONL, generated, get, resolve
 from cirf.tasks.questions import question_key
 from cirf.tasks.sources import Reading, from_file, mirror_files, named, own_files, published
 from cirf.tasks.task import Task
+from cirf.tasks.unusable import Tolerance, Unusable
 
 _CUT_SHARE = 0.2  # of a user's only file, for the test, where the recipe says no number
 _LEAK, _TWICE = "question is also in the test", "question stands twice"
@@ -32,31 +32,36 @@ _LEAK, _TWICE = "question is also in the test", "question stands twice"
 
 @dataclass(frozen=True)
 class LoadedProblems:
-    """Problems by use. ``test`` has every table name of the recipe; ``report`` is JSON: counts, leaks, drops, warnings."""
+    """Problems by use. ``test`` has every table name of the recipe; ``report`` is JSON: counts, leaks, drops, warnings.
+
+    ``dropped`` are questions that did not go on, ``unusable`` the rows by file that were none.
+    """
 
     train: list[Problem]
     validation: list[Problem]
     test: dict[str, list[Problem]]
     report: dict[str, Any]
     dropped: list[Dropped]
+    unusable: list[Unusable]
 
 
-def load_problems(section: Problems, seed: int, refused: Refused | None = None, whole: bool = False) -> LoadedProblems:
+def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = None, whole: bool = False) -> LoadedProblems:
     """Every problem the recipe asks for.
 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
     whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
     training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
-    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, an option a task does not
-    have, fewer generated questions than asked for.
+    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
+    cannot be used than ``section.unusable`` allows, an option a task does not have, fewer generated questions than asked for.
 
-    To look at data rather than use them: rows that cannot be used go to ``refused`` if it is given, and a missing test
-    file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
+    To look at data rather than use them: a ``tolerance`` that is looking gathers all rows that cannot be used, and a missing
+    test file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
     """
-    tasks = resolve(section, lenient=refused is not None)
+    tolerance = tolerance or Tolerance(section.unusable)
+    tasks = resolve(section, lenient=tolerance.looking)
     entries = {entry.name or entry.task: entry for entry in section.tasks}
-    reading = Reading(section.data, seed, refused, whole)
+    reading = Reading(section.data, seed, tolerance, whole)
     dropped: list[Dropped] = reading.left_out
     pools = {table: _pool(entry, tasks[table], table, reading) for table, entry in entries.items()}
     apart = {table: _set_apart(*pools[table], entry.test_from_train, f"{seed}/{table}/apart") for table, entry in entries.items()}
@@ -110,13 +115,14 @@ def load_problems(section: Problems, seed: int, refused: Refused | None = None, 
         if entry.task == JSONL:
             from cirf.tasks.jsonl import kind_note
 
-            odd = kind_note(entry, section.data, refused)
+            odd = kind_note(entry, section.data)
             warnings += [f"{table}: {odd}"] if odd else []
     if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
         warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
-    reasons = Counter(row.reason for row in dropped)
-    report = {"tasks": counts, "leaks": leaks, "dropped": dict(reasons), "warnings": warnings}
-    return LoadedProblems(train, validation, {table: test for table, (_, test) in pools.items()}, report, dropped)
+    reasons = tolerance.reasons + Counter(row.reason for row in dropped)
+    report = {"tasks": counts, "leaks": leaks, "dropped": dict(reasons), "warnings": warnings} | tolerance.report
+    test_rows = {table: test for table, (_, test) in pools.items()}
+    return LoadedProblems(train, validation, test_rows, report, dropped, tolerance.files)
 
 
 def source_files(section: Problems) -> dict[str, Path]:
@@ -197,8 +203,8 @@ def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[
 
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
-    train = read_train(entry, task.answer, reading.data, reading.refused)
-    test = read_test(entry, task.answer, reading.data, reading.refused)
+    train = read_train(entry, task.answer, reading.data, reading.tolerance)
+    test = read_test(entry, task.answer, reading.data, reading.tolerance)
     return _both(train, test, entry, table, str(entry.train_file), reading)
 
 
@@ -211,7 +217,7 @@ def _both(
     if test is None:
         questions = list(dict.fromkeys(question_key(problem.question) for problem in train))
         Random(f"{reading.seed}/{table}/test").shuffle(questions)
-        wanted = entry.test or _cut(len(questions))
+        wanted = entry.test or cut_of(len(questions))
         cut = set(questions[:wanted])
         if len(cut) == len(questions):
             raise CirfError(
@@ -232,8 +238,9 @@ def _both(
 def default_cut(path: Path) -> int:
     """About how many rows of a user's only file are cut off for the test where the recipe says no number."""
     with open(path, "rb") as file:
-        return _cut(sum(1 for line in file if line.strip()))
+        return cut_of(sum(1 for line in file if line.strip()))
 
 
-def _cut(rows: int) -> int:
+def cut_of(rows: int) -> int:
+    """How many of so many rows are cut off for the test where the recipe says no number."""
     return max(1, round(_CUT_SHARE * rows))

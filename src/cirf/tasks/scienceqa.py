@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.records import Problem
-from cirf.tasks.steps import option_discussed
+from cirf.tasks.steps import produced
 from cirf.tasks.task import HubSource, LeftOutError, Task
 
 
@@ -35,8 +35,8 @@ TASK = Task(
     title="ScienceQA",
     summary="school science, two to five options, questions without a picture; evaluation only",
     answer="option",
-    rule=option_discussed,
-    version=2,
+    rule=produced,
+    version=3,
     row=read_row,
     licence="cc-by-nc-sa-4.0",
     hub=HubSource("derek-thomas/ScienceQA", splits={"test": "test"}),

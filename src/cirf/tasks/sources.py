@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -12,19 +12,20 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import TaskEntry
 from cirf.records import Dropped, Problem
-from cirf.rows import Refused, RowError, numbered_rows, sorting_out
+from cirf.rows import Refused, RowError, numbered_rows, row_numbers, sorting_out
 from cirf.tasks.task import HubPart, LeftOutError, Task
+from cirf.tasks.unusable import Tolerance
 from cirf.user_paths import user_path
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How problems are read: from which mirror folder, by which seed, strictly or not, with a test cut off or not. ``left_out``
-    gathers the rows that a task leaves out on purpose."""
+    """How problems are read: from which mirror folder, by which seed, how many unusable rows being let pass, with a test cut off
+    or not. ``left_out`` gathers the rows that a task leaves out on purpose."""
 
     data: str | None
     seed: int
-    refused: Refused | None
+    tolerance: Tolerance
     whole: bool
     left_out: list[Dropped] = field(default_factory=list)
 
@@ -79,7 +80,9 @@ def named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
 
 def from_file(task: Task, table: str, split: str, path: Path, reading: Reading) -> list[Problem]:
     """The problems of one file, without the ids of the run; ``CirfError`` if there is none in it."""
-    problems = _read_all(task, table, split, numbered_rows(path, reading.refused), f"{path}, line", None, reading)
+    refused = reading.tolerance.begin()
+    place = _Place(table, split, path.name, f"{path}, line", None)
+    problems = _read_all(task, place, numbered_rows(path, refused), refused, reading)
     if not problems:
         raise CirfError(f"{path}: holds no usable row")
     return problems
@@ -94,44 +97,58 @@ def published(task: Task, table: str, split: str, reading: Reading) -> list[Prob
     parts = task.hub.parts(split)
     if reading.data is not None:
         paths = mirror_paths(task, reading.data, split)
-        if reading.refused is not None and split == "test" and not all(path.is_file() for path in paths.values()):
+        if reading.tolerance.looking and split == "test" and not all(path.is_file() for path in paths.values()):
             return []
         paths = mirror_files(task, reading.data, split)
     read = []
     for part in parts:
+        refused = reading.tolerance.begin()
         if reading.data is not None:
             path = paths[part.stem]
-            rows, where = numbered_rows(path, reading.refused), f"{path}, line"
+            rows, name, where = numbered_rows(path, refused), f"{task.name}/{path.name}", f"{path}, line"
         else:
-            place = f"{part.config}, {part.split}" if part.config else part.split
-            rows, where = list(enumerate(_download(task, part), 1)), f"{task.hub.id} ({place}), row"
-        read.append(_read_all(task, table, split, rows, where, part.config, reading))
+            name = f"{task.hub.id} ({f'{part.config}, {part.split}' if part.config else part.split})"
+            rows, where = list(enumerate(_download(task, part), 1)), f"{name}, row"
+        read.append(_read_all(task, _Place(table, split, name, where, part.config), rows, refused, reading))
     in_turn = chain.from_iterable(zip_longest(*read)) if any(part.config for part in parts) else chain.from_iterable(read)
     return named([problem for problem in in_turn if problem is not None], table, split)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of which table and split the rows of a file are, what lists and messages call it, and its configuration."""
+
+    table: str
+    split: str
+    file: str
+    where: str
+    config: str | None
+
+
 def _read_all(
-    task: Task,
-    table: str,
-    split: str,
-    rows: Iterable[tuple[int, Mapping[str, Any]]],
-    where: str,
-    config: str | None,
-    reading: Reading,
+    task: Task, at: _Place, rows: Sequence[tuple[int, Mapping[str, Any]]], refused: Refused | None, reading: Reading
 ) -> list[Problem]:
-    """The problems of some rows with their numbers. Without an id of its own, a row of a configuration gets ``CONFIG-PLACE``."""
-    problems = []
-    for place, (number, row) in enumerate(rows):
-        with sorting_out(reading.refused):
+    """The problems of some rows with their numbers. Without an id of its own, a row of a configuration gets ``CONFIG-PLACE``.
+
+    ``CirfError`` if more rows than the reading allows cannot be used.
+    """
+    problems, left_out = [], []
+    places = row_numbers([number for number, _ in rows], refused or ())
+    for number, row in rows:
+        with sorting_out(refused):
             try:
-                problem = _read(task, row if config is None else {**row, "config": config}, f"{where} {number}")
+                problem = _read(task, row if at.config is None else {**row, "config": at.config}, f"{at.where} {number}")
             except LeftOutError as reason:
-                name = f"{config or split}-{place}" if config or not row.get("id") else str(row["id"])
-                reading.left_out.append(Dropped(f"{table}/{split}/{name}", None, "problems", str(reason)))
+                own = str(row["id"]) if row.get("id") and not at.config else f"{at.config or at.split}-{places[number]}"
+                left_out.append(Dropped(f"{at.table}/{at.split}/{own}", None, "problems", str(reason)))
                 continue
-            if config is not None and not problem.id:
-                problem = dataclasses.replace(problem, id=f"{config}-{place}")
+            if at.config is not None and not problem.id:
+                problem = dataclasses.replace(problem, id=f"{at.config}-{places[number]}")
+            elif refused and not problem.id:  # rationales may name it by the place that it has with the others beside it
+                problem = dataclasses.replace(problem, id=str(places[number] - len(left_out)))
             problems.append(problem)
+    reading.tolerance.settle(at.file, len(problems) + len(left_out), refused)
+    reading.left_out.extend(left_out)
     return problems
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cirf.records import Problem
 from cirf.tasks.answers import parse_answer
-from cirf.tasks.steps import concluded
+from cirf.tasks.steps import produced
 from cirf.tasks.task import HubPart, HubSource, Task
 
 
@@ -30,8 +30,8 @@ TASK = Task(
     title="StrategyQA",
     summary="yes/no questions whose steps are not in the question; evaluation only",
     answer="yesno",
-    rule=concluded,
-    version=2,
+    rule=produced,
+    version=3,
     row=read_row,
     licence="mit",
     hub=HubSource(

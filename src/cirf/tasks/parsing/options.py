@@ -185,7 +185,8 @@ def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int)
         if joint is None:
             continue
         other = re.compile(r"([A-Z])(?![\w'’])").match(rest, joint.end())
-        text = next(((end, chr(65 + index)) for start, end, index in named if start == joint.end()), None)
+        there = [(end, chr(65 + index)) for start, end, index in named if start == joint.end()]
+        text = next((one for one in there if one[1] == letter), there[0] if there else None)  # its own, if it stands twice
         if text and text[1] != letter and not (joint["weak"] and _SAYS_MORE.match(rest, text[0])):
             raise SeveralError
         if other is None or other[1] == letter or not _in_range(other[1], count):

@@ -1,24 +1,13 @@
-r"""What a step of a worked solution produced: the result rules (paper 3.3).
-
-A result is the value the next steps go on with, in as few characters as can be::
-
-    "Step 1: She eats 3, so 16 - 3 = 13 eggs are left."     -> "13"
-    "Natalia sold 48/2 = <<48/2=24>>24 clips in May."        -> "24"
-    "\text{Total} = 5 \times 8 = \$40"                       -> "40"
-    "2. Rikko flips the coin, which turns it to tails."      -> "tails"
-    "C. **floor** - furniture stands on the floor."          -> "C"
-    "Now we need the price of one egg."                      -> ""
-"""
+"""The number that a step works out: ``13`` in ``She eats 3, so 16 - 3 = 13 eggs are left.``"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from cirf.records import AnswerKind, Problem
-from cirf.tasks.answers import anchors, mentions, parse_answer
+from cirf.records import Problem
+from cirf.tasks.answers import anchors, parse_answer
 from cirf.tasks.numerals import SCALES, Numeral, find_numbers, first_number, number_text, plain
 
 _NEAR = 80  # characters
@@ -30,11 +19,15 @@ _EQUALS = re.compile(
     r"|\b[a-z] is\b",
     re.IGNORECASE,
 )
-_LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.IGNORECASE)
+_LEAD = re.compile(r"\s*(?:Rs\.?\s?)?(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.IGNORECASE)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
-    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b"
+    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b|\)[ \t]?\([0-9A-Za-z]"
+)
+_RATE = re.compile(
+    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b",
+    re.IGNORECASE,
 )
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _OPERAND = re.compile(r"[+×*÷/^-]\s*[$(]*\s*$")  # what precedes a number that is only the last term of more
@@ -55,12 +48,12 @@ _RESTATED = re.compile(
     r"(?:about |approximately |only |exactly )?(?=[$-]?[0-9])",
     re.IGNORECASE,
 )
-_CONCLUDES = re.compile(
+CONCLUDES = re.compile(
     r"^\W*(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
     r"this means|that means)\b",
     re.IGNORECASE | re.MULTILINE,
 )
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.IGNORECASE)
 _UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.IGNORECASE)
@@ -78,23 +71,20 @@ def numbers_in(*texts: str) -> set[Fraction]:
 
 
 def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """The number a step arrives at: an annotation's right side, else the right side of the last worked-out equation.
+    """The number a step arrives at: that of ``written_out``, else of ``in_words``."""
+    return written_out(segment) or in_words(segment, previous)
 
-    An equation whose right side is still to be worked out (``= 6 × 3``) has none; a number that closes the step after
-    words such as *which is* counts more. Without an equation: in a sentence that concludes, the last result if it is
-    said again, or an anchored answer; else the only number of a last sentence that concludes, or of what follows its *so*;
-    else a number after words such as *leaves*; else the only number of a conclusion.
+
+def in_words(segment: str, previous: tuple[str, ...]) -> str:
+    """The number that a step without equations arrives at.
+
+    In a sentence that concludes it is the last result, if that is said again, or an anchored answer; else the only number of a
+    last sentence that concludes, or of what follows its *so*; else a number after words such as *leaves*; else the only number
+    of a conclusion.
     """
-    for note in reversed(_ANNOTATION.findall(segment)):
-        numbers = find_numbers(plain(note.rpartition("=")[2]))
-        if numbers:
-            return _short(numbers[-1], "")
-    text = _MARK.sub("", plain(strip_annotations(segment)))
-    value = next((found for sign in reversed(list(_EQUALS.finditer(text))) if (found := _right_side(text, sign.end()))), "")
-    if value:
-        return _closing(text) or value
+    text = plain_step(segment)
     numbers = find_numbers(text)
-    concludes = bool(_CONCLUDES.search(text)) or bool(anchors(segment))
+    concludes = bool(CONCLUDES.search(text)) or bool(anchors(segment))
     last = next((result for result in reversed(previous) if result), "")
     if concludes and last and any(_short(number, text) == last and _stands_alone(text, number) for number in numbers):
         return last
@@ -104,17 +94,55 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
         return found
     for match in reversed(list(_GIVES.finditer(text))):
         number = _first(text, match.end())
-        if number is not None and not _UNSETTLED.match(text, number.end):
+        if number is not None and not _unsettled(text, number.end):
             return _short(number, text)
-    if concludes and len({number.value for number in numbers}) == 1 and not any(_UNSETTLED.match(text, n.end) for n in numbers):
+    if concludes and len({number.value for number in numbers}) == 1 and not any(_unsettled(text, n.end) for n in numbers):
         return _short(numbers[0], text)
     return ""
+
+
+def written_out(segment: str) -> str:
+    """The right side of a step's last calculator note, else of its last worked-out equation.
+
+    An equation whose right side is still to be worked out (``= 6 × 3``) has none; a number that closes the step after
+    words such as *which is* counts more.
+    """
+    for note in reversed(_ANNOTATION.findall(segment)):
+        numbers = find_numbers(plain(note.rpartition("=")[2]))
+        if numbers:
+            return _short(numbers[-1], "")
+    text = plain_step(segment)
+    value = next((found for sign in reversed(list(_EQUALS.finditer(text))) if (found := _right_side(text, sign.end()))), "")
+    return _closing(text) or value if value else ""
+
+
+def stated(segment: str) -> str:
+    """The only amount that a step names, where it is no part of a sum: ``480`` in ``The pyramid is 480 feet tall.``"""
+    text = plain_step(segment)
+    numbers = find_numbers(text)
+    if len({number.value for number in numbers}) == 1 and all(_stands_alone(text, number) for number in numbers):
+        return _short(numbers[0], text)
+    return ""
+
+
+def told_first(segment: str, known: set[Fraction]) -> str:
+    """The only number of a step that is not ``known``, where it is no part of a sum: ``7`` in ``A week has 7 days.``"""
+    text = plain_step(segment)
+    new = [number for number in find_numbers(text) if number.value not in known]
+    if len({number.value for number in new}) == 1 and not any(_is_part(text, number) for number in new):
+        return _short(new[0], text)
+    return ""
+
+
+def plain_step(segment: str) -> str:
+    """A step without calculator notes, emphasis, LaTeX wrapping and the mark that numbers it."""
+    return _MARK.sub("", plain(strip_annotations(segment)))
 
 
 def worked_out(segment: str) -> tuple[str, ...]:
     """Every number that a step works out, in order: its annotations' and equations' right sides, each once."""
     noted = [find_numbers(plain(note.rpartition("=")[2])) for note in _ANNOTATION.findall(segment)]
-    text = _MARK.sub("", plain(strip_annotations(segment)))
+    text = plain_step(segment)
     equations = (_right_side(text, sign.end()) for sign in _EQUALS.finditer(text))
     found = [_short(numbers[-1], "") for numbers in noted if numbers] or [value for value in equations if value]
     return tuple(dict.fromkeys(found))
@@ -122,9 +150,9 @@ def worked_out(segment: str) -> tuple[str, ...]:
 
 def _consequence(text: str) -> str:
     """The only number of the last sentence, where that is a conclusion, or of what follows its *so*."""
-    last = _SENTENCES.split(text.strip())[-1]
+    last = SENTENCES.split(text.strip())[-1]
     so = list(_SO.finditer(last))
-    said = last if _CONCLUDES.match(last) else last[so[-1].end() :] if so else ""
+    said = last if CONCLUDES.match(last) else last[so[-1].end() :] if so else ""
     numbers = find_numbers(said)
     if len({number.value for number in numbers}) == 1 and not any(_is_part(said, number) for number in numbers):
         return _short(numbers[0], said)
@@ -150,13 +178,9 @@ def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ..
     """
     if found := calculated(segment, problem, previous):
         return found
-    text = _MARK.sub("", plain(strip_annotations(segment)))
-    if (lone := _LONE.search(text)) and (value := _work_out(lone)):
+    if (lone := _LONE.search(plain_step(segment))) and (value := _work_out(lone)):
         return value
-    numbers = find_numbers(text)
-    if len({number.value for number in numbers}) == 1 and all(_stands_alone(text, number) for number in numbers):
-        return _short(numbers[0], text)
-    return ""
+    return stated(segment)
 
 
 def _work_out(lone: re.Match[str]) -> str:
@@ -174,12 +198,18 @@ def _work_out(lone: re.Match[str]) -> str:
 
 def _stands_alone(text: str, number: Numeral) -> bool:
     """Whether a number is an amount and not a term of a sum."""
-    return not _UNSETTLED.match(text, number.end) and not _OPERAND.search(_before(text, number))
+    return not _unsettled(text, number.end) and not _OPERAND.search(_before(text, number))
 
 
 def _before(text: str, number: Numeral) -> str:
     """What stands right before a number; all of it for each of a long text's numbers would take a time with its square."""
     return text[max(0, number.start - _NEAR) : number.start]
+
+
+def _unsettled(text: str, end: int) -> bool:
+    """Whether what follows a number makes it the first term of more; ``24 km/h`` is settled, ``24 / h`` is not."""
+    rate = _RATE.match(text, end)
+    return _UNSETTLED.match(text, rate.end() if rate else end) is not None
 
 
 def _first(text: str, start: int) -> Numeral | None:
@@ -204,7 +234,7 @@ def _right_side(text: str, start: int) -> str:
         if match:
             return "".join(match.groups())
     number = _first(text, at)
-    if number is None or text[at : number.start].strip(" \t\n({") or _UNSETTLED.match(text, number.end):
+    if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
         return ""
     return "" if _is_asked(text, number) else _short(number, text)
 
@@ -215,80 +245,3 @@ def _short(number: Numeral, text: str) -> str:
     if scale:
         return f"{number_text(number.value / SCALES[scale[1]])} {scale[1]}"
     return number_text(number.value) + ("%" if number.percent else "")
-
-
-_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
-_SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.IGNORECASE)
-_PAST = re.compile(
-    r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.IGNORECASE
-)
-_DENIES = re.compile(
-    r"(?:\bnot|n['’]t|\bno longer|\bnever)(?:\s+(?:still|be|showing|facing|on|anymore|now|the))*\s*$", re.IGNORECASE
-)
-_SAME = re.compile(
-    r"\b(?:same|unchanged|no change|(?:does|do|did|is|are) not change|stays? (?:as|put)|remains? as|no effect|nothing changes)\b",
-    re.IGNORECASE,
-)
-
-
-def coin_state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """``heads`` or ``tails``: the state the step names last. States of the past ("from heads to", "was heads") count only
-    where no other is named; "not heads" is tails; a step that names none but says that nothing changes keeps the last one."""
-    text = _QUESTION.sub("", plain(segment))
-    now, past = "", ""
-    for match in _SIDE.finditer(text):
-        side = match[1].lower()
-        before = text[max(0, match.start() - 40) : match.start()]
-        if _DENIES.search(before):
-            side = "tails" if side == "heads" else "heads"
-        if _PAST.search(before):
-            past = side
-        else:
-            now = side
-    if now or past:
-        return now or past
-    known = [state for state in previous if state]
-    return known[-1] if known and _SAME.search(text) else ""
-
-
-_LETTER_FRONT = re.compile(r"^\W*(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)", re.IGNORECASE)
-
-
-def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """The letter of the option a step is about or settles on; empty if it names none or several."""
-    choices = problem.choices or ()
-    text = plain(segment)
-    front = _LETTER_FRONT.match(text)
-    if front and ord(front[1].upper()) - 65 < len(choices):
-        return front[1].upper()
-    text = _MARK.sub("", text)
-    named = mentions(text, choices)
-    if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
-        return chr(65 + named[0][2])
-    concluded = parse_answer("option", segment, choices)
-    if concluded:
-        return concluded
-    indices = {index for _, _, index in named}
-    return chr(65 + indices.pop()) if len(indices) == 1 else ""
-
-
-_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.IGNORECASE)
-_CLOSED_SETS: Mapping[str, AnswerKind] = {
-    **dict.fromkeys(("yes", "no"), "yesno"),
-    **dict.fromkeys(("True", "False"), "truth"),
-    **dict.fromkeys(("valid", "invalid"), "validity"),
-}
-
-
-def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """For answers in words: an anchored answer, else a *yes* or *no* (*True*, *valid*, ...) that a sentence concludes with or
-    opens with, else the value of an equation."""
-    kind = _CLOSED_SETS.get(problem.answer)
-    if anchors(segment):
-        return parse_answer(kind or "text", segment) or ""
-    if kind:
-        for sentence in reversed(_SENTENCES.split(_MARK.sub("", plain(segment)))):
-            concludes = _CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
-            if concludes and (found := parse_answer(kind, sentence)):
-                return found
-    return calculated(segment, problem, previous)

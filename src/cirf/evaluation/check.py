@@ -1,0 +1,103 @@
+"""Does a trained model work at all? What its answers to held-out questions say, and the sentence to say where it does not.
+
+::
+
+    Check(n=50, right=0.02, majority=0.24, truncated=0.72, well_formed=0.06, loops={"<cirf_028>": 31})
+    -> "cirf_full: 6 % of 50 held-out answers are well-formed and 72 % are truncated (31 repeat <cirf_028> to the cap); ..."
+
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cirf.evaluation.statistics import mean
+
+WELL_FORMED = 0.9
+"""The smallest share of well-formed answers of a model that was trained enough."""
+
+_REPEATS, _LONGEST = 5, 60
+"""A loop says one text at least so often at its end; characters of that text."""
+
+_ADVICE = (
+    "train longer (finetune.epochs: auto, or more finetune.updates) or raise finetune.learning_rate or finetune.rows_lr_ratio; "
+    "`cirf check` tells whether the results are empty"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Shares over ``n`` held-out answers. ``majority``: of them, those that the most frequent training answer would get right;
+    ``well_formed``: ``None`` for a method that was taught no form; ``loops``: how many truncated answers end in a loop of a text.
+    """
+
+    n: int
+    right: float
+    majority: float
+    truncated: float
+    well_formed: float | None = None
+    loops: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def check(rows: Sequence[Mapping[str, Any]], majority: float) -> Check:
+    """What the rows of an evaluation say (`cirf.evaluation.harness`); ``ValueError`` if there are none."""
+    loops = Counter(found for row in rows if row["truncated"] and (found := loop(row["output"])))
+    formed = [row["well_formed"] for row in rows if "well_formed" in row]
+    return Check(
+        n=len(rows),
+        right=mean([row["correct"] for row in rows]),
+        majority=majority,
+        truncated=mean([row["truncated"] for row in rows]),
+        well_formed=mean(formed) if len(formed) == len(rows) else None,
+        loops=dict(loops.most_common()),
+    )
+
+
+def loop(output: str) -> str:
+    """The shortest text that an output ends in five times or more, without a break; empty where there is none."""
+    for length in range(1, min(_LONGEST, len(output) // _REPEATS) + 1):
+        said = output[-length:]
+        if said.strip() and output.endswith(said * _REPEATS):
+            return _turned(said)
+    return ""
+
+
+def _turned(said: str) -> str:
+    """A text that goes round, from the opening of its first token: ``028><cirf_`` is ``<cirf_028>``."""
+    start = said.find("<")
+    return said[start:] + said[:start] if start > 0 else said
+
+
+def faults(name: str, found: Check) -> list[str]:
+    """One sentence where a model does not write what it was taught, one where it knows no more than the most frequent answer."""
+    told = []
+    if found.well_formed is not None and found.well_formed < WELL_FORMED:
+        cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
+        said, count = next(iter(found.loops.items()), ("", 0))
+        looping = f" ({sum(found.loops.values())} in a loop, {count} of them of {said!r})" if count else ""
+        told.append(
+            f"{name} is not trained enough to be used: only {found.well_formed:.0%} of its answers to {found.n} held-out "
+            f"questions are well-formed{cut}{looping}; {_ADVICE}"
+        )
+    if found.right <= found.majority:
+        told.append(
+            f"{name} answers no better than the most frequent answer: {found.right:.0%} of {found.n} held-out questions are "
+            f"right, and always giving that answer gets {found.majority:.0%}"
+            + ("" if told else "; try more rows, a larger backbone.model, or results that say more (results.working: keep)")
+        )
+    return told
+
+
+def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:
+    """The share of the held-out answers that are the most frequent training answer (the first of equally frequent ones)."""
+    if not training or not held_out:
+        return 0.0
+    frequent = Counter(training).most_common(1)[0][0]
+    return sum(answer == frequent for answer in held_out) / len(held_out)

@@ -1,0 +1,8 @@
+"""What settings suit a user's own rows: a short recipe with its reasons, and how many updates rows make."""
+
+from cirf.fitting.draft import Choice, draft
+from cirf.fitting.fit import Fitted, fit
+from cirf.fitting.sizes import size_in_name
+from cirf.fitting.updates import Updates, updates_of
+
+__all__ = ["Choice", "Fitted", "Updates", "draft", "fit", "size_in_name", "updates_of"]

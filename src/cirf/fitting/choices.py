@@ -1,0 +1,193 @@
+"""What suits rows of one's own: every number that `cirf init` decides by, and the decisions.
+
+Each decision is a `Choice`: a recipe's key, its value, and the reason in words, with the number that it comes from.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cirf.fitting.draft import Choice
+from cirf.fitting.facts import Facts
+from cirf.fitting.sizes import in_words
+from cirf.fitting.updates import updates_of
+from cirf.rationales.check import TaskCheck
+from cirf.recipe import Finetune
+from cirf.yaml_text import scalar
+
+METHODS = ("cirf_full", "sft_cot", "direct_sft")
+"""The recommended form first, then what it is compared with: prose, and answers alone."""
+
+TEST_SHARE, TEST_MOST, TEST_FEWEST = 0.2, 200, 20
+"""Of the rows, for the test: 200 questions tell 10 points apart, fewer than 20 tell nothing."""
+
+TEST_LARGEST_SHARE = 0.3
+"""The most that the test may take where rows are few."""
+
+HELD_OUT = 50
+"""Questions held out of training, to see whether a model learns (`evaluate.check`)."""
+
+HELD_OUT_SHARES = (0.05, 0.15)
+"""The smallest and largest share of the training questions to hold out."""
+
+FEW_ROWS, HELD_OUT_OF_FEW = 300, 0.1
+"""Below so many rows at most this share is held out: training needs them more."""
+
+STEPS_A_TOKEN, SMALLEST, LARGEST = 25, 8, 64
+"""Steps that a functional token should stand for at least, and the fewest and most functional tokens."""
+
+OPTION_BY_OPTION = 0.5
+"""Share of the rationales cut by options from which on they count as going through these one by one."""
+
+CALCULATING = 0.1
+"""Share of the steps with a calculation from which on results keep it: worth 11 points where a small model calculates."""
+
+BATCHES = (8, 4, 2)
+"""Rows a forward pass: the first of them that makes enough updates of few rows."""
+
+ACCUMULATION = ((1_000, 1), (3_000, 2))
+"""Forward passes an update below so many training rows, so that a pass over few rows makes enough updates."""
+
+ACCUMULATION_ELSE = 4
+
+LEARNING_RATES = ((300_000_000, 4e-4), (1_000_000_000, 2e-4), (4_000_000_000, 1e-4))
+"""Peak learning rates below so many parameters: the smaller the model, the higher."""
+
+LEARNING_RATE_ELSE, LEARNING_RATE_UNKNOWN = 5e-5, 1e-4
+
+FEW_UPDATES, STEADY_BETA2 = 1_000, 0.95
+"""Below so many updates Adam's second moment forgets faster: the default remembers more updates than there are."""
+
+TEXT_MARGIN, TRACE_MARGIN, COUNTED_IN_WORDS = 1.25, 1.5, 1.3
+"""Caps over the longest row, and what they grow by besides where words are counted for want of the model's tokenizer."""
+
+TRACE_FEWEST = 32
+"""The smallest cap of a trace."""
+
+STEPS_GUESSED = 3
+"""Steps a rationale that is not written yet."""
+
+TEACHER = "bundled:qwen2.5-coder-1.5b-instruct"
+"""Who writes rationales where no row has one."""
+
+
+def test_share(rows: int) -> Choice:
+    """How many rows are set aside for the test."""
+    wanted = max(round(TEST_SHARE * rows), TEST_FEWEST)
+    most = max(1, int(TEST_LARGEST_SHARE * rows))
+    taken = min(wanted, TEST_MOST, most)
+    if taken == TEST_MOST:
+        why = f"of {rows:,} rows; {TEST_MOST} are enough to tell methods apart by 10 points"
+    elif taken == round(TEST_SHARE * rows):
+        why = f"a fifth of {rows:,} rows"
+    else:
+        why = f"of {rows:,} rows; a test of few questions tells little"
+    return Choice("problems.tasks.0.test", taken, why)
+
+
+def held_out(rows: int, tested: int) -> Choice:
+    """The share of the training questions that is held out."""
+    rest = max(1, rows - tested)
+    low, high = HELD_OUT_SHARES
+    share = round(min(max(HELD_OUT / rest, low), high if rows >= FEW_ROWS else HELD_OUT_OF_FEW), 2)
+    why = f"{max(1, round(share * rest)):,} of {rest:,} questions are not trained on, to see whether a model learns"
+    return Choice("problems.validation", share, why)
+
+
+def answer(facts: Facts) -> Choice:
+    """What the answers are."""
+    words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
+    if facts.kind == "text":
+        return Choice("problems.tasks.0.answer", "text", f"not all of {facts.answers:,} answers are numbers, options or yes/no")
+    rest = facts.answers - facts.alike
+    more = f"; the other {rest:,} cannot be used" if rest else ""
+    return Choice("problems.tasks.0.answer", facts.kind, f"{facts.alike:,} of {facts.answers:,} answers are {words}{more}")
+
+
+def segments(facts: Facts) -> list[Choice]:
+    """Where a step ends, and whether options are one step."""
+    names = {"ordinal": "step numbers", "line": "lines", "sentence": "sentences", "option": "options"}
+    rules = sorted(facts.found.rules.items(), key=lambda item: -item[1])
+    counts = ", ".join(f"{count:,} by {names.get(rule, rule)}" for rule, count in rules)
+    chosen = [Choice("segments.by", facts.by, f"cuts {counts}; {facts.few_steps:.0%} have 2 to 10 steps")]
+    if facts.through_options >= OPTION_BY_OPTION:
+        why = f"{facts.through_options:.0%} of the rationales go through the options one by one: one step, not one an option"
+        chosen.append(Choice("segments.options", "together", why))
+    return chosen
+
+
+def embeddings(facts: Facts) -> list[Choice]:
+    """What of a step is not embedded, so that its token says what the step does."""
+    if facts.kind != "option":
+        return []
+    chosen = [Choice("embeddings.choices", "mask", "a token should not say which option a step speaks of")]
+    if facts.through_options >= OPTION_BY_OPTION:
+        chosen.append(Choice("embeddings.closing", "drop", "else closing lines give last steps a token of their own"))
+    return chosen
+
+
+def codebook(steps: int, guessed: bool = False) -> Choice:
+    """How many functional tokens."""
+    wanted = max(1, steps // STEPS_A_TOKEN)
+    size = min(max(1 << (wanted.bit_length() - 1), SMALLEST), LARGEST, max(1, steps))
+    about = "about " if guessed else ""
+    return Choice("codebook.size", size, f"{about}{steps:,} steps to train on: {steps // size:,} a functional token")
+
+
+def results(facts: Facts) -> list[Choice]:
+    """What stands behind a token."""
+    share = f"{facts.found.calculated:.0%} of the steps calculate"
+    if facts.found.calculated < CALCULATING:
+        return [Choice("results.by", "rule", f"read from the steps; {1 - facts.found.share_results_empty:.0%} have one")]
+    return [Choice("results.working", "keep", f"{share}, and a small model calculates better where it writes 48/2=24 than 24")]
+
+
+def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
+    """How the models are trained."""
+    accumulation = next((passes for below, passes in ACCUMULATION if rows < below), ACCUMULATION_ELSE)
+    tried = [(batch, updates_of(Finetune(batch_size=batch, accumulation=accumulation), rows)) for batch in BATCHES]
+    batch, made = next((pair for pair in tried if not pair[1].too_few), tried[-1])
+    small = "lower it where memory is short" if batch == BATCHES[0] else f"{BATCHES[0]} make too few updates of {rows:,} rows"
+    rate = LEARNING_RATE_UNKNOWN
+    size = f"the size of {scalar(model)} is not known"
+    if parameters is not None:
+        rate = next((rate for below, rate in LEARNING_RATES if parameters < below), LEARNING_RATE_ELSE)
+        size = f"for {in_words(parameters)} parameters; smaller models take a higher one"
+    chosen = [
+        Choice("finetune.adaptation", "lora", "adapters need a fraction of the memory; the saved model is whole"),
+        Choice("finetune.epochs", "auto", f"{rows:,} rows: {made.passes:g} passes, {made.updates:,} updates"),
+        Choice("finetune.batch_size", batch, f"rows a forward pass; {small}"),
+        Choice("finetune.accumulation", accumulation, f"{batch * accumulation} rows an update: {rows:,} are {_amount(rows)}"),
+        Choice("finetune.learning_rate", rate, size),
+    ]
+    if made.updates < FEW_UPDATES:
+        chosen.append(Choice("finetune.beta2", STEADY_BETA2, f"steadier than 0.999 over {made.updates:,} updates"))
+    return chosen
+
+
+def _amount(rows: int) -> str:
+    return "few" if rows < ACCUMULATION[0][0] else "some" if rows < ACCUMULATION[1][0] else "many"
+
+
+def longest_row(tokens: int) -> list[Choice]:
+    """How long a row may be, where the longest one would be dropped by the default."""
+    default: int = Finetune().max_length
+    if tokens <= default:
+        return []
+    return [Choice("finetune.max_length", _up(tokens, 128), f"the longest row may have {tokens:,} tokens")]
+
+
+def caps(found: TaskCheck, exact: bool) -> list[Choice]:
+    """How long answers may be."""
+    more, about = (1.0, "") if exact else (COUNTED_IN_WORDS, "about ")
+    prose, trace = found.rationale_tokens_longest, found.trace_tokens_longest
+    text_cap = _up(prose * TEXT_MARGIN * more + 8, 16)
+    trace_cap = max(TRACE_FEWEST, _up(trace * TRACE_MARGIN * more, 8))
+    return [
+        Choice("evaluate.text_cap", text_cap, f"the longest rationale has {about}{prose:,} tokens"),
+        Choice("evaluate.trace_cap", trace_cap, f"the longest trace has {about}{trace:,} tokens"),
+    ]
+
+
+def _up(tokens: float, unit: int) -> int:
+    return unit * math.ceil(tokens / unit)

@@ -1,0 +1,165 @@
+"""A recipe fitted to a user's file: the decisions of `choices` in order, and what the user should know besides."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from cirf.errors import CirfError
+from cirf.fitting import choices
+from cirf.fitting.draft import Choice, draft
+from cirf.fitting.facts import Facts, look
+from cirf.fitting.sizes import in_words
+from cirf.fitting.updates import updates_of
+from cirf.rationales.check import CountTokens, TaskCheck, check
+from cirf.recipe import NAME, Recipe
+from cirf.recipe_io import parse
+from cirf.tasks import resolve
+from cirf.tasks.load import load_problems
+from cirf.yaml_text import scalar
+
+FEW = 50
+"""Below so many usable rows a model learns the form of traces at most."""
+
+MOSTLY_EMPTY = 0.8
+"""Share of steps without a result from which on traces say little."""
+
+_LONGEST_NAME, _LEAST = 60, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A recipe as YAML, and sentences on what does not fit."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool) -> Fitted:
+    """The recipe for a file, from one that names its ``train_file``, the backbone and, where there is one, the data folder.
+
+    ``parameters``: of the backbone, ``None`` where nobody knows; ``count``: text to tokens, ``exact`` where by the backbone's
+    tokenizer. ``CirfError`` where no recipe would work.
+    """
+    file, model = recipe.problems.tasks[0].train_file or "", recipe.backbone.model
+    facts = look(recipe, count)
+    if facts.rows < _LEAST:
+        raise CirfError(f"{file}: a single question cannot be trained on and tested with; add rows, some hundreds at best")
+    chosen = _problems(facts, recipe, parameters)
+    header = _header(facts, file)
+    if facts.bare:
+        chosen += _taught(facts)
+        steps = choices.STEPS_GUESSED * _trained_on(draft(header, chosen))[0]
+        rows = steps // choices.STEPS_GUESSED
+        more = [choices.codebook(steps, guessed=True), _alpha()]
+        more += choices.finetune(rows, parameters, model)
+    else:
+        chosen += [*choices.segments(facts), *choices.embeddings(facts)]
+        by_results = choices.results(facts)
+        rows, found = _trained_on(draft(header, [*chosen, *by_results]), count)
+        if found is None or not rows:
+            raise CirfError(f"{file}: {facts.found.usable} usable rows are too few to train on and to test with; add rows")
+        more = [choices.codebook(found.steps_total), *by_results, _alpha(), *choices.finetune(rows, parameters, model)]
+        more += choices.longest_row(facts.longest_question + facts.found.rationale_tokens_longest)
+        more += choices.caps(facts.found, exact)
+    text = draft(header, [*chosen, *more])
+    return Fitted(text, tuple(_notes(facts, file, model, parameters, rows, parse(text))))
+
+
+def name_of(file: str) -> str:
+    """A name for the recipe and its table that can name a folder, from the file's."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", PurePath(file).stem)[:_LONGEST_NAME].lstrip(".-")
+    return plain if re.fullmatch(NAME, plain) else "mine"
+
+
+def _header(facts: Facts, file: str) -> list[str]:
+    return [
+        f"Fitted by `cirf init` to {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} of use.",
+        "Each value has its reason beside it; `cirf recipes --schema` lists all other keys.",
+        "Next: `cirf run FILE --dry-run` says what it takes, `cirf run FILE` trains and compares, `cirf ask` uses the model.",
+    ]
+
+
+def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choice]:
+    entry = recipe.problems.tasks[0]
+    name = name_of(entry.train_file or "")
+    size = "of unknown size" if parameters is None else f"{in_words(parameters)} parameters"
+    tested = choices.test_share(facts.rows)
+    chosen = [
+        Choice("name", name, "from the file's name; the run lies in runs/NAME"),
+        Choice("methods", choices.METHODS, "functional tokens; prose, the accuracy to reach; answers alone, the one to beat"),
+        Choice("backbone.model", recipe.backbone.model, size),
+    ]
+    if recipe.problems.data is not None:
+        chosen.append(Choice("problems.data", recipe.problems.data, "as --data said"))
+    if facts.unusable is not None and facts.unusable.share > recipe.problems.unusable:
+        share = math.ceil(100 * facts.unusable.share) / 100
+        told = f"{len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used; `cirf check` lists them"
+        chosen.append(Choice("problems.unusable", share, told))
+    return [
+        *chosen,
+        choices.held_out(facts.rows, int(tested.value)),
+        Choice("problems.tasks.0.task", "jsonl", "rows of your own"),
+        Choice("problems.tasks.0.name", name, "in tables"),
+        Choice("problems.tasks.0.train_file", entry.train_file, "as given; the test is cut from it"),
+        choices.answer(facts),
+        tested,
+    ]
+
+
+def _taught(facts: Facts) -> list[Choice]:
+    """Rationales that a language model is to write."""
+    endpoint = {"url": "local", "model": choices.TEACHER}
+    return [
+        Choice("rationales.source", "teacher", f"none of {facts.rows:,} rows has a rationale, so a language model writes them"),
+        Choice("rationales.teacher.endpoints", [endpoint], "in this process; a server with a larger model is better"),
+    ]
+
+
+def _alpha() -> Choice:
+    return Choice("vocabulary.alpha", "mean", "new tokens begin as long as the model's own words")
+
+
+def _trained_on(text: str, count: CountTokens | None = None) -> tuple[int, TaskCheck | None]:
+    """How many rows a recipe trains on, and with a counter of tokens what `check` finds of these."""
+    recipe = parse(text)
+    train = load_problems(recipe.problems, recipe.seed).train
+    if count is None:
+        return len(train), None
+    tasks = resolve(recipe.problems)
+    found = check(train, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data).total
+    return found.usable, found
+
+
+def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: int, recipe: Recipe) -> Sequence[str]:
+    """A sentence for each thing that does not fit."""
+    notes = []
+    if facts.bare:
+        notes.append(
+            f"{file}: no row has a rationale, so the recipe has {choices.TEACHER} write them; name a better model in "
+            "rationales.teacher.endpoints, or add `rationale` to the rows"
+        )
+    elif facts.found.usable < FEW:
+        notes.append(f"{file}: {facts.found.usable} usable rows are too few to learn from; {FEW} are the least, 300 a beginning")
+    if facts.mixed:
+        does = "count as text" if facts.kind == "text" else f"are dropped where they are not {facts.kind}"
+        notes.append(f"{file}: answers are of several kinds and {does}; mend them, or set `answer` of the task")
+    if facts.unusable is not None and facts.unusable.share > type(recipe.problems).model_fields["unusable"].default:
+        notes.append(
+            f"{file}: {len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used, which the recipe allows "
+            f"(problems.unusable); `cirf check {file}` lists them"
+        )
+    if not facts.bare and facts.found.share_results_empty > MOSTLY_EMPTY:
+        notes.append(
+            f"{file}: {facts.found.share_results_empty:.0%} of the steps have no result, so traces say little; "
+            "let the steps say what they find"
+        )
+    if parameters is None:
+        rate = recipe.finetune.learning_rate
+        notes.append(f"{model}: not on this machine, and its name tells no size; finetune.learning_rate {rate:g} is a guess")
+    if (made := updates_of(recipe.finetune, rows)).too_few:
+        notes.append(f"{file}: {made.told.removeprefix('updates: ')}")
+    return notes

@@ -1,0 +1,55 @@
+"""How many updates rows make of a model, and whether these are enough for new tokens to be learned.
+
+A worked example: 285 rows in batches of 8, 2 an update, make 18 updates a pass and so 36 in 2 passes, which are too few.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from cirf.recipe import TOO_FEW_UPDATES, Finetune
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """The updates of one training: of so many ``rows``, in so many ``passes``; ``told`` says it in a line."""
+
+    rows: int
+    passes: float
+    updates: int
+    too_few: bool
+    told: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+
+def updates_of(section: Finetune, rows: int) -> Updates:
+    """The updates that ``rows`` training rows make by a recipe's section, on one machine, and what to do about too few."""
+    settled = section.settled(rows)
+    passes = settled.epochs if isinstance(settled.epochs, float) else 0.0  # auto, of no rows
+    updates = max(1, math.ceil(passes * settled.an_epoch(rows) - 1e-9)) if rows else 0
+    too_few = updates < TOO_FEW_UPDATES
+    told = f"updates: {_number(rows, 'row')} make{'s' if rows == 1 else ''} {_number(updates, 'update')} in {passes:g} passes"
+    if too_few:
+        told += f"; fewer than {TOO_FEW_UPDATES} are too few for new tokens to be learned: {_advice(section)}"
+    return Updates(rows, passes, updates, too_few, told)
+
+
+def _number(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def _advice(section: Finetune) -> str:
+    steps = [] if section.epochs == "auto" else ["set finetune.epochs: auto"]
+    if section.accumulation > 1:
+        steps.append("lower finetune.accumulation")
+    elif section.epochs == "auto" and section.batch_size > 1:
+        steps.append("lower finetune.batch_size")
+    if section.epochs == "auto":
+        steps.append("add rows")
+    return ", or ".join(steps)

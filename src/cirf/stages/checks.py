@@ -1,0 +1,38 @@
+"""From a trained model to whether it works: held-out training questions, answered and judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cirf.distributed import Share
+from cirf.files import to_json, write_atomic
+from cirf.methods import get
+from cirf.rows import read_rows
+from cirf.stages.context import Context
+from cirf.stages.scores import answer
+
+
+def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
+    """Answer the first ``evaluate.check`` held-out questions, greedily, and write ``check.json``; faults are notes."""
+    from cirf.evaluation.check import check, faults, majority_share
+
+    section = context.recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
+    held_out = context.validation()[: section.check]
+    if not held_out:
+        note = "no question is held out, so nothing tells whether the model works; raise problems.validation"
+        write_atomic(work / "check.json", to_json({"n": 0, "faults": [], "note": note}))
+        return {"rows": 0, "notes": [note]}
+    asked = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
+    asked = {task: problems for task, problems in asked.items() if problems}
+    answer(context, name, section, asked, work, Share.of_launch())
+    rows = [row for task in asked for row in read_rows(work / f"{task}.jsonl")]
+    training = context.train()
+    share = sum(
+        len(problems) * majority_share([p.answer for p in training if p.task == task], [p.answer for p in problems])
+        for task, problems in asked.items()
+    ) / len(held_out)
+    found = check(rows, share)
+    told = faults(name, found) if get(name, context.recipe).trained else []
+    write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": told}))
+    return {"rows": found.n, "notes": [f"WARNING: {line}" for line in told]}

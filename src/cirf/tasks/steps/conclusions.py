@@ -1,0 +1,31 @@
+"""The answer in words that a step concludes with: ``no`` in ``9 is divisible by 3. Hence no.``"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from cirf.records import AnswerKind, Problem
+from cirf.tasks.answers import anchors, parse_answer
+from cirf.tasks.steps.calculations import CONCLUDES, SENTENCES, plain_step
+
+_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.IGNORECASE)
+_CLOSED_SETS: Mapping[str, AnswerKind] = {
+    **dict.fromkeys(("yes", "no"), "yesno"),
+    **dict.fromkeys(("True", "False"), "truth"),
+    **dict.fromkeys(("valid", "invalid"), "validity"),
+}
+
+
+def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """For answers in words: an anchored answer, else a *yes* or *no* (*True*, *valid*, ...) that a sentence concludes with or
+    opens with; empty where the step does not conclude."""
+    kind = _CLOSED_SETS.get(problem.answer)
+    if anchors(segment):
+        return parse_answer(kind or "text", segment) or ""
+    if kind:
+        for sentence in reversed(SENTENCES.split(plain_step(segment))):
+            concludes = CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
+            if concludes and (found := parse_answer(kind, sentence)):
+                return found
+    return ""

@@ -1,0 +1,141 @@
+"""Equations in unknowns, and what they are about: ``850+705+X=820*3``, ``0.78x-20``, ``X``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from cirf.tasks.numerals import plain
+from cirf.tasks.steps.calculations import strip_annotations
+
+_TOKEN = re.compile(
+    r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’]))
+    |(?P<sign>[+*×·÷/^-])|(?P<equals>=)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>[A-Za-z][\w'’-]*)|(?P<gap>[\s$£€]+)
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_SIGNS = {"×": "*", "·": "*", "÷": "/"}
+_FUNCTIONS = frozenset(("sin", "cos", "tan", "log", "ln", "sqrt", "of"))
+_GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.IGNORECASE)
+_LET = re.compile(
+    r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b)"
+    r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!\s(?!and\b)[a-z]+\s))",
+    re.IGNORECASE,
+)
+_UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+_STANDS_FOR = re.compile(r"\s*(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
+_NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
+
+
+def unsolved(segment: str) -> str:
+    """The last equation of a step that holds an unknown and comes to no value, in digits, letters and signs alone.
+
+    Behind the equals sign of words it is the right side::
+
+        "850 + 705 + X = 820 * 3"             ->  "850+705+X=820*3"
+        "What she pays with it = 0.78x - 20"  ->  "0.78x-20"
+    """
+    return _last(run for run in _runs(plain(strip_annotations(segment))) if _has_letter(run) and any(map(_is_sum, run)))
+
+
+def unworked(segment: str, previous: tuple[str, ...]) -> str:
+    """Of a step that works nothing out, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
+    that results before it have (``x-2`` in ``He has x - 2 left`` behind ``x``)."""
+    known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
+    runs = [run for run in _runs(plain(strip_annotations(segment)), within=True) if len(run[-1]) > 1]
+    return _last(run for run in runs if all(term in known for side in run for term in side if term.isalpha()))
+
+
+def _last(runs: Iterable[list[list[str]]]) -> str:
+    found = list(runs)
+    return "=".join("".join(side) for side in found[-1]) if found else ""
+
+
+def left_side(value: str, segment: str) -> str:
+    """What stands before ``value`` in the last equation in unknowns that comes to it, with the equals sign: ``1555+X=``; empty
+    where that is nothing but the unknown."""
+    for run in reversed(list(_runs(plain(strip_annotations(segment))))):
+        if len(run) > 1 and _has_letter(run) and "".join(run[-1]) == value and any(_is_sum(side) for side in run[:-1]):
+            return "".join("".join(side) + "=" for side in run[:-1])
+    return ""
+
+
+def introduced(segment: str) -> str:
+    """The unknowns that a step gives names to: ``X`` in ``Let X be the weight of the third parcel.``"""
+    text = plain(segment)
+    names = [match["first"] or match["last"] for match in _LET.finditer(text)]
+    if not names and (match := _STANDS_FOR.match(text) or _NAMED.search(text)):
+        names = [match[1]]
+    return ", ".join(dict.fromkeys(names))
+
+
+def _is_sum(side: list[str]) -> bool:
+    """Whether a side of an equation holds an unknown that is still to be found: ``2x`` and ``x+1`` do, ``x`` does not."""
+    return any(term.isalpha() for term in side) and sum(term[0].isalnum() for term in side) > 1
+
+
+def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
+    """Every run of terms, signs and equals signs that nothing else breaks, as its sides; a run behind the equals sign of words
+    (``Cost = 2x + 3``), or ``within`` other text, is a single side. Runs that are a part of something longer are left out."""
+    run: list[list[str]] = []
+    depth, last_end, after_word = 0, 0, False
+    before, start_broken, open_before = "", False, False  # the sign before this term; what the run's own beginning was like
+    tokens = [(str(m.lastgroup), m[0], m.start(), m.end()) for m in _TOKEN.finditer(text)]
+    for kind, term, start, end in [*tokens, ("other", "", len(text), len(text))]:
+        if kind == "gap" and "\n" not in term:
+            continue
+        side = run[-1] if run else []
+        valued = bool(side) and (side[-1] == ")" or side[-1][0].isalnum())
+        touches = start == last_end
+        if kind == "letter" and text[end : end + 1] == "(" and not (valued and touches):  # "P(A)"
+            kind = "word"
+        if kind == "letter" and term in "xX" and valued and not touches and side[-1][0].isdigit() and _number_follows(text, end):
+            kind, term = "sign", "*"
+        term = _SIGNS.get(term, {"open": "(", "close": ")"}.get(kind, term))
+        if kind == "number":
+            term = term.replace(",", "")
+        fits = (
+            (kind in ("number", "letter", "open") and (not valued or (touches and (side[-1] == ")" or kind != "number"))))
+            or (kind == "sign" and (valued or term == "-"))
+            or (kind == "close" and valued and depth > 0)
+            or (kind == "equals" and valued and depth == 0)
+        )
+        if run and fits:
+            depth += (kind == "open") - (kind == "close")
+            if kind == "equals":
+                run.append([])
+            else:
+                run[-1].append(term)
+        else:
+            if _is_whole(run, start_broken or depth != 0, open_before or within, text, last_end):
+                yield run
+            run, depth = [], 0
+            if kind in ("number", "letter", "open"):
+                run, start_broken, open_before = [[term]], _breaks(before, after_word and touches), before == "="
+                depth = int(kind == "open")
+        if kind == "equals" or term == "is":
+            before = "="
+        elif kind == "sign":
+            before = term
+        else:
+            before = "+" if term == "√" or term.casefold() in _FUNCTIONS else ""
+        after_word = kind == "word"
+        last_end = end
+
+
+def _breaks(before: str, glued: bool) -> bool:
+    """Whether a run that begins behind this sign, or glued to a word (``P(A)``), is the rest of something longer."""
+    return glued or (bool(before) and before in "+*/^-")
+
+
+def _is_whole(run: list[list[str]], broken: bool, alone: bool, text: str, end: int) -> bool:
+    dangles = not run or not run[-1] or not (run[-1][-1] == ")" or run[-1][-1][0].isalnum())
+    return not (broken or dangles or (len(run) == 1 and not alone) or _GOES_ON.match(text[end : end + 80]))
+
+
+def _has_letter(run: list[list[str]]) -> bool:
+    return any(term.isalpha() for side in run for term in side)
+
+
+def _number_follows(text: str, at: int) -> bool:
+    return re.match(r"\s*[$(]*\d", text[at : at + 10]) is not None

@@ -1,0 +1,174 @@
+"""What a step says that something now is: ``tails`` in ``It is tails up now``, ``prey animals`` in ``They are prey animals.``"""
+
+from __future__ import annotations
+
+import re
+
+from cirf.records import Problem
+from cirf.tasks.numerals import plain
+from cirf.tasks.steps.calculations import SENTENCES, plain_step
+
+_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
+_SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.IGNORECASE)
+_PAST = re.compile(
+    r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.IGNORECASE
+)
+_DENIES = re.compile(
+    r"(?:\bnot|n['’]t|\bno longer|\bnever)(?:\s+(?:still|be|showing|facing|on|anymore|now|the))*\s*$", re.IGNORECASE
+)
+_SAME = re.compile(
+    r"\b(?:same|unchanged|no change|(?:does|do|did|is|are) not change|stays? (?:as|put)|remains? as|no effect|nothing changes)\b",
+    re.IGNORECASE,
+)
+
+
+def coin_state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """``heads`` or ``tails``: the state the step names last. States of the past ("from heads to", "was heads") count only
+    where no other is named; "not heads" is tails; a step that names none but says that nothing changes keeps the last one."""
+    text = _QUESTION.sub("", plain(segment))
+    now, past = "", ""
+    for match in _SIDE.finditer(text):
+        side = match[1].lower()
+        before = text[max(0, match.start() - 40) : match.start()]
+        if _DENIES.search(before):
+            side = "tails" if side == "heads" else "heads"
+        if _PAST.search(before):
+            past = side
+        else:
+            now = side
+    if now or past:
+        return now or past
+    known = [state for state in previous if state]
+    return known[-1] if known and _SAME.search(text) else ""
+
+
+_WORDS_AT_MOST = 4
+_CHARACTERS_AT_MOST = 28
+_SENTENCES_READ = 3  # at most, from the last one back
+_READ = 300  # characters of a sentence
+_CONDITION = re.compile(r"\s*(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,", re.IGNORECASE)
+_CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
+    re.IGNORECASE,
+)
+_SAYS_WHAT = re.compile(
+    r"""(?<=[\w"”)])\s(?:
+    (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
+        |turn(?:s|ed)?(?:\s(?:in)?to)?)
+    |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
+    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|means?|equals?)
+    |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
+        |died)\s(?:in|on|at|to|of|from|as|by|with)
+    )\s(?=\S)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_FILLERS = re.compile(
+    r"(?:now|still|currently|then|also|mostly|usually|typically|primarily|generally|often|only|just|back|again|really|simply|very"
+    r"|therefore|thus|hence|initially|originally|both|all|some|an?|the|its|his|her|their|said|considered|called|named(?: after)?"
+    r"|known|to be|as"
+    r"|(?:in|on|at|about)(?=\s(?:(?:an?|the|his|her|its|their)\s|(?-i:[A-Z]))))\s+",
+    re.IGNORECASE,
+)
+_BY = re.compile(
+    r"(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by|from|into|of|to|with)\s"
+    r"|(?:located|situated|born|held|set|found|based|placed|kept|stored|hidden)\s(?:in|on|at)\s",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"[,;:()\n\"“”]|\s-\s|\s(?:who|which|that|where|when|whose|how|what|because|since|while|after|before|until|unless|if|as|but|so|than|rather"
+    r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|at the)(?=\W|$)"
+    r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
+    r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
+    re.IGNORECASE,
+)
+_PREPOSITION = re.compile(
+    r"\s(of|in|on|at|for|from|to|by|into|about|between|among|over|under|around|near|per|with)\s", re.IGNORECASE
+)
+_EMPTY = re.compile(
+    r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|true|false|in|at|of|for|to|with|so|as|case|what"
+    r"|how|why|part|type|kind|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
+    r"|all|none|each|more|less|answer|one of|result|subject|series|question|correct|right|wrong|choice|option|lot"
+    r"|well|home|to have .*)",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[^\W_]+")
+
+
+def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """What a step says that something is, becomes or has, in at most four words; empty where it says none so short.
+
+    ``Prey animals are food for predators.`` gives ``food for predators``, ``So the lamp turns off`` gives ``off``. Where that is
+    what the question has, it is what it is said of: ``Cy`` in ``So Cy has the ball`` for *Who has the ball?* The last of a
+    step's sentences that says one counts, and of it the last clause. Questions, conditions and steps with numbers say none.
+    """
+    text = _QUESTION.sub("", plain_step(segment))
+    asked = {_stem(word) for word in _WORD.findall(problem.question)}
+    for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
+        told = _CONDITION.sub("", " ".join(sentence[:_READ].split()))
+        for clause in reversed(_CLAUSE.split(told)):
+            clause = _ASIDE.sub("", clause)
+            match = _SAYS_WHAT.search(clause)
+            found = _complement(clause[match.end() :], match) if match else ""
+            if match and found and _is_known(found, asked):
+                about = _subject(clause[: match.start()])
+                found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
+            if found:
+                return found
+    return ""
+
+
+def _complement(text: str, verb: re.Match[str]) -> str:
+    """The words behind a verb that say what, without articles and what follows them; empty where they are too many."""
+    if verb["holds"] and re.match(r"(?:to|not|[a-z]+(?:ed|en))\s", text):  # "has to pay", "has moved"
+        return ""
+    if verb["copula"] and re.match(r"[a-z]+ing\s", text):  # "is walking home"
+        return ""
+    denied = re.match(r"(?:not|no longer|never)\s+", text) if verb["copula"] else None
+    text = _strip(text[denied.end() :] if denied else text)
+    if verb["copula"] and (by := _BY.match(text)):
+        text = _strip(text[by.end() :])
+    text = text.lstrip("\"“'‘*(")
+    end = _ENDS.search(text)
+    words = _short_phrase((text[: end.start()] if end else text).strip(" .!*'’"))
+    return f"not {words}" if words and denied else words
+
+
+def _short_phrase(words: str) -> str:
+    """A phrase cut down to four words: without what a preposition adds, else without adjectives; empty where nothing is left."""
+    words = re.sub(r"\s(?:up|down)$", "", words)
+    while not _fits(words) and (cuts := list(_PREPOSITION.finditer(words))):
+        left, right = words[: cuts[-1].start()], _strip(words[cuts[-1].end() :])
+        if " " not in left and cuts[-1][1].casefold() == "of":  # "subject of public controversy"
+            return right if _fits(right) else ""
+        words = left
+    if not _fits(words):
+        words = re.split(r"\s(?:and|or)\s", words)[0]
+    while not _fits(words) and " " in words:
+        words = words.partition(" ")[2]
+    return "" if not _fits(words) or _EMPTY.fullmatch(words) else words
+
+
+def _subject(text: str) -> str:
+    """What a clause speaks of, without articles and words that conclude."""
+    text = re.sub(r"^(?:so|thus|therefore|hence|then|finally|and|but|now|that|where),?\s+", "", text.strip(), flags=re.IGNORECASE)
+    text = _strip(text).strip(" \"“”'‘*")
+    return text if _fits(text) and not re.search('["“”]', text) else ""
+
+
+def _is_known(words: str, asked: set[str]) -> bool:
+    return all(_stem(word) in asked for word in _WORD.findall(words))
+
+
+def _stem(word: str) -> str:
+    return word.casefold().removesuffix("s")
+
+
+def _strip(text: str) -> str:
+    while match := _FILLERS.match(text):
+        text = text[match.end() :]
+    return text
+
+
+def _fits(words: str) -> bool:
+    return len(words) <= _CHARACTERS_AT_MOST and len(words.split()) <= _WORDS_AT_MOST

@@ -1,0 +1,154 @@
+"""What a step produced is told by what the step says, whatever kind the final answer is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.records import Problem
+from cirf.tasks.steps import produced
+
+SPEED = Problem("p", "t", "How fast is it without the 3 km/h of wind?", "C", choices=("15 km/h", "18 km/h", "21 km/h", "None"))
+PLACE = Problem("p", "t", "Where does one keep milk?", "B", choices=("oven", "fridge", "bed"))
+SUM = Problem("p", "t", "Mo has 6 of 20 nuts. How many are left?", "14")
+YES = Problem("p", "t", "Do whales breathe air?", "yes")
+LAMP = Problem("p", "t", "Is the lamp on at the end?", "no")
+WHO = Problem("p", "t", "Who has the cup at the end?", "Eve")
+COIN = Problem("p", "t", "A coin is heads up. Is the coin still heads up?", "no")
+EVERY = [SPEED, PLACE, SUM, YES, LAMP, WHO, COIN]
+
+NUMBERS = [
+    ("Against the wind it makes 36 / 2 = 18 km/h.", "18"),
+    ("18 + 3 = <<18+3=21>>21 km/h.", "21"),
+    ("=> X = 905", "905"),
+    ("Taking 4 away leaves 11.", "11"),
+    ("The price is 90 / 120 * 100 = Rs.75", "75"),
+    ("2500 = 2,500", "2500"),
+]
+EQUATIONS = [
+    ("40 + 35 + X = 30 * 4", "40+35+X=30*4"),
+    ("Hence c^2 = 5^2 + 12^2.", "c^2=5^2+12^2"),
+    ("What he pays with the coupon = 0.7x - 15", "0.7x-15"),
+    ("=> 9y = (35)(63) - 7x", "9y=(35)(63)-7x"),
+    ("Let X be the weight of the last parcel.", "X"),
+    ("Let the cost be A.", "A"),
+    ("X = all the pens", "X"),
+    ("Revenue = 8 × 9", "8*9"),
+]
+
+
+@pytest.mark.parametrize("problem", EVERY)
+@pytest.mark.parametrize(("step", "result"), NUMBERS + EQUATIONS)
+def test_a_calculation_or_an_equation_counts_whatever_the_answer_is(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        ("A week has 7 days.", "7"),
+        ("They weigh 4 g and he eats 6.", "4"),
+        ("The 20 nuts fill 4 bags.", "4"),
+        ("Mo has 6 nuts.", ""),
+        ("There are 3 jars and 5 lids.", ""),
+        ("One of them weighs 5x grams.", ""),
+    ],
+)
+def test_a_number_that_nobody_named_before(step: str, result: str) -> None:
+    assert produced(step, SUM, ()) == result
+
+
+def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
+    assert produced("The 7 days are over.", YES, ()) == "7"
+    assert produced("The 7 days are over.", YES, ("7",)) == ""
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("A. oven - it is hot.", "A", PLACE),
+        ("Option C is wrong because milk spills.", "C", PLACE),
+        ("Of these only a fridge is cold.", "B", PLACE),
+        ("The answer is B.", "B", PLACE),
+        ("Option C", "C", SPEED),
+        ("Answer: C", "C", SPEED),
+        ("The answer is 21 km/h.", "C", SPEED),
+        ("Its speed is then 18 km/h.", "18", SPEED),  # an amount, not option B
+        ("18 + 3 = 21, so the answer is C.", "21", SPEED),  # what a model needs first
+        ("a) 36 / 2 = 18", "18", SPEED),
+        ("A) 15 km/h: 15 - 3 = 12 is too slow.", "A", SPEED),
+        ("B - 5 = 7", "7", SPEED),
+    ],
+)
+def test_options(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("So the answer is yes.", "yes", YES),
+        ("No, they drown.", "no", YES),
+        ("17 / 2 = 8.5, so no.", "8.5", YES),
+        ("The answer is Eve.", "Eve", WHO),
+        ("At the end the coin is not heads up. Therefore, the answer is no.", "no", COIN),
+    ],
+)
+def test_the_answer_where_a_step_concludes(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+STATES = [
+    ("The coin is now tails up.", "tails", COIN),
+    ("Bo flips the coin from heads up to tails up.", "tails", COIN),
+    ("Ann presses the switch, so the lamp turns off.", "off", LAMP),
+    ("Bo leaves it alone, so the lamp is still off.", "off", LAMP),
+    ("Whales are mammals.", "mammals", YES),
+    ("Mammals are animals with lungs.", "animals with lungs", YES),
+    ("A whale is a large mammal that lives in the sea.", "large mammal", YES),
+    ("A lung is not a gill.", "not gill", YES),
+    ("The largest of them was named after Captain Ahab.", "Captain Ahab", YES),
+    ("The cause of it was overcompartmentalisationalism.", "", YES),
+    ("They swim far.", "", YES),
+    ("They have to come up.", "", YES),
+    ("Are they fish?", "", YES),
+    ("If it were a fish, it would have gills.", "gills", YES),
+    ("The capital of Peru is Lima.", "Lima", WHO),
+    ("Dan moves the cup to Eve.", "Eve", WHO),
+    ("So Eve has the cup.", "Eve", WHO),  # what the question has already says nothing
+    ('The last letter is "k".', "k", WHO),
+]
+
+
+@pytest.mark.parametrize(("step", "result", "problem"), STATES)
+def test_states(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@given(st.text(max_size=200), st.lists(st.text(max_size=8), max_size=3), st.sampled_from(EVERY))
+def test_a_result_of_any_text_is_no_longer_than_the_text(step: str, previous: list[str], problem: Problem) -> None:
+    result = produced(step, problem, tuple(previous))
+    assert len(result) <= max(len(step), max(map(len, previous), default=0), 5)  # "heads" may come from "not tails"
+
+
+PIECES = st.sampled_from(
+    ["x", "2", "3.5", "=", "+", " - ", "(", ")", "^2", "is", "has", " the ", "cat", "Option B", "A.", ". ", ", so ", "let", "be"]
+)
+
+
+@given(st.lists(PIECES, max_size=40).map(" ".join), st.sampled_from(EVERY))
+def test_no_result_of_a_heap_of_pieces_raises(step: str, problem: Problem) -> None:
+    assert "\n" not in produced(step, problem, ("x", "7"))
+
+
+@pytest.mark.parametrize(
+    "piece", ["x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "]
+)
+def test_a_long_step_stalls_nothing(piece: str) -> None:
+    started = time.process_time()
+    for problem in EVERY:
+        produced(piece * (30_000 // len(piece)), problem, ("x",))
+    assert time.process_time() - started < 20  # each takes under one
