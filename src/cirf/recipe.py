@@ -266,7 +266,7 @@ class Finetune(Section):
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     rows_lr_ratio: float = key(1.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'.", gt=0)
-    rows_warmup: int = key(0, "Updates at the start in which the rows of new tokens learn alone.", unit="updates", ge=0)
+    give_up: Fraction = key(0.1, "End a training with an error where, by the first epoch's end or a third of it, a smaller share of its answers to held-out questions is well-formed; 0: never.")
     functional_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(

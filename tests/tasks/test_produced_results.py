@@ -152,3 +152,17 @@ def test_a_long_step_stalls_nothing(piece: str) -> None:
     for problem in EVERY:
         produced(piece * (30_000 // len(piece)), problem, ("x",))
     assert time.process_time() - started < 20  # each takes under one
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        ("Of the above choices, only Eve could have the cup.", "Eve"),
+        ("Therefore the cup is with eve.", "Eve"),
+        ("Eve sits beside Bo.", ""),  # it is named, but nothing is concluded
+        ("Only Steve has left.", ""),
+    ],
+)
+def test_an_answer_in_words_is_the_result_of_the_step_that_concludes_with_it(step: str, result: str) -> None:
+    found = produced(step, WHO, ())
+    assert found == result if result else found.casefold() != "eve"

@@ -23,6 +23,7 @@ from cirf.lm.attention import for_rows
 from cirf.lm.batches import Feature, Row, tokenise
 from cirf.lm.checkpoints import clean, disk_errors, latest
 from cirf.lm.curriculum import Curriculum, Lesson
+from cirf.lm.glance import Glance, Look, look_at
 from cirf.lm.history import History, code_rows, survival
 from cirf.lm.int8_products import weight_bits
 from cirf.lm.lora_linear import in_place
@@ -30,7 +31,7 @@ from cirf.lm.memory import hand_back, keep_freed_memory
 from cirf.lm.objective import Objective
 from cirf.lm.prefix_tree import as_trees
 from cirf.lm.prompt import end_token, sanitise
-from cirf.lm.rows import TrainableRows, hasten, learn_alone
+from cirf.lm.rows import TrainableRows, hasten
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.stopping import Stop
 from cirf.lm.trainer import Course, HandBack, TargetTrainer, Trained, arguments
@@ -80,6 +81,7 @@ def finetune(
     teach: Callable[[list[Lesson], list[Lesson], int], Curriculum | None] | None = None,
     objective: Objective | None = None,
     frozen: bool = False,
+    look: Look | None = None,
 ) -> tuple[Any, History, dict[str, float]]:
     """Train a model on target tokens, resuming from the last complete checkpoint under ``work/checkpoints``.
 
@@ -99,6 +101,7 @@ def finetune(
         teach: makes a curriculum of the training rows, the validation rows and the updates of an epoch.
         objective: what is minimised; ``None``: the cross-entropy of the targets. Its module is left as training leaves it.
         frozen: the model itself is not trained, the objective's module alone is.
+        look: shown the model once, about a third of the way (`cirf.lm.glance`); its ``CirfError`` ends the training.
 
     Returns:
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
@@ -146,9 +149,11 @@ def finetune(
         padding = end_token(tokenizer)
         called = run_name or method
         prepare = None
-        if new_ids or input_ids:
+        if section.rows_lr_ratio != 1 and (new_ids or input_ids):
             matrices = vocabulary.matrices(base) if rows is None else rows.parameters()
-            prepare = partial(_prepare, section, matrices, [*new_ids, *input_ids] if rows is None else None)
+            prepare = partial(
+                hasten, parameters=matrices, ids=[*new_ids, *input_ids] if rows is None else None, ratio=section.rows_lr_ratio
+            )
         trainer, plan = _trainer(
             model, features, held_out, section, work, seed, device, padding, called, curriculum, objective, new_ids[2:], prepare
         )
@@ -157,6 +162,8 @@ def finetune(
                 "fine-tuning sharded over devices (FSDP) is not supported; launch plain data-parallel training, with "
                 "adaptation: lora or gradient_checkpointing: true where memory is short"
             )
+        if look is not None and (at := look_at(plan.epoch, plan.total)) is not None:
+            trainer.add_callback(Glance(look, base, at, trainer.accelerator.autocast))
         longest = max(len(feature.ids) for feature in [*features, *held_out])
         kernel = _kernel(base, objective, longest, device) if attention == "auto" else contextlib.nullcontext()
         number = "bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch.")
@@ -208,16 +215,6 @@ def finetune(
     objective.leave()
     _forget(trainer)
     return plain, history, timings
-
-
-def _prepare(
-    section: recipe.Finetune, rows: Sequence[torch.nn.Parameter], ids: Sequence[int] | None, optimizer: torch.optim.Optimizer
-) -> None:
-    """Let an optimiser treat the rows of new tokens as the section says."""
-    if section.rows_warmup:
-        learn_alone(optimizer, rows, ids, section.rows_warmup)
-    if section.rows_lr_ratio != 1:
-        hasten(optimizer, rows, ids, section.rows_lr_ratio)
 
 
 def _lessons(

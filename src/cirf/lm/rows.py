@@ -87,33 +87,6 @@ class TrainableRows:
             del self._head.cirf_ids
 
 
-def learn_alone(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], ids: Sequence[int] | None, updates: int
-) -> None:
-    """In an optimiser's first updates let the rows ``ids`` of some matrices, or all of their rows, learn alone.
-
-    What has no gradient is not stepped, so adapters and their moments stay as they began.
-    """
-    places = None if ids is None else torch.tensor(list(ids))
-    rows = {id(parameter) for parameter in parameters}
-    done = 0
-
-    def before(*_: Any) -> None:
-        nonlocal done
-        if done < updates:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if id(parameter) not in rows:
-                        parameter.grad = None
-                    elif places is not None and parameter.grad is not None:
-                        kept = parameter.grad[places.to(parameter.device)].clone()
-                        parameter.grad.zero_()
-                        parameter.grad[places.to(parameter.device)] = kept
-        done += 1
-
-    optimizer.register_step_pre_hook(before)
-
-
 def hasten(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], ids: Sequence[int] | None, ratio: float) -> None:
     """Make every step of an optimiser ``ratio`` times as long for the rows ``ids`` of some matrices, or for all of their rows.
 

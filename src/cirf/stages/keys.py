@@ -70,9 +70,8 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "min_lr_ratio": chosen.schedule == "cosine",
         "functional_weight": chosen.functional_weight != 1 and method.functional,
         "rows_lr_ratio": chosen.rows_lr_ratio != 1 and (method.functional or bool(method.tokens)),
-        "rows_warmup": chosen.rows_warmup != 0 and (method.functional or bool(method.tokens)),
     }
-    apart = {"overrides", "save_every", "report_to"} | {name for name, is_read in read.items() if not is_read}
+    apart = {"overrides", "save_every", "report_to", "give_up"} | {name for name, is_read in read.items() if not is_read}
     override = section.overrides.get(method.name)
     keys = {
         "finetune": section.model_dump(exclude=apart),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.assets import resolve
 from cirf.distributed import is_main, world_size
 from cirf.errors import CirfError
+from cirf.evaluation.harness import hide
 from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
 from cirf.recipe import Finetune
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cirf.lm.curriculum import Curriculum, Lesson
+    from cirf.lm.glance import Look
     from cirf.methods.method import Method
     from cirf.recipe import Recipe
     from cirf.records import Example
 
+
+_LOOKED_AT, _FEWEST = 16, 4
+"""Held-out questions that a training is looked at by, and the fewest that tell anything."""
 
 _ASKED_BY = "asked_by.json"
 """Beside a model whose method has settings that matter only when answering: those of its saved chat template, and the template
@@ -116,6 +121,7 @@ def finetune(
             teach=teach,
             objective=objective,
             frozen=method.frozen,
+            look=_look(context, method, section, tokenizer, held_out),
         )
     told = {"rows": len(train_rows), "notes": _notes(history.curriculum)}
     if is_main():
@@ -136,6 +142,32 @@ def finetune(
     del model, trained
     gc.collect()
     return told
+
+
+def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, held_out: list[Example]) -> Look | None:
+    """What ends a training whose answers to held-out questions are not well-formed; ``None`` where that cannot be told."""
+    from cirf.lm import backbone, decode
+
+    asked = [example.problem for example in held_out][:_LOOKED_AT]
+    if not section.give_up or method.latents or method.guide or len(asked) < _FEWEST or method.well_formed("") is None:
+        return None
+    tasks = [context.tasks[problem.task] for problem in asked]
+    prompts = [
+        backbone.prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem, task in zip(asked, tasks, strict=True)
+    ]
+    cap = max(method.cap(task, context.recipe.evaluate) for task in tasks)
+
+    def look(model: Any, update: int, updates: int) -> None:
+        outputs = decode.generate(model, tokenizer, prompts, cap, steer=method.steer(model, tokenizer))
+        formed = sum(bool(method.well_formed(output.text)) and not output.truncated for output in outputs)
+        if formed < section.give_up * len(outputs):
+            raise CirfError(
+                f"fine-tuning {method.name}: after {update} of {updates} updates only {formed} of {len(outputs)} answers to "
+                f"held-out questions are well-formed, so the training was ended; raise finetune.rows_lr_ratio or "
+                f"finetune.learning_rate, or lower finetune.accumulation for more updates (finetune.give_up: 0 trains on)"
+            )
+
+    return look
 
 
 def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
@@ -262,22 +294,24 @@ def _codes(context: Context) -> np.ndarray:
 
 
 def _words(context: Context, method: Method, model: Any, tokenizer: Any) -> np.ndarray:
-    """Of each code the mean row of the tokens in its training steps, less the mean of all steps [K x d]; zero for an unused code."""
+    """Of each code the mean row of the tokens in its training steps, less the mean of all steps [K x d]; the code vector where no
+    step has the code."""
     import numpy as np
 
     from cirf.lm.prompt import encode
 
     rows = model.get_input_embeddings().weight.detach()
-    sums = np.zeros((context.recipe.codebook.size, rows.shape[1]), dtype=np.float64)
-    counts = np.zeros(len(sums))
+    steps: dict[int, list[np.ndarray]] = {}
     for example in context.examples(method)[0]:
         for code, segment in zip(example.trace.codes, example.segments, strict=True):
             if ids := encode(tokenizer, segment):
-                sums[code] += rows[ids].float().mean(dim=0).numpy()
-                counts[code] += 1
-    middle = sums.sum(axis=0) / max(1.0, counts.sum())
-    means = sums / np.maximum(1.0, counts)[:, None]
-    return np.where(counts[:, None] > 0, means - middle, 0.0).astype(np.float32)
+                steps.setdefault(code, []).append(rows[ids].float().mean(dim=0).cpu().numpy())
+    vectors = _codes(context).copy()
+    every = [step for some in steps.values() for step in some]
+    middle = np.mean(every, axis=0) if len(steps) > 1 else 0.0  # of a single code nothing would be left
+    for code, some in steps.items():
+        vectors[code] = np.mean(some, axis=0) - middle
+    return vectors
 
 
 def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:

@@ -17,9 +17,13 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 }
 
 
+_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
+
+
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """For answers in words: an anchored answer, else a *yes* or *no* (*True*, *valid*, ...) that a sentence concludes with or
-    opens with; empty where the step does not conclude."""
+    opens with, else the answer where a sentence that concludes, or singles something out, names it; empty where the step does
+    not conclude."""
     kind = _CLOSED_SETS.get(problem.answer)
     if anchors(segment):
         return parse_answer(kind or "text", segment) or ""
@@ -28,4 +32,9 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             concludes = CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
             if concludes and (found := parse_answer(kind, sentence)):
                 return found
+        return ""
+    named = re.compile(rf"(?<!\w){re.escape(problem.answer)}(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
+    for sentence in reversed(SENTENCES.split(plain_step(segment))):
+        if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
+            return problem.answer
     return ""

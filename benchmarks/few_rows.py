@@ -1,0 +1,172 @@
+"""A user's own few hundred rows: `cirf init`, `cirf run`, and whether what comes of it works.
+
+    python -m benchmarks.few_rows --data DIR --out DIR [--kinds choice,numbers] [--rows 100,300] [--seeds 1,2] [--model ID]
+
+Of published rows (``--data``: a mirror folder) it makes files as a user has them, of four kinds: ``choice``, problems that are
+worked out and have five options; ``numbers``; ``yesno``, with reasons; ``text``, whose answer is a phrase. Each goes through
+`cirf init` as it is. The recipe is run with a test file of 200 other questions, and with one method more: results alone, without
+functional tokens (``terse``). Runs that are there already are only read. The table gives of each method the share of answers that
+are well-formed, truncated and right, and the paired test of the functional method against direct answers. The last line is JSON:
+``ours`` is the functional method's accuracy, ``peer`` that of direct answers, both the mean over all runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+TESTED = 200
+"""Questions of the test file."""
+
+TERSE = "{terse: {method: sft_terse, settings: {form: results}}}"
+
+_NOTE = re.compile(r"<<[^>]*>>")
+
+
+def _read(path: Path) -> Rows:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def choice(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Problems of two to four steps with five numbers to choose from: amounts of the problem, and such as come of slips."""
+    for row in _read(data / "gsm8k" / "train.jsonl"):
+        solution, _, answer = row["answer"].partition("####")
+        steps = [line for line in _NOTE.sub("", solution).strip().split("\n") if line.strip()]
+        if not re.fullmatch(r"\d+", answer.strip()) or not 2 <= len(steps) <= 4:
+            continue
+        right = int(answer)
+        amounts = {int(found) for found in re.findall(r"\b\d{1,6}\b", row["question"] + solution)}
+        slips = [right + by for by in (1, -1, 2, 5, -5, 10, -10)] + [2 * right, right // 2, *amounts]
+        wrong = sorted({slip for slip in slips if slip > 0 and slip != right})
+        if len(wrong) < 4:
+            continue
+        options = [*chance.sample(wrong, 4), right]
+        chance.shuffle(options)
+        letter = "ABCDE"[options.index(right)]
+        rationale = "\n".join([*steps, f"Answer: {letter}"])
+        yield {"question": row["question"], "choices": [*map(str, options)], "rationale": rationale, "answer": letter}
+
+
+def numbers(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Word problems with a teacher's steps."""
+    for name in ("gsm8k.gpt-5.1", "multiarith.gpt-4o-mini", "svamp.palm"):
+        for row in _read(data / "rationales" / f"{name}.jsonl"):
+            yield {key: row[key] for key in ("question", "rationale", "answer")}
+
+
+def yesno(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Questions of fact with the facts that answer them."""
+    for name in ("train", "dev"):
+        for row in _read(data / "strategyqa" / f"{name}.jsonl"):
+            answer = "yes" if row["answer"] else "no"
+            rationale = " ".join([*row["facts"], f"So the answer is {answer}."])
+            yield {"question": row["question"], "rationale": rationale, "answer": answer}
+
+
+def text(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Questions that name what to choose from, and are answered by the thing itself."""
+    written = {row["question"]: row["rationale"] for row in _read(data / "rationales" / "commonsense_qa.palm.jsonl")}
+    for row in _read(data / "commonsense_qa" / "train.jsonl"):
+        options = row["choices"]["text"]
+        answer = options["ABCDE".index(row["answerKey"])]
+        if row["question"] in written and len(answer.split()) <= 3:
+            asked = f"{row['question']} Choose from: {', '.join(options)}."
+            yield {"question": asked, "rationale": written[row["question"]], "answer": answer}
+
+
+KINDS: dict[str, Callable[[Path, random.Random], Iterator[dict[str, Any]]]] = {
+    "choice": choice,
+    "numbers": numbers,
+    "yesno": yesno,
+    "text": text,
+}
+
+
+def write_files(data: Path, out: Path, kind: str, sizes: list[int]) -> dict[int, Path]:
+    """A training file of each size, the smaller ones parts of the larger, and ``KIND-test.jsonl``."""
+    chance = random.Random(f"few rows {kind}")
+    rows = list({row["question"]: row for row in KINDS[kind](data, chance)}.values())
+    chance.shuffle(rows)
+    made = {size: out / f"{kind}-{size}.jsonl" for size in sizes}
+    parts = {out / f"{kind}-test.jsonl": rows[:TESTED]} | {path: rows[TESTED : TESTED + size] for size, path in made.items()}
+    for path, part in parts.items():
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in part), encoding="utf-8")
+    return made
+
+
+def cirf(*arguments: str | Path, into: Path | None = None) -> None:
+    """The command, as a user would give it; what it prints goes to ``into``."""
+    done = subprocess.run([sys.executable, "-m", "cirf", *map(str, arguments)], stdout=subprocess.PIPE, text=True, check=False)
+    if into is not None:
+        into.write_text(done.stdout, encoding="utf-8")
+    if done.returncode:
+        sys.exit(f"cirf {' '.join(map(str, arguments))}: exit code {done.returncode}")
+
+
+def run(file: Path, test: Path, model: str, seed: int, out: Path) -> dict[str, Any]:
+    """The report of a run of the recipe that `cirf init` writes; made unless it is there."""
+    if not (out / "report.json").is_file():
+        recipe = out.with_suffix(".yaml")
+        cirf("init", file, "--model", model, into=recipe)
+        sets = [
+            f"seed={seed}",
+            f"problems.tasks.0.test_file={test}",
+            f"problems.tasks.0.test={TESTED}",
+            "evaluate.latency_items=0",
+        ]
+        sets += ["methods=[cirf_full,terse,direct_sft,sft_cot]", f"variants={TERSE}"]
+        cirf("run", recipe, "--out", out, *(part for each in sets for part in ("--set", each)))
+    loaded: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def main() -> None:
+    """Make the files, run, print the table and the line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--rows", default="100,300,1000")
+    parser.add_argument("--seeds", default="1,2")
+    parser.add_argument("--model", default="bundled:smollm2-135m-instruct")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    sizes, called = [int(size) for size in options.rows.split(",")], options.model.rpartition(":")[2].rpartition("/")[2]
+    print("kind rows seed method: right (95 %), well-formed, truncated, tokens, updates | majority | against direct_sft")
+    ours, peer = [], []
+    for kind in options.kinds.split(","):
+        for size, file in write_files(options.data, options.out, kind, sizes).items():
+            for seed in options.seeds.split(","):
+                test = options.out / f"{kind}-test.jsonl"
+                report = run(file, test, options.model, int(seed), options.out / f"{called}-{kind}-{size}-{seed}")
+                rows, pair = report["methods"], report["comparisons"].get("direct_sft", {})
+                golds = [json.loads(line)["answer"] for line in test.read_text(encoding="utf-8").splitlines()]
+                most = max(map(golds.count, set(golds))) / len(golds)
+                for name, row in rows.items():
+                    form = "-" if row.get("well_formed") is None else f"{row['well_formed']:.1%}"
+                    low, high = row["interval"]
+                    made = report["training"].get(name, {}).get("numbers", {}).get("updates", 0)
+                    beside = f"{100 * pair['difference']:+.1f} (p = {pair['p']:.3f})" if name == "cirf_full" and pair else ""
+                    print(
+                        f"{kind} {size} {seed} {name}: {row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f}), {form}, "
+                        f"{row['truncated']:.1%}, {row['tokens']:.1f}, {made} | {most:.1%} | {beside}",
+                        flush=True,
+                    )
+                ours.append(rows["cirf_full"]["accuracy"])
+                peer.append(rows["direct_sft"]["accuracy"])
+    told = {"benchmark": "few_rows", "ours": fmean(ours), "peer": fmean(peer), "ratio": fmean(ours) / max(fmean(peer), 1e-9)}
+    print(json.dumps(told | {"unit": "accuracy", "n": len(ours)}))
+
+
+if __name__ == "__main__":
+    main()

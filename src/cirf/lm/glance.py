@@ -1,0 +1,48 @@
+"""A look at a training while it goes on, so that one that teaches nothing ends before hours are spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+Look = Callable[[Any, int, int], None]
+"""Given the model, the updates made and all updates; a ``CirfError`` ends the training."""
+
+
+def look_at(epoch: int, total: int) -> int | None:
+    """The update to look behind: the end of the first epoch by which a third of the training is over; ``None``: there is none
+    before the last."""
+    at = epoch * max(1, math.ceil(total / 3 / epoch))
+    return at if at < total else None
+
+
+class Glance(TrainerCallback):
+    """Shows the model, ready to answer, to ``look`` once."""
+
+    def __init__(self, look: Look, model: Any, at: int, autocast: Callable[[], AbstractContextManager[None]]) -> None:
+        """``model`` is the backbone with its adapters, ``at`` from `look_at`, ``autocast`` the trainer's number format."""
+        self._look, self._model, self._at, self._autocast = look, model, at, autocast
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Answers are written with the kernel that the model came with: those of trainings keep no cache."""
+        if state.global_step != self._at:
+            return
+        model, kernel = self._model, getattr(self._model.config, "_attn_implementation", None)
+        cache = model.config.use_cache
+        model.eval()
+        try:
+            if kernel is not None:
+                model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+            model.config.use_cache = True
+            with torch.no_grad(), self._autocast():
+                self._look(model, self._at, state.max_steps)
+        finally:
+            if kernel is not None:
+                model.set_attn_implementation(kernel)
+            model.config.use_cache = cache
+            model.train()
