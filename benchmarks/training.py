@@ -73,7 +73,7 @@ def train(run: Path, name: str, rows: int, sets: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, counted() as found:
         made = models.finetune(context, name, recipe.finetune, Path(folder))
         timed = json.loads((Path(folder) / "timings.json").read_text())
-    examples = made["rows"] * section.epochs
+    examples = made["rows"] * float(section.settled(made["rows"]).epochs)
     return {
         "seconds": timed["training_seconds"],
         "updates": timed["updates"],

@@ -121,7 +121,7 @@ def test_every_value_has_its_reason_and_fits_the_rows(kind: str, count: int, tmp
     rest = count - task.test
     held = round(recipe.problems.validation * rest)
     assert held == {100: 8, 300: 36, 1000: 48}[count] and f"{held} of {rest} questions" in reason(text, "validation")
-    assert recipe.methods == ("cirf_full", "sft_cot", "direct_sft") and recipe.vocabulary.alpha == "mean"
+    assert recipe.methods == ("cirf_full", "sft_cot", "direct_sft") and recipe.finetune.rows_lr_ratio == 10
     assert recipe.finetune.epochs == "auto" and recipe.finetune.accumulation == 1 and recipe.finetune.beta2 == 0.95
     assert recipe.finetune.learning_rate == 2e-4 and "500 million" in reason(text, "learning_rate")
     steps = int(reason(text, "size").split()[0].replace(",", ""))

@@ -184,6 +184,7 @@ def recipe(backbone: Path, embedder: Path, train: Path, test: Path | None = None
             "bf16": False,
             "max_length": 256,
             "give_up": 0,
+            "rows_lr_ratio": 1.0,
         },
         "evaluate": {"batch_size": 4, "text_cap": 8, "trace_cap": 24, "latency_items": 1, "latency_warmup": 1, "check": 0},
     }

@@ -209,8 +209,8 @@ class Results(Section):
 
 
 class Vocabulary(Section):
-    init: Literal["codebook", "words", "random"] = key("codebook", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps less that of all steps, or noise.", paper="eq. 11; C")
-    alpha: Rate | Literal["mean"] = key(0.01, "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3")
+    init: Literal["codebook", "words", "random"] = key("words", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps less that of all steps, or noise.", paper="eq. 11: codebook; C")
+    alpha: Rate | Literal["mean"] = key("mean", "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3: 0.01")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
     opening: Literal["prompt", "written"] = key("prompt", "Who writes the opening delimiter, with which every trace begins: the chat template at the end of the prompt, so that the model need not learn it, or the model.", paper="eq. 3 has no delimiters")
     like: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
@@ -265,7 +265,7 @@ class Finetune(Section):
     schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
-    rows_lr_ratio: float = key(1.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'.", gt=0)
+    rows_lr_ratio: float = key(10.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'. With few updates they hardly move at 1.", paper="not said: 1", gt=0)
     give_up: Fraction = key(0.1, "End a training with an error where, by the first epoch's end or a third of it, a smaller share of its answers to held-out questions is well-formed; 0: never.")
     functional_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)

@@ -119,6 +119,9 @@ def test_the_answer_never_enters_a_prompt_or_the_parser(tmp_path):
         def read(self, output):
             return "", output
 
+        def well_formed(self, output):
+            return None
+
         def cap(self, task, section):
             return 8
 

@@ -54,6 +54,7 @@ def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulat
     section = recipe.Finetune(
         adaptation="full" if adaptation == "removal" else adaptation,
         lora=recipe.Lora(rank=4, alpha=8, dropout=0.2),
+        epochs=2,
         batch_size=batch_size,
         accumulation=accumulation,
         learning_rate=1e-2,

@@ -160,6 +160,8 @@ def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
         Choice("finetune.accumulation", accumulation, f"{batch * accumulation} rows an update: {rows:,} are {_amount(rows)}"),
         Choice("finetune.learning_rate", rate, size),
     ]
+    if made.updates // 10 < Finetune().warmup_steps:
+        chosen.append(Choice("finetune.warmup_steps", max(1, made.updates // 10), f"a tenth of {made.updates:,} updates"))
     if made.updates < FEW_UPDATES:
         chosen.append(Choice("finetune.beta2", STEADY_BETA2, f"steadier than 0.999 over {made.updates:,} updates"))
     return chosen

@@ -54,7 +54,7 @@ def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool)
         chosen += _taught(facts)
         steps = choices.STEPS_GUESSED * _trained_on(draft(header, chosen))[0]
         rows = steps // choices.STEPS_GUESSED
-        more = [choices.codebook(steps, guessed=True), _alpha()]
+        more = [choices.codebook(steps, guessed=True)]
         more += choices.finetune(rows, parameters, model)
     else:
         chosen += [*choices.segments(facts), *choices.embeddings(facts)]
@@ -62,7 +62,7 @@ def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool)
         rows, found = _trained_on(draft(header, [*chosen, *by_results]), count)
         if found is None or not rows:
             raise CirfError(f"{file}: {facts.found.usable} usable rows are too few to train on and to test with; add rows")
-        more = [choices.codebook(found.steps_total), *by_results, _alpha(), *choices.finetune(rows, parameters, model)]
+        more = [choices.codebook(found.steps_total), *by_results, *choices.finetune(rows, parameters, model)]
         more += choices.longest_row(facts.longest_question + facts.found.rationale_tokens_longest)
         more += choices.caps(facts.found, exact)
     text = draft(header, [*chosen, *more])
@@ -117,10 +117,6 @@ def _taught(facts: Facts) -> list[Choice]:
         Choice("rationales.source", "teacher", f"none of {facts.rows:,} rows has a rationale, so a language model writes them"),
         Choice("rationales.teacher.endpoints", [endpoint], "in this process; a server with a larger model is better"),
     ]
-
-
-def _alpha() -> Choice:
-    return Choice("vocabulary.alpha", "mean", "new tokens begin as long as the model's own words")
 
 
 def _trained_on(text: str, count: CountTokens | None = None) -> tuple[int, TaskCheck | None]:
