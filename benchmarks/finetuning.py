@@ -70,9 +70,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     recipe = load(str(run / "recipe.yaml"), [f"backbone.model={options.model}", f"finetune.adaptation={options.training}"])
     context, method = Context(recipe, RunFolder(run)), get(options.method, recipe)
     section = recipe.finetune.resolved(method.name, method.training)
-    section = section.model_copy(
-        update={"epochs": 1.0, "lora": section.lora.model_copy(update={"rank": options.rank, "dropout": 0.0})}
-    )
+    lora = section.lora.model_copy(update={"rank": options.rank, "dropout": 0.0})
+    section = section.model_copy(update={"epochs": 1.0, "rows_lr_ratio": 1.0, "lora": lora})  # the peer has one rate for all
     tokenizer = backbone.load_tokenizer(options.model, recipe.backbone)
     model = backbone.load_model(options.model, recipe.backbone, training=section.adaptation, device="cpu")
     if options.layers:
@@ -81,6 +80,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     new_ids: list[int] = []
     if method.functional:
         new_ids = vocabulary.extend(model, tokenizer, None, recipe.vocabulary, recipe.codebook.size, recipe.seed)
+    method.settle(tokenizer, training=True)
     examples = context.examples(method)[0]
     random.Random("rows of the benchmark").shuffle(examples)
     size = section.batch_size * section.accumulation

@@ -1,6 +1,6 @@
 """A control of self-training, as a method of one's own: the rows of `cirf_self` without their functional tokens.
 
-Of a right trace ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` wrote itself it learns, as `sft_terse` with
+Of a right trace ``<cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` wrote itself it learns, as `sft_terse` with
 ``form: results`` does of a trace that was made from a rationale::
 
     48

@@ -101,7 +101,7 @@ def recipe(folder: File, seed: int) -> dict[str, Any]:
     files = {"train_file": str(folder / "train.jsonl"), "test_file": str(folder / "test.jsonl")}
     settings = {"stages": HANDINGS - 1, "thoughts": 2, "done_by": 0.8, "fresh_optimizer": "never", "rows_like": "\n"}
     training = {"adaptation": "full", "batch_size": 32, "accumulation": 1, "learning_rate": 2.0e-3, "warmup_steps": 50}
-    training |= {"beta2": 0.98, "bf16": False, "save_every": 500, "evaluate_every": 250}
+    training |= {"beta2": 0.98, "bf16": False, "save_every": 500, "evaluate_every": 250, "rows_lr_ratio": 1.0, "give_up": 0}
     return {
         "name": f"thinking-{seed}",
         "seed": seed,
@@ -111,7 +111,13 @@ def recipe(folder: File, seed: int) -> dict[str, Any]:
         "problems": {"tasks": [{"task": "jsonl", "name": "handed_on", "answer": "text", **files}], "validation": 0.02},
         "segments": {"by": "line"},
         "finetune": training | {"overrides": {name: {"epochs": epochs} for name, epochs in EPOCHS.items()}},
-        "evaluate": {"batch_size": 64, "text_cap": 64, "latency_items": 0, "probes": {"kinds": ["drop", "shuffle", "swap"]}},
+        "evaluate": {
+            "batch_size": 64,
+            "text_cap": 64,
+            "latency_items": 0,
+            "check": 0,
+            "probes": {"kinds": ["drop", "shuffle", "swap"]},
+        },
     }
 
 

@@ -14,7 +14,12 @@ from cirf.rows import read_rows
 
 
 def test_a_token_begins_at_the_mean_of_its_steps_words_less_that_of_all_steps(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = {"vocabulary__init": "words", "vocabulary__alpha": 0.5, "finetune__learning_rate": 1e-12, "finetune__weight_decay": 0.0}
+    keys = {
+        "vocabulary__init": "words",
+        "vocabulary__alpha": 0.5,
+        "finetune__learning_rate": 1e-12,
+        "finetune__weight_decay": 0.0,
+    }
     made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0, **keys)
     said = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--until", "models/cirf_full")
     assert said.code == 0, said.err

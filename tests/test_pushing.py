@@ -105,6 +105,7 @@ def test_the_rows_go_as_a_data_set(run: Path, hub: Hub) -> None:
     rows = read_rows(run / "models" / "cirf_full" / "sft.jsonl")
     assert f"{len(rows)} rows" in card and json.dumps(rows[0]["completion"]) in card
     assert "--dataset_name me/traces --eos_token '<|im_end|>'" in card and "range(4)" in card
+    assert "`<cirf>` opens the trace and ends the prompt." in card and all(row["prompt"].endswith("<cirf>") for row in rows)
     compile(card.split("```python\n")[1].split("```")[0], "card", "exec")
     plain = document(run / "models" / "direct_sft", "--to", "me/plain", "--traces", "--dry-run")["card"]
     assert "functional" not in plain and "--model_name_or_path backbone" in plain

@@ -143,6 +143,7 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
         "finetune.overrides": {},
         "finetune.trials": [],
         "finetune.max_length": 256,
+        "finetune.give_up": 0,  # two tokens hold no answer in form
         "evaluate.text_cap": 2,
         "evaluate.trace_cap": 2,
         "evaluate.latency_items": 1,

@@ -92,7 +92,15 @@ def test_a_training_and_an_evaluation_say_what_they_were_computed_in(finished: P
 
 
 def test_the_table_fits_eighty_columns_and_cuts_nothing_off(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"accuracy": 0.904, "interval": [0.86, 0.935], "n": 1319, "tokens": 133.46, "truncated": 0.621, "unparsed": 0.02, "well_formed": 0.99}
+    row = {
+        "accuracy": 0.904,
+        "interval": [0.86, 0.935],
+        "n": 1319,
+        "tokens": 133.46,
+        "truncated": 0.621,
+        "unparsed": 0.02,
+        "well_formed": 0.99,
+    }
     row |= {"latency_mean_s": 14.289, "latency_p50_s": 4.289, "latency_p95_s": None}
     print_table({"methods": {"chain_of_draft": row}})
     lines = capsys.readouterr().out.splitlines()

@@ -67,6 +67,22 @@ def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_pa
     assert [row["tokens"] for row in said] == [row["tokens"] for row in rows]
 
 
+def test_its_tokenizer_opens_the_trace_and_cuts_it_from_the_answer(learnt: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer, prose = (AutoTokenizer.from_pretrained(learnt / "models" / name) for name in ("cirf_full", "sft_cot"))
+    rows = [row for row in read_rows(learnt / "evaluation" / "cirf_full" / "sums.jsonl") if row["well_formed"]]
+    assert len(rows) > 5
+    for row in rows:
+        turns = [{"role": "user", "content": row["prompt"]}]
+        asked = [each.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) for each in (tokenizer, prose)]
+        assert asked[0] == asked[1] + "<cirf>" and "<cirf>" not in asked[1] + row["output"]
+        message = tokenizer.parse_response(f"{row['output']}<|im_end|>", prefix=asked[0])
+        assert (message["thinking"], message["content"].strip()) == (row["trace"], row["answer"])
+        turns.append({"role": "assistant", "content": row["answer"]})
+        assert tokenizer.apply_chat_template(turns, tokenize=False) == prose.apply_chat_template(turns, tokenize=False)
+
+
 def test_the_folder_holds_nothing_that_needs_more_than_transformers(learnt: Path) -> None:
     for method in ("cirf_full", "sft_cot"):
         folder = learnt / "models" / method

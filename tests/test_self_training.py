@@ -55,6 +55,7 @@ def test_the_trace_written_most_often_comes_first_or_the_shortest() -> None:
         _row("<cirf_004>4"),  # there are four
         _row("<cirf_000>4<cirf_004>"),
         _row("<cirf_000>4<cirf>"),
+        _row("<cirf_000>4<cirf_001>") | {"well_formed": False},  # never closed: the last result was read as the answer
     ],
 )
 def test_what_is_wrong_or_out_of_form_is_never_kept(row: dict[str, Any]) -> None:
@@ -123,8 +124,8 @@ def test_rationales_of_a_question_learn_its_kept_traces_and_the_right_answer() -
         ("once", 0, 1), ("once", 1, 1), ("missed", 0, 0), ("missed", 1, 0), ("twice", 0, 3), ("twice", 1, 3),
     ]  # fmt: skip
     assert (told["own"], told["right"], told["samples"], told["different"]) == (0.6667, 0.4444, 9, 1.0)
-    first = "<cirf><cirf_000>four</cirf>4"
-    kept, second = "<cirf><cirf_003>2+2=4</cirf>4", "<cirf><cirf_002>4</cirf>4"
+    first = "<cirf_000>four</cirf>4"
+    kept, second = "<cirf_003>2+2=4</cirf>4", "<cirf_002>4</cirf>4"
     learnt = []
     for row in rows:
         problem = Problem(row["problem"], "gsm8k", "How many?", "4")

@@ -26,9 +26,9 @@ HEAD = "name: r\nproblems: {tasks: [{task: gsm8k}]}\nmethods: [x]\n"
 @pytest.mark.parametrize(
     ("variant", "target"),
     [
-        ("method: cirf_full", "<cirf><cirf_003>heads<cirf_001>tails<cirf_002>tails</cirf>no"),
-        ("method: cirf_full, settings: {subjects: true}", "<cirf><cirf_003>heads ann<cirf_001>tails bob<cirf_002>tails</cirf>no"),
-        ("method: cirf_bare, settings: {subjects: true}", "<cirf><cirf_003> ann<cirf_001> bob<cirf_002></cirf>no"),
+        ("method: cirf_full", "<cirf_003>heads<cirf_001>tails<cirf_002>tails</cirf>no"),
+        ("method: cirf_full, settings: {subjects: true}", "<cirf_003>heads ann<cirf_001>tails bob<cirf_002>tails</cirf>no"),
+        ("method: cirf_bare, settings: {subjects: true}", "<cirf_003> ann<cirf_001> bob<cirf_002></cirf>no"),
     ],
 )
 def test_a_subject_stands_before_its_token(variant: str, target: str) -> None:
@@ -58,7 +58,7 @@ def test_methods_that_read_other_traces_refuse_them(variants: str, name: str, sa
 def test_a_pruned_trace_keeps_them() -> None:
     method = get("x", parse(HEAD + "variants: {x: {method: cirf_fast, settings: {subjects: true}}}\n"))
     pruned = replace(COIN, trace=replace(COIN.trace, results=("", "tails", "")))
-    assert method.target(pruned) == "<cirf><cirf_003> ann<cirf_001>tails bob<cirf_002></cirf>no"
+    assert method.target(pruned) == "<cirf_003> ann<cirf_001>tails bob<cirf_002></cirf>no"
 
 
 def test_a_run_learns_them(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

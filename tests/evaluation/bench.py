@@ -12,6 +12,7 @@ class Timed(NamedTuple):
     seconds: float
     first_token_seconds: float | None
     text: str = "not for a timings file"
+    truncated: bool = False
 
 
 class Bench:

@@ -98,6 +98,32 @@ def test_rows_hold_all_that_the_scores_are_made_of(tmp_path):
     assert sorted(files(tmp_path)) == ["coin_flip.jsonl", "scores.json", "svamp.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("text", "truncated", "answer", "formed"),
+    [
+        ("<cirf_001>1</cirf>1", False, "1", True),
+        ("<cirf_001>1</cirf>1", True, "1", False),
+        ("<cirf_001>1", False, "1", False),  # it ended without its delimiter: what it held last is the answer
+        ("<cirf_001>1", True, "", False),
+    ],
+)
+def test_a_row_tells_whether_a_trace_is_well_formed(tmp_path, text, truncated, answer, formed):
+    def generate(prompts, cap, run):
+        return [Written(text, 5, truncated)]
+
+    method = get("cirf_full", RECIPE)
+    scores = evaluate(method, TASKS, {"svamp": problems(1)["svamp"]}, generate, str, FOURS, tmp_path, SILENT)
+    (row,) = read_rows(tmp_path / "svamp.jsonl")
+    assert (row["answer"], row["correct"], row["well_formed"]) == (answer, answer == "1", formed)
+    assert scores.overall.well_formed == scores.tasks["svamp"].to_dict()["well_formed"] == formed
+
+
+def test_a_method_that_was_taught_no_form_has_none(tmp_path):
+    assert go(tmp_path, Engine(), method=DIRECT).overall.well_formed is None
+    assert not any("well_formed" in row for row in read_rows(tmp_path / "svamp.jsonl"))
+    assert "well_formed" not in json.loads((tmp_path / "scores.json").read_text())["overall"]
+
+
 def test_batches_hold_prompts_of_like_length(tmp_path):
     engine = Engine()
     go(tmp_path, engine, 30)

@@ -67,9 +67,12 @@ def test_the_harness_reads_the_same_prompts_generations_and_answers(
 @pytest.mark.parametrize(
     ("output", "gold", "right"),
     [
+        ("<cirf_001>9<cirf_002>12</cirf>12", "12", True),  # the prompt ends with <cirf>
         ("<cirf><cirf_001>9<cirf_002>12</cirf>12", "12", True),
         ("<think><cirf_001>9</think> 12", "12", True),
         ("9 and 3 make 12.\n#### 12", "12", True),
+        ("<cirf_001>12</cirf>9", "12", False),
+        ("<cirf_001>12", "12", False),
         ("<cirf><cirf_001>12</cirf>9", "12", False),
         ("<cirf><cirf_001>12", "12", False),
         ("</cirf>1,200.00", "1200", True),

@@ -59,6 +59,15 @@ def test_votes_are_read_and_judged(tmp_path: Path) -> None:
     assert not row["votes"][0]["correct"]
 
 
+def test_a_trace_that_was_cut_off_gives_no_vote() -> None:
+    asked = Asked(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, lambda *_: [], str, Evaluate())
+    told = ["<cirf_001>1", "<cirf_001>3</cirf>1"]
+    outputs = [Output(text, truncated=cut) for text in told for cut in (False, True)]
+    found = asked.read("svamp", TEST["svamp"][0], outputs)
+    assert [row["parsed"] for row in found] == ["1", None, "1", "1"]
+    assert [row["correct"] for row in found] == [True, False, True, True]
+
+
 def test_fewer_are_the_first_and_of_more_only_the_missing_ones_are_drawn(tmp_path: Path) -> None:
     drawn(tmp_path, 4)
     assert drawn(tmp_path, 2) == [] and votes(tmp_path) == [["0", "1"]] * 4

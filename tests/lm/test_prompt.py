@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cirf import recipe
 from cirf.lm import vocabulary
-from cirf.lm.prompt import encode, end_token, prompt_text, response_template, sanitise, settle_template
+from cirf.lm.prompt import encode, end_token, prompt_text, render, response_template, sanitise, settle_template
+from cirf.methods.method import at_head_of_answer
 
 
 def test_default_system_message_gives_way_to_an_empty_one_and_thinking_is_off(tiny: Any) -> None:
@@ -134,3 +135,30 @@ def test_the_response_template_cuts_trace_and_answer_apart(tiny: Any, tmp_path: 
         message = loaded.parse_response(answer, prefix=prompt)
         assert (message["thinking"], message["content"]) == ("<cirf_001>12<cirf_003>19", "19")
     assert loaded.parse_response("19<|im_end|>", prefix=prompt)["content"] == "19"
+
+
+@pytest.mark.parametrize("delimiters", ["cirf", "think"])
+@pytest.mark.parametrize("kind", ["CHATML", "NO_SYSTEM", None])
+def test_it_does_so_where_the_prompt_holds_the_opening_delimiter(
+    tiny: Any, tmp_path: Path, kind: str | None, delimiters: Literal["cirf", "think"]
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer, names = tiny.build_tokenizer(kind and getattr(tiny, kind)), vocabulary.token_names(8, delimiters)
+    settle_template(tokenizer)
+    vocabulary.extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(delimiters=delimiters), 8, 0)
+    before, turns = prompt_text(tokenizer, "What is 12 plus 7?"), [{"role": "user", "content": "What is 12 plus 7?"}]
+    finished = render(tokenizer, [*turns, {"role": "assistant", "content": "19"}], generation=False)
+    tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, names.start)
+    tokenizer.response_template = response_template(tokenizer, names.start, names.end)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    prompt = prompt_text(loaded, "What is 12 plus 7?")
+    assert prompt == before + names.start == loaded.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    assert encode(loaded, prompt)[-1] == loaded.convert_tokens_to_ids(names.start) and vocabulary.opened_by_prompt(loaded, names)
+    assert render(loaded, [*turns, {"role": "assistant", "content": "19"}], generation=False) == finished
+    output = f"<cirf_001>12<cirf_003>19{names.end}19<|im_end|><|endoftext|>"
+    for answer in (output, encode(loaded, output)):
+        message = loaded.parse_response(answer, prefix=prompt)
+        assert (message["thinking"], message["content"]) == ("<cirf_001>12<cirf_003>19", "19")
+    assert "content" not in loaded.parse_response("<cirf_001>12<cirf_003>", prefix=prompt), "the question is no part of an answer"

@@ -100,7 +100,7 @@ def test_random_directions_follow_the_seed(tiny: Any) -> None:
     rows = []
     for seed in (0, 0, 1):
         model = tiny.build_model()
-        ids = extend(model, tiny.build_tokenizer(), np.ones((8, 32)), recipe.Vocabulary(init="random"), 8, seed)
+        ids = extend(model, tiny.build_tokenizer(), np.ones((8, 32)), recipe.Vocabulary(init="random", alpha=0.01), 8, seed)
         rows.append(model.get_input_embeddings().weight[ids].detach())
     assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[0], rows[2])
     assert torch.allclose(rows[0][2:].norm(dim=1), torch.tensor(0.01))

@@ -53,7 +53,7 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
             "my.yaml, line 6: learning_rate: no such key; did you mean codebook.learning_rate or finetune.learning_rate?",
         ),
         ("finetune:\n  epochs: two", 'my.yaml, line 7: finetune.epochs: expected a number above 0 or "auto", found "two"'),
-        ("finetune:\n  epochs: -1", "my.yaml, line 7: finetune.epochs: expected a number above 0 or \"auto\", found -1"),
+        ("finetune:\n  epochs: -1", 'my.yaml, line 7: finetune.epochs: expected a number above 0 or "auto", found -1'),
         ("finetune:\n  bf16: yes", 'my.yaml, line 7: finetune.bf16: expected true or false, found "yes"'),
         ("finetune:\n  clip:", "my.yaml, line 7: finetune.clip: expected a number above 0, found null"),
         ("finetune: 5", "my.yaml, line 6: finetune: expected a group of keys, found 5"),

@@ -39,6 +39,17 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
     )
 
 
+@pytest.mark.parametrize("opening", ["prompt", "written"])
+def test_a_card_shows_an_output_as_it_is_written(data, opening):
+    recipe = copy.deepcopy(data["recipe"])
+    recipe["vocabulary"]["opening"] = opening
+    card = model_card("cirf_full", recipe, functions=FUNCTIONS)
+    (output,) = [line for line in card.splitlines() if line.endswith("</think>72")]
+    assert output == ("" if opening == "prompt" else "<think>") + "<cirf_011>48<cirf_003>72</think>72"
+    assert ("ends the prompt with `<think>`" in card) == (opening == "prompt")
+    assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe)
+
+
 def test_the_code_of_a_card_is_python(data):
     for card in (card_from_report("cirf_full", data, FUNCTIONS), card_from_report("sft_cot", data)):
         compile(card.split("```python\n")[1].split("```")[0], "card", "exec")

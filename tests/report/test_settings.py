@@ -90,6 +90,16 @@ def test_a_model_of_exact_products_is_told_from_those_of_rounded_ones(run):
     assert found["finetune"]["weights"] == "saved"
 
 
+def test_a_model_that_opens_its_traces_is_told_from_one_whose_prompt_does(run):
+    vocabulary = synthetic.recipe().vocabulary.model_dump(mode="json")
+    written = {name: value for name, value in vocabulary.items() if name != "opening"}  # where it is not read it is not kept
+    for kept, opening in ((written, "written"), (vocabulary, "prompt")):
+        put(run / "models" / "cirf_full", "stage.json", {"section": section(synthetic.recipe(), vocabulary=kept)})
+        data = collect(run, environment=ENVIRONMENT)
+        found = as_trained(data["recipe"], data["training"]["cirf_full"]["settings"], "cirf_full")
+        assert found["vocabulary"] == vocabulary | {"opening": opening}
+
+
 def test_a_recipe_changed_since_is_told_and_not_mixed_in(run):
     recipe = synthetic.recipe()
     for name in ("cirf_full", "direct_sft", "sft_cot"):

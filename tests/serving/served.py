@@ -25,6 +25,7 @@ def write_models(place: Path) -> tuple[Path, Path]:
     from cirf.lm.prompt import end_token, settle_template
     from cirf.lm.saving import save_model
     from cirf.lm.vocabulary import extend
+    from cirf.methods.method import at_head_of_answer
 
     tiny, made = tinyrun.builders(), []
     for name, seed in (("traces", 3), ("prose", 8)):
@@ -33,6 +34,7 @@ def write_models(place: Path) -> tuple[Path, Path]:
         settle_template(tokenizer)
         if name == "traces":
             extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), len(LABELS), 0)
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, "<cirf>")
         with torch.no_grad():  # so that some answers end before their cap
             model.get_output_embeddings().weight[end_token(tokenizer)] *= 2.5
         save_model(model, tokenizer, folder, "float32", "cirf" if name == "traces" else None)

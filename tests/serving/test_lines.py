@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,13 +19,13 @@ TRACE = ["<cirf>", "</cirf>", "<cirf_000>", "<cirf_003>", "<cirf_0", "<ci", "48"
 PROSE = ["#### ", "####", "#", " ", "\n", "4 + 8 = 12", "72", "�"]
 
 
-def at_once(served: Served, text: str) -> str:
-    return Lines(served).more(text, over=True)
+def at_once(served: Served, text: str, cut: bool = False) -> str:
+    return Lines(served).more(text, over=True, cut=cut)
 
 
-def in_pieces(served: Served, texts: list[str], whole: str) -> str:
+def in_pieces(served: Served, texts: list[str], whole: str, cut: bool = False) -> str:
     lines = Lines(served)
-    return "".join([lines.more(text, over=False) for text in texts]) + lines.more(whole, over=True)
+    return "".join([lines.more(text, over=False) for text in texts]) + lines.more(whole, over=True, cut=cut)
 
 
 @pytest.mark.parametrize("name", ["traces", "prose"])
@@ -41,14 +43,17 @@ def test_what_a_model_writes_is_shown_alike(models: list[Served], name: str, ste
             steer=served.steer(steering),
         )
         assert len(texts) == made.tokens == len(made.ids) > 1
-        shown = in_pieces(served, texts, made.text)
-        assert shown == at_once(served, made.text) and shown.endswith("\n")
+        shown = in_pieces(served, texts, made.text, made.truncated)
+        assert shown == at_once(served, made.text, made.truncated) and shown.endswith("\n")
 
 
-@given(pieces=st.lists(st.sampled_from(TRACE), max_size=14))
-def test_any_trace_is_shown_alike(traces: Served, pieces: list[str]) -> None:
-    whole = "".join(pieces)
-    assert in_pieces(traces, [whole[:end] for end in range(len(whole))], whole) == at_once(traces, whole)
+@given(pieces=st.lists(st.sampled_from(TRACE), max_size=14), opened=st.booleans(), cut=st.booleans())
+def test_any_trace_is_shown_alike(traces: Served, pieces: list[str], opened: bool, cut: bool) -> None:
+    whole, served = "".join(pieces), dataclasses.replace(traces, opened=opened)
+    shown = in_pieces(served, [whole[:end] for end in range(len(whole))], whole, cut)
+    assert shown == at_once(served, whole, cut)
+    answer = served.read(whole, cut).answer
+    assert shown.endswith(f"{answer}\n") and not (cut and "</cirf>" not in whole and answer)
 
 
 @given(pieces=st.lists(st.sampled_from(PROSE), max_size=10))
@@ -60,14 +65,14 @@ def test_any_prose_is_shown_alike(prose: Served, pieces: list[str]) -> None:
 def test_a_step_is_shown_once_its_result_is_whole_and_the_answer_as_it_comes(traces: Served) -> None:
     lines = Lines(traces)
     first = f"  <cirf_000>   {'adds':28} 48\n"
-    assert lines.more("<cirf><cirf_000>48", over=False) == ""
-    assert lines.more("<cirf><cirf_000>48<cirf_003>", over=False) == first
-    assert lines.more("<cirf><cirf_000>48<cirf_003>72</ci", over=False) == ""
-    assert lines.more("<cirf><cirf_000>48<cirf_003>72</cirf>", over=False) == first.replace("000", "003").replace(
+    assert lines.more("<cirf_000>48", over=False) == ""
+    assert lines.more("<cirf_000>48<cirf_003>", over=False) == first
+    assert lines.more("<cirf_000>48<cirf_003>72</ci", over=False) == ""
+    assert lines.more("<cirf_000>48<cirf_003>72</cirf>", over=False) == first.replace("000", "003").replace(
         "adds   ", "divides"
     ).replace("48", "72")
-    assert lines.more("<cirf><cirf_000>48<cirf_003>72</cirf>7", over=False) == "7"
-    assert lines.more("<cirf><cirf_000>48<cirf_003>72</cirf>72", over=True) == "2\n"
+    assert lines.more("<cirf_000>48<cirf_003>72</cirf>7", over=False) == "7"
+    assert lines.more("<cirf_000>48<cirf_003>72</cirf>72", over=True) == "2\n"
 
 
 def test_prose_comes_as_it_is_written_and_its_answer_on_a_line_of_its_own(prose: Served) -> None:

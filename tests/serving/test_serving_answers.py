@@ -27,7 +27,7 @@ def alone(served: Served, text: str, steering: Steering | None = None, cap: int 
     made = generate_one(
         served.model, served.tokenizer, prompt_text(served.tokenizer, text), cap or served.cap, steer=served.steer(steering)
     )
-    read = served.read(made.text)
+    read = served.read(made.text, made.truncated)
     reasoning, content = (read.reasoning, read.answer) if served.names else ("", made.text.strip())
     return reasoning, content, made.tokens, "length" if made.truncated else "stop"
 
@@ -101,7 +101,7 @@ def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: Ser
 def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Running, traces: Served) -> None:
     prompt = prompt_text(traces.tokenizer, QUESTIONS[1])
     wanted = [
-        traces.read(output.text)
+        traces.read(output.text, output.truncated)
         for output in sample_many(traces.model, traces.tokenizer, prompt, traces.cap, 3, 0.9, 0.95, seed=7)
     ]
     sampled = {"temperature": 0.9, "top_p": 0.95, "seed": 7}
@@ -111,6 +111,7 @@ def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Ru
         assert crowd[1].result()[2]["choices"][0]["cirf"]["answer"] == wanted[0].answer
         assert all(one.result()[0] == 200 for one in crowd)
     assert [choice["message"]["content"] for choice in told["choices"]] == [one.answer for one in wanted]
+    assert [choice["message"]["reasoning"] or "" for choice in told["choices"]] == [one.reasoning for one in wanted]
     assert [choice["index"] for choice in told["choices"]] == [0, 1, 2]
     assert len({one.answer + one.reasoning for one in wanted}) == 3
 
@@ -145,7 +146,7 @@ def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Ser
     prompt = prompt_text(traces.tokenizer, "yes")
     steer = traces.steer(Steering(**steered))
     drawn = sample_many(traces.model, traces.tokenizer, prompt, 5, 12, 0.4, 0.9, seed=3, steer=steer)
-    answers = [traces.read(output.text).answer for output in drawn]
+    answers = [traces.read(output.text, output.truncated).answer for output in drawn]
     place, share = majority([answer or None for answer in answers], same)
     asking = {"temperature": 0.4, "top_p": 0.9, "seed": 3, "max_tokens": 5, "cirf": {"votes": 12, **steered}}
     told = server.chat(question("yes", **asking))[2]
@@ -171,7 +172,7 @@ def test_votes_that_could_change_nothing_are_left(server: Running, traces: Serve
         monkeypatch.setattr(f"cirf.serving.{module}.same", lambda one, other: True)
     prompt = prompt_text(traces.tokenizer, "yes")
     drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, 1.5, 1.0, seed=1)
-    answers = [traces.read(output.text).answer for output in drawn]
+    answers = [traces.read(output.text, output.truncated).answer for output in drawn]
     election, last = _elected(drawn, answers, lambda one, other: True)
     left = sum(output.tokens > last for output in drawn)
     assert left
@@ -202,7 +203,8 @@ def test_every_functional_token_is_explained(server: Running, traces: Served) ->
     assert tokens and [one["token"] for one in own["explain"]] == tokens
     assert [one["label"] for one in own["explain"]] == [step["label"] for step in own["steps"]]
     assert all(one["segments"] == [f"a {one['label']} b", "c"] for one in own["explain"])
-    prompt = prompt_text(traces.tokenizer, "What is 12 plus 7?") + "<cirf>"
+    prompt = prompt_text(traces.tokenizer, "What is 12 plus 7?")
+    assert traces.opened and prompt.endswith("<cirf>")
     ids = traces.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
     with torch.no_grad():
         chances = traces.model(ids).logits[0, -1].softmax(0)
@@ -222,12 +224,13 @@ def test_a_conversation_goes_by_the_models_template(server: Running, traces: Ser
     ]
     written = (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n"
-        "2< |im_end|><|im_end|>\n<|im_start|>user\nAnd\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+        "2< |im_end|><|im_end|>\n<|im_start|>user\nAnd\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<cirf>"
     )
     made = generate_one(traces.model, traces.tokenizer, written, 9)
-    read = traces.read(made.text)
+    read = traces.read(made.text, made.truncated)
     told = server.chat({"model": "traces", "messages": turns, "max_tokens": 9})[2]
-    assert told["choices"][0]["message"]["content"] == read.answer
+    message = told["choices"][0]["message"]
+    assert (message["reasoning"] or "", message["content"]) == (read.reasoning, read.answer)
     assert told["usage"]["prompt_tokens"] == len(traces.tokenizer(written, add_special_tokens=False).input_ids)
 
 

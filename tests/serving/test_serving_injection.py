@@ -14,7 +14,7 @@ from cirf.lm.vocabulary import read_trace, token_names
 from cirf.serving.asking import job_of
 from cirf.serving.limits import Limits
 from cirf.serving.model import Served
-from cirf.serving.reading import Telling
+from cirf.serving.reading import Telling, read_output
 from cirf.serving.schemas import ChatRequest
 
 MARKS = (
@@ -67,21 +67,26 @@ PIECES = ["<cirf>", "</cirf>", "<cirf_001>", "<", "cirf>", "/", " ", "\n", "7", 
 texts = st.lists(st.sampled_from(PIECES), max_size=12)
 
 
-@given(texts, st.booleans())
-def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], opened: bool) -> None:
+@given(texts, st.booleans(), st.booleans())
+def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], opened: bool, cut: bool) -> None:
     names, whole = token_names(4), "".join(pieces)
     telling, reasoning, content = Telling(names, opened), "", ""
     for end in range(len(whole) + 1):
         more = telling.more(whole[:end], over=False)
         reasoning, content = reasoning + more[0], content + more[1]
-    more = telling.more(whole, over=True)
-    trace, answer = read_trace(names.start + whole if opened else whole, names)
-    assert content + more[1] == answer
+    more = telling.more(whole, over=True, cut=cut)
+    trace, answer = read_trace(names.start + whole if opened and names.start in whole else whole, names)
+    before, begun, inner = (names.start + whole if opened else whole).partition(names.start)
+    closed = names.end in (inner if begun else before)
+    assert content + more[1] == ("" if cut and not closed else answer)
     told = reasoning + more[0]
-    if names.end in (whole if opened else whole.partition(names.start)[2]):
+    if closed:
         assert told == trace
-    else:  # the last result of a trace that never closes was told as part of it, and is the answer
-        assert told == trace or told.startswith(trace)
+    elif begun:  # the last result of a trace that never closes is told as part of it
+        assert told == inner
+    else:
+        assert told == (whole if cut else trace)
+    assert (told, content + more[1]) == read_output(whole, names, opened, cut)
 
 
 @given(texts)

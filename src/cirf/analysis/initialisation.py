@@ -13,7 +13,7 @@ from cirf.analysis.source import Run, Source
 from cirf.analysis.table import Column
 
 _CODES, _ROWS, _REPRESENTATION = "codebook.initialiser", "vocabulary.init", "codebook.representation"
-_EMBEDDING = {"codebook": "trained", "random": "random"}
+_EMBEDDING = {"codebook": "trained", "words": "words", "random": "random"}
 _READINGS = ("mean_centered", "random")
 
 

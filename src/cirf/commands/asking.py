@@ -59,12 +59,12 @@ def ask(
     )
     explained = _explained(served, prompt, output.ids) if explain else []
     if as_json:
-        read = served.read(output.text)
+        read = served.read(output.text, output.truncated)
         timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
         found = {"answer": read.answer, "steps": read.steps, "output": output.text} | timed
         print(json.dumps(found | ({"explain": explained} if explain else {}), indent=2, ensure_ascii=False))
         return
-    print(lines.more(output.text, over=True), end="")
+    print(lines.more(output.text, over=True, cut=output.truncated), end="")
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
     for one in explained:
         _print_explanation(one)

@@ -2,7 +2,7 @@
 
 One row a question and run, ``<task>.jsonl``::
 
-    {"id": "test-3", "run": 0, "prompt": "Natalia ...", "output": "<cirf><cirf_016>48<cirf_023>72</cirf>72",
+    {"id": "test-3", "run": 0, "prompt": "Natalia ...", "output": "<cirf_016>48<cirf_023>72</cirf>72",
      "trace": "<cirf_016>48<cirf_023>72", "answer": "72", "parsed": "72", "gold": "72", "correct": true,
      "tokens": 9, "truncated": false, "unparsed": false, "well_formed": true}
 
@@ -245,10 +245,8 @@ class _Table:
 
     def row(self, index: int, run: int, output: Output) -> Row:
         problem = self.problems[index]
-        trace, answer = self.method.read(output.text)
+        trace, answer = read(self.method, output)
         formed = self.method.well_formed(output.text)
-        if output.truncated and formed is False and self.method.functional:
-            answer = ""  # what a trace in full flow held last is no answer
         parsed, correct = judge(answer, problem, self.task)
         return {
             "id": problem.id,
@@ -266,6 +264,12 @@ class _Table:
             "unparsed": parsed is None,
             **({} if formed is None else {"well_formed": formed and not output.truncated}),
         }
+
+
+def read(method: Method, output: Output) -> tuple[str, str]:
+    """An output's reasoning and its answer. What a trace held last that was cut off before its end is no answer."""
+    trace, answer = method.read(output.text)
+    return trace, "" if method.functional and output.truncated and not method.well_formed(output.text) else answer
 
 
 def scores_from_rows(rows: Mapping[str, Sequence[Row]]) -> Scores:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import FIELDS, Output, Row, compare_rows, hide, judge, score
+from cirf.evaluation.harness import FIELDS, Output, Row, compare_rows, hide, judge, read, score
 from cirf.evaluation.statistics import corrected, mean
 from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.progress import Progress
@@ -134,7 +134,7 @@ class _Table:
 
     def row(self, name: str, batch: list[int], place: int, probed: Probed) -> Row:
         problem, output = self.problems[batch[place]], probed.output
-        answer = self.method.read(output.text)[1]
+        answer = read(self.method, output)[1]
         parsed, correct = judge(answer, problem, self.task)
         row: Row = {"probe": name, "id": problem.id, "run": 0, "output": output.text, "parsed": parsed, "gold": problem.answer}
         row |= {"correct": correct, "tokens": output.tokens, "truncated": output.truncated, "unparsed": parsed is None}

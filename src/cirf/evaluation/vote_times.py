@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.evaluation.election import Election
-from cirf.evaluation.harness import Output, Row, hide
+from cirf.evaluation.harness import Output, Row, hide, read
 from cirf.evaluation.latency import line_up, summarise
 from cirf.evaluation.statistics import mean
 from cirf.evaluation.turns import Engine, Piece, take_turns
@@ -81,7 +81,7 @@ def measure(
         def enough(finished: Mapping[int, Output]) -> bool:
             for place, output in finished.items():
                 if place not in election:
-                    election.give(place, task.parse(voter.read(output.text)[1], hide(problem)))
+                    election.give(place, task.parse(read(voter, output)[1], hide(problem)))
             return election.settled
 
         _, tokens = engine.sample(turn, prompt, voter.cap(task, section), int(turn), enough)

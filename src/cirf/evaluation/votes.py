@@ -3,11 +3,11 @@
 One row a question, ``<task>.jsonl``::
 
     {"id": "test-3", "prompt": "Natalia ...", "gold": "72",
-     "votes": [{"output": "<cirf>...</cirf>72", "parsed": "72", "correct": true, "tokens": 9, "truncated": false}, ...]}
+     "votes": [{"output": "<cirf_016>...</cirf>72", "parsed": "72", "correct": true, "tokens": 9, "truncated": false}, ...]}
 
 What the model wrote is kept apart from what is read in it, in a log that outlives the rows, one line a draw::
 
-    {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf>...</cirf>72", 9, false], ...]}
+    {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf_016>...</cirf>72", 9, false], ...]}
 
 So fewer votes are the first of those that are there, of more only the missing ones are drawn, and what only reads or counts
 votes otherwise draws none.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Output, Row, hide, judge
+from cirf.evaluation.harness import Output, Row, hide, judge, read
 from cirf.files import RowLog, hash_json, write_rows
 from cirf.progress import Progress
 from cirf.recipe import Evaluate
@@ -67,7 +67,7 @@ class Asked:
         task = self.tasks[name]
         found = []
         for output in outputs:
-            parsed, correct = judge(self.method.read(output.text)[1], problem, task)
+            parsed, correct = judge(read(self.method, output)[1], problem, task)
             row = {"output": output.text, "parsed": parsed, "correct": correct}
             found.append(row | {"tokens": output.tokens, "truncated": output.truncated})
         return found

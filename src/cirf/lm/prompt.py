@@ -167,9 +167,10 @@ def stop_ids(model: Any, tokenizer: Any) -> list[int]:
 def response_template(tokenizer: Any, start: str, end: str) -> dict[str, Any]:
     """How `transformers serve` and `vllm serve` cut an answer into ``thinking`` (the trace) and ``content`` (the answer)."""
     user = [{"role": "user", "content": _MARK}]
-    prompt, bare = render(tokenizer, user), render(tokenizer, user, generation=False)
+    prompt = render(tokenizer, user).removesuffix(start)  # the parser must see a delimiter that the prompt holds
+    bare = render(tokenizer, user, generation=False)
     header = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
-    anchor = (header or prompt.rpartition(_MARK)[2]).removesuffix(start)  # the parser must see a delimiter that the prompt holds
+    anchor = header or prompt.rpartition(_MARK)[2]
     closing = [tokenizer.convert_ids_to_tokens(end_token(tokenizer)), tokenizer.eos_token, tokenizer.pad_token]
     return {
         "defaults": {"role": "assistant"},

@@ -1,7 +1,8 @@
 """Steering a model of functional tokens while it answers, without training it again.
 
 The model was taught functional tokens each with or without a result, ``</cirf>``, answer, end; before them stands ``<cirf>``,
-which the prompt ends with, or else the model writes. Steering keeps what it writes in that form and turns the two dials that the form has: how many functional tokens, and whether results::
+which the prompt ends with, or else the model writes. Steering keeps what it writes in that form and turns the two dials that the
+form has: how many functional tokens, and whether results::
 
     nothing         <cirf><cirf_016>48<cirf_023>72</cirf>72
     budget 1        <cirf><cirf_016>48</cirf>72

@@ -1,7 +1,7 @@
 """CIRF taught by itself: right traces that a model of functional tokens wrote take the place of those that were made for it.
 
-A model learns ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` from a teacher's rationale, whose codes a codebook chose after the
-fact. Asked the same training question several times it may write ``<cirf><cirf_004>48<cirf_023>72</cirf>72``, as right and with
+A model learns ``<cirf_016>48<cirf_023>72</cirf>72`` from a teacher's rationale, whose codes a codebook chose after the
+fact. Asked the same training question several times it may write ``<cirf_004>48<cirf_023>72</cirf>72``, as right and with
 codes that it could foresee. A second model is then trained on such traces: as many rows, the question's own answer behind each.
 Where no sample is right the first trace stays.
 
@@ -133,9 +133,9 @@ class CirfSelf(CirfFull):
 
 
 def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["likely", "short"]) -> list[Steps]:
-    """The different traces of a question's answers that are right, were not cut off and are in form (nothing but functional
-    tokens of those that there are, each with its result), the one to keep first: by how often each was written, or by the
-    tokens of its answer; of equal ones the one that was written first."""
+    """The different traces of a question's answers that are right, were not cut off and are in form (closed, and nothing
+    but functional tokens of those that there are, each with its result), the one to keep first: by how often each was
+    written, or by the tokens of its answer; of equal ones the one that was written first."""
     found = [(steps, row["tokens"]) for row in rows if (steps := _right(row, names)) is not None]
     if keep == "short":
         return list(dict.fromkeys(steps for steps, _ in sorted(found, key=lambda pair: pair[1])))
@@ -146,7 +146,7 @@ def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:
     from cirf.lm.vocabulary import parse_trace, write_trace
 
     steps = parse_trace(row["trace"])
-    if not row["correct"] or row["truncated"] or not steps:
+    if not row["correct"] or row["truncated"] or not row.get("well_formed", True) or not steps:
         return None
     told = tuple((code, result) for code, result in steps if code is not None and code < len(names.codes))
     written = Trace("", 0, tuple(code for code, _ in told), tuple(result for _, result in told), "")

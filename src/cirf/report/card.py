@@ -76,6 +76,7 @@ def model_card(
         latents=latents,
         guide=without_folders(guide),
         start=f"<{delimiters}>",
+        opened=recipe["vocabulary"]["opening"] == "prompt",
         end=f"</{delimiters}>",
         cap=evaluate["trace_cap"] + answer_cap if functions else evaluate["text_cap"],
         metrics=metrics,

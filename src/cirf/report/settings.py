@@ -66,8 +66,9 @@ def as_trained(
         exact = {"weights": "saved"} if own and not frozen else {}  # unless they say that they were rounded
         found["finetune"] = {**found["finetune"], **whole, **exact, **own, "overrides": overrides}
         found["seed"] = settings.get("seed", found["seed"])
-        for part in ("backbone", "vocabulary"):
-            found[part] = {**found[part], **settings.get(part, {})}
+        found["backbone"] = {**found["backbone"], **settings.get("backbone", {})}
+        if "vocabulary" in settings:  # unless they say that the prompt opens the trace, the model did
+            found["vocabulary"] = {**found["vocabulary"], "opening": "written", **settings["vocabulary"]}
     if codebook and found:
         found["codebook"] = {**found["codebook"], **codebook["settings"]}
         found["embeddings"] = {**found["embeddings"], **codebook["embedder"]}

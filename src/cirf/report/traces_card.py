@@ -47,6 +47,7 @@ def traces_card(
         functions=functions,
         own=(recipe["variants"].get(method, {}).get("method") or method) == "cirf_self",
         start=f"<{delimiters}>",
+        opened=all(row["prompt"].endswith(f"<{delimiters}>") for row in rows),
         close=f"</{delimiters}>",
         size=size,
         codes=codes,

@@ -62,7 +62,8 @@ class Completion:
         """The response, all at once; ``explained`` holds of each choice what the model thought of its tokens."""
         choices = []
         for index, place in enumerate(self.places()):
-            reasoning, content = Telling(self._job.served.names, self._job.served.opened).more(self.text(place), over=True)
+            telling = Telling(self._job.served.names, self._job.served.opened)
+            reasoning, content = telling.more(self.text(place), over=True, cut=self._cut(place))
             spoken = {"role": "assistant", "content": content, "reasoning": reasoning or None}
             choices.append({"index": index, "message": spoken, "logprobs": None} | self._ending(index, place, explained))
         told = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
@@ -96,7 +97,10 @@ class Completion:
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
     def _answer(self, place: int) -> str:
-        return self._job.served.read(self.text(place)).answer
+        return self._job.served.read(self.text(place), self._cut(place)).answer
+
+    def _cut(self, place: int) -> bool:
+        return bool(self._job.ends) and self._job.ends[place] == "length"
 
     def _settled(self, place: int) -> bool:
         self._election.give(place, self._answer(place) or None)
@@ -106,13 +110,14 @@ class Completion:
         chunks = []
         for index, place in enumerate(self.places()):
             whole = over or bool(self._job.ends and self._job.ends[place])
-            for name, text in zip(("reasoning", "content"), self._told[index].more(self.text(place), whole), strict=True):
+            new = self._told[index].more(self.text(place), whole, self._cut(place))
+            for name, text in zip(("reasoning", "content"), new, strict=True):
                 if text:
                     chunks.append(self._chunk([self._choice(index, {name: text})]))
         return chunks
 
     def _ending(self, index: int, place: int, explained: Sequence[Sequence[Choice]] | None) -> dict[str, Any]:
-        read = self._job.served.read(self.text(place))
+        read = self._job.served.read(self.text(place), self._cut(place))
         own: dict[str, Any] = {"answer": read.answer, "steps": list(read.steps)}
         if explained is not None:
             own["explain"] = [explanation(choice, self._job.served.functions) for choice in explained[index]]

@@ -22,15 +22,16 @@ class Lines:
         self._served, self._telling = served, Telling(served.names, served.opened)
         self._shown = ""
 
-    def more(self, text: str, over: bool) -> str:
-        """What is to be shown next of ``text``, the whole text so far; all that is left when it is ``over``."""
-        lines = self._trace(text, over) if self._served.names else self._prose(text, over)
+    def more(self, text: str, over: bool, cut: bool = False) -> str:
+        """What is to be shown next of ``text``, the whole text so far; all that is left when it is ``over``, by its end or
+        ``cut`` off by a cap."""
+        lines = self._trace(text, over, cut) if self._served.names else self._prose(text, over)
         new = lines[len(self._shown) :]
         self._shown = lines
         return new
 
-    def _trace(self, text: str, over: bool) -> str:
-        self._telling.more(text, over)
+    def _trace(self, text: str, over: bool, cut: bool) -> str:
+        self._telling.more(text, over, cut)
         steps = steps_of(self._telling.reasoning, self._served.functions)
         if not self._telling.closed:
             steps = steps[:-1]  # the result of the last one may grow

@@ -43,8 +43,8 @@ class Served:
     """A model with all that asking it needs.
 
     ``functions``: what its functional tokens stand for, and ``names`` what they are called; empty and ``None`` for a model
-    without; ``opened``: its prompts end with the opening delimiter. ``drafts`` guess at what it writes. ``cap``: most tokens of an output; ``context``: most tokens of prompt and output
-    together; ``limits`` and ``seed`` as its recipe has them.
+    without; ``opened``: its prompts end with the opening delimiter. ``drafts`` guess at what it writes. ``cap``: most tokens of
+    an output; ``context``: most tokens of prompt and output together; ``limits`` and ``seed`` as its recipe has them.
     """
 
     name: str
@@ -73,15 +73,15 @@ class Served:
         names = self.names
         return lambda: (Steered(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)), *counted())
 
-    def read(self, text: str) -> Answer:
-        """An output, taken apart."""
-        from cirf.lm.vocabulary import read_trace
+    def read(self, text: str, cut: bool = False) -> Answer:
+        """An output, taken apart; ``cut``: a cap cut it off."""
         from cirf.methods.cot import ANSWER_MARK
+        from cirf.serving.reading import read_output
 
         if self.names is None:
             prose, _, answer = text.rpartition(ANSWER_MARK)  # all is answer without the mark
             return Answer(prose.strip(), (), answer.strip())
-        trace, answer = read_trace(text, self.names)
+        trace, answer = read_output(text, self.names, self.opened, cut)
         return Answer(trace, steps_of(trace, self.functions), answer)
 
 

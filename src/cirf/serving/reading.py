@@ -8,7 +8,8 @@ Told piece by piece, trace and answer are in the end what `cirf.lm.vocabulary.re
 
 Where the prompt holds the opening delimiter the span is open from the first token. Otherwise nothing is told before it opens, for
 what stands before it is no part of either. The beginning of what may become a delimiter, half a character, and blanks that may be
-the last are held back. Only of a trace that never closes is the last result told twice: as trace, and at the end as the answer.
+the last are held back. Only of a trace that ends and never closes is the last result told twice: as trace, and at the end as the
+answer; of one that a cap cut off it is no answer.
 """
 
 from __future__ import annotations
@@ -30,25 +31,36 @@ class Telling:
         self._names, self._opened = names, opened
         self.reasoning, self.content, self.closed = "", "", False
 
-    def more(self, text: str, over: bool) -> tuple[str, str]:
-        """What is new of the trace and of the answer in ``text``, the whole text so far; all of it when it is ``over``."""
-        reasoning, content = self._read(text if over else text.rstrip(HALF), over)
+    def more(self, text: str, over: bool, cut: bool = False) -> tuple[str, str]:
+        """What is new of the trace and of the answer in ``text``, the whole text so far; all of it when it is ``over``, by its
+        end or ``cut`` off by a cap."""
+        reasoning, content = self._read(text if over else text.rstrip(HALF), over, cut)
         new = reasoning[len(self.reasoning) :], content[len(self.content) :]
         self.reasoning, self.content = reasoning, content
         return new
 
-    def _read(self, text: str, over: bool) -> tuple[str, str]:
-        from cirf.lm.vocabulary import read_trace
-
+    def _read(self, text: str, over: bool, cut: bool) -> tuple[str, str]:
         if self._names is None:
             return "", text.strip()
         start, end = self._names.start, self._names.end
-        text = start + text if self._opened else text
-        _, opened, inner = text.partition(start)
+        _, opened, inner = (start + text if self._opened else text).partition(start)
         self.closed = over or end in inner
         if self.closed:
-            return read_trace(text, self._names)
+            return read_output(text, self._names, self._opened, cut)
         return (without_beginning(inner, end), "") if opened else ("", "")
+
+
+def read_output(text: str, names: TokenNames, opened: bool, cut: bool) -> tuple[str, str]:
+    """The trace and the answer of an output that is over: as `Telling` has told them, ``opened`` and ``cut`` as there."""
+    from cirf.lm.vocabulary import read_trace
+
+    whole = names.start + text if opened else text
+    before, begun, inner = whole.partition(names.start)
+    inner = inner if begun else before
+    trace, answer = read_trace(whole if names.start in text else text, names)
+    if names.end in inner:
+        return trace, answer
+    return (inner if begun or cut else trace), "" if cut else answer
 
 
 def without_beginning(text: str, tag: str) -> str:
