@@ -67,10 +67,21 @@ def test_of_prose_the_answer_is_told_apart(finished: Path, monkeypatch: pytest.M
     assert document("ask", finished / "models" / "direct_sft", "How many?")["answer"] == "5"
 
 
+@pytest.mark.parametrize(("cut", "answer"), [(False, "6"), (True, "")])
+def test_a_trace_that_was_cut_off_has_no_answer(finished: Path, monkeypatch: pytest.MonkeyPatch, cut: bool, answer: str) -> None:
+    output = decode.TimedOutput(4, 0.1, 0.1, "<cirf_001>5<cirf_000>6", cut)
+    monkeypatch.setattr(decode, "generate_one", lambda *arguments, **more: output)
+    told = document("ask", finished, "How many?")
+    assert told["answer"] == answer and [step["result"] for step in told["steps"]] == ["5", "6"]
+    lines = tinyrun.cirf("ask", finished, "How many?").out.splitlines()
+    assert len(lines) == 4 and lines[2] == answer and lines[3].startswith("4 tokens") and ("cut off" in lines[3]) == cut
+
+
+@pytest.mark.parametrize("start", ["", "<cirf>"])
 def test_a_code_beyond_the_functions_is_shown_without_a_label(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
-    output = decode.TimedOutput(4, 0.1, 0.1, "<cirf><cirf_999>5<cirf_000>6</cirf>6", False)
+    output = decode.TimedOutput(4, 0.1, 0.1, f"{start}<cirf_999>5<cirf_000>6</cirf>6", False)
     monkeypatch.setattr(decode, "generate_one", lambda *arguments, **more: output)
     run = shutil.copytree(finished, tmp_path / "run")
     answer = document("ask", run, "How many?")

@@ -52,7 +52,7 @@ def test_a_hopeless_training_ends_early_and_names_the_keys(workshop: tinyrun.Wor
     said = tinyrun.cirf("run", made, "--out", tmp_path / "run")
     assert said.code == 2
     assert "answers to held-out questions are well-formed, so the training was ended" in said.err
-    assert "finetune.rows_lr_ratio" in said.err and "finetune.give_up: 0" in said.err
+    assert "finetune.epochs: auto" in said.err and "finetune.rows_lr_ratio" in said.err and "finetune.give_up: 0" in said.err
     assert not (tmp_path / "run" / "models" / "cirf_full").exists()
     again = tinyrun.cirf(
         "run", made, "--out", tmp_path / "run", "--set", "finetune.give_up=0", "--set", "evaluate.latency_items=0"

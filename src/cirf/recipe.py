@@ -241,17 +241,17 @@ class Override(Section):
 
 
 FEWEST_EPOCHS, MOST_EPOCHS = 2, 30
-"""Of ``finetune.epochs: auto``: the paper's number, and where more passes no longer helped few rows."""
+"""Of ``finetune.epochs: auto``: the paper's number, and a bound for very few rows."""
 
-TOO_FEW_UPDATES = 150
-"""Fewer updates than these are too few for new tokens to be learned (`cirf.fitting.updates`)."""
+TOO_FEW_UPDATES = 60
+"""With fewer updates many answers are not well-formed: after 36, 47 % of some free text (docs/results/few-rows.md)."""
 
 
 class Finetune(Section):
     adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new rows. The saved model is merged and plain either way.", paper="A.3")
     lora: Lora = key(Lora(), "The adapters.")
     epochs: Epochs = key("auto", "Passes over the rows; auto: as many as make `updates` updates, but 2 at least and 30 at most.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4: 2")
-    updates: Positive = key(300, "epochs: auto: updates that new tokens need to be learned; with many rows two passes make more.", unit="updates")
+    updates: Positive = key(150, "epochs: auto: updates that new tokens need to be learned; with many rows two passes make more.", unit="updates")
     batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
     accumulation: Positive = key(8, "Forward passes an update.", paper="Table hyper-parameters, Step 4")
     optimizer: Literal["adamw"] = key("adamw", "The optimiser; there is one.", paper="Table hyper-parameters, Step 4")
@@ -265,8 +265,8 @@ class Finetune(Section):
     schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
-    rows_lr_ratio: float = key(10.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'. With few updates they hardly move at 1.", paper="not said: 1", gt=0)
-    give_up: Fraction = key(0.1, "End a training with an error where, by the first epoch's end or a third of it, a smaller share of its answers to held-out questions is well-formed; 0: never.")
+    rows_lr_ratio: float = key(10.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'. With few updates they hardly move at 1.", gt=0)
+    give_up: Fraction = key(0.1, "End a training with an error where a smaller share of its answers to held-out questions is well-formed behind the first epoch, or the first by which a third of the training is over; 0: never.")
     functional_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
     clip: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(

@@ -51,7 +51,10 @@ def judged(request: pytest.FixtureRequest) -> tuple[Any, list[Pieces], list[Trac
         results = tuple(chance.choice(["", "12", "3 apples", "7"]) for _ in range(steps))
         traces.append(Trace(f"p{place}", 0, codes, results, chance.choice(["19", "yes", "104"])))
         question = "How many apples are there now? " * chance.randint(1, 3) + str(place)
-        rows.append(Row(prompt_text(tokenizer, question), write_trace(traces[-1], names)))
+        prompt, target = prompt_text(tokenizer, question), write_trace(traces[-1], names)
+        if place % 2:  # the prompt ends with the opening delimiter
+            prompt, target = prompt + names.start, target.removeprefix(names.start)
+        rows.append(Row(prompt, target))
     features, _ = tokenise(rows, tokenizer, 10**6, ids)
     return model, [Pieces.of(feature, ids) for feature in features], traces, tokenizer, ids
 

@@ -45,16 +45,17 @@ def test_shares_and_loops_are_counted() -> None:
     ]
     found = check(rows, 0.5)
     assert found == Check(4, 0.25, 0.5, 0.5, 0.25, {"<cirf_001>": 2})
-    bad, poor = faults("cirf_full", found)
+    (bad,) = faults("cirf_full", found)
     assert "only 25% of its answers to 4 held-out questions are well-formed" in bad and "50% are truncated" in bad
-    assert "2 of them of '<cirf_001>'" in bad and "finetune.epochs" in bad and "finetune.rows_lr_ratio" in bad
-    assert "no better than the most frequent answer: 25% of 4" in poor and "gets 50%" in poor
+    assert "2 repeat '<cirf_001>'" in bad and "finetune.epochs" in bad and "finetune.rows_lr_ratio" in bad
 
 
 def test_a_model_that_works_has_no_fault() -> None:
     assert faults("m", check([_row("x", True, well_formed=True), _row("x", True, well_formed=True)], 0.5)) == []
-    told = faults("direct_sft", check([_row("x"), _row("y", True)], 0.5))
-    assert len(told) == 1 and "most frequent answer" in told[0] and "rows" in told[0], "a bare answer has no form to miss"
+    half = [_row("x"), _row("y", True)] * 15
+    (told,) = faults("direct_sft", check(half, 0.5))
+    assert "no better than the most frequent answer: 50% of 30" in told and "rows" in told, "a bare answer has no form to miss"
+    assert faults("direct_sft", check(half[:8], 0.5)) == [], "eight questions tell nothing"
 
 
 def test_the_most_frequent_training_answer_is_the_majority() -> None:

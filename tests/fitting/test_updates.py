@@ -16,7 +16,7 @@ def test_a_worked_example_says_what_to_do() -> None:
     found = updates_of(Finetune(epochs=2.0, batch_size=8, accumulation=2), 285)
     assert (found.rows, found.updates, found.passes, found.too_few) == (285, 36, 2.0, True)
     assert found.told == (
-        "updates: 285 rows make 36 updates in 2 passes; fewer than 150 are too few for new tokens to be learned: "
+        "updates: 285 rows make 36 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: "
         "set finetune.epochs: auto, or lower finetune.accumulation"
     )
     assert "accumulation" not in updates_of(Finetune(epochs=2.0, batch_size=8, accumulation=1), 285).told
@@ -24,10 +24,10 @@ def test_a_worked_example_says_what_to_do() -> None:
 
 def test_auto_makes_enough_and_where_it_cannot_other_keys_are_named() -> None:
     enough = updates_of(Finetune(epochs="auto", batch_size=8, accumulation=2), 285)
-    assert not enough.too_few and enough.told == "updates: 285 rows make 306 updates in 17 passes"
-    few = updates_of(Finetune(epochs="auto", batch_size=8, accumulation=2), 30)
+    assert not enough.too_few and enough.told == "updates: 285 rows make 162 updates in 9 passes"
+    few = updates_of(Finetune(epochs="auto", batch_size=8, accumulation=2), 14)
     assert few.too_few and few.told.endswith(": lower finetune.accumulation, or add rows")
-    assert updates_of(Finetune(epochs="auto", batch_size=8, accumulation=1), 30).told.endswith("batch_size, or add rows")
+    assert updates_of(Finetune(epochs="auto", batch_size=8, accumulation=1), 8).told.endswith("batch_size, or add rows")
     assert updates_of(Finetune(), 0).told.startswith("updates: 0 rows make 0 updates")
     assert updates_of(Finetune(), 1).told.startswith("updates: 1 row makes 30 updates in 30 passes; ")
 

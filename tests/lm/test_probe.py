@@ -142,18 +142,18 @@ def functional(tiny: Any, tokenizer: Any, size: int = 4) -> tuple[Any, list[int]
     return model, extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), size, 0)
 
 
-def trace_cuts(tokenizer: Any, results: Any, *texts: str) -> tuple[OfTrace, list[Any]]:
+def trace_cuts(tokenizer: Any, results: Any, *texts: str, opened: bool = False) -> tuple[OfTrace, list[Any]]:
     between = OfTrace(tokenizer, token_names(4), results)
     written = [Output(text, 0, False, tuple(encode(tokenizer, text))) for text in texts]
-    return between, between.cut([[5, 6]] * len(texts), written)
+    return between, between.cut([[5, 6, *encode(tokenizer, "<cirf>" * opened)]] * len(texts), written)
 
 
-def test_a_trace_is_cut_into_its_steps(tiny: Any, tokenizer: Any) -> None:
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_trace_is_cut_into_its_steps(tiny: Any, tokenizer: Any, opened: bool) -> None:
     functional(tiny, tokenizer)
-    whole = "<cirf><cirf_001>48<cirf_003><cirf_000>72</cirf>"
-    between, (cut, *others) = trace_cuts(
-        tokenizer, "follow", f"{whole}72", "72", "<cirf><cirf_001>48", "<cirf></cirf>7", "</cirf><cirf>"
-    )
+    start, whole = "" if opened else "<cirf>", "<cirf><cirf_001>48<cirf_003><cirf_000>72</cirf>"
+    texts = (f"{start}{whole.removeprefix('<cirf>')}72", "72", f"{start}<cirf_001>48", f"{start}</cirf>7", "</cirf><cirf>")
+    between, (cut, *others) = trace_cuts(tokenizer, "follow", *texts, opened=opened)
     assert others == [None] * 4
 
     def text(units: Any) -> list[str]:
@@ -161,7 +161,7 @@ def test_a_trace_is_cut_into_its_steps(tiny: Any, tokenizer: Any) -> None:
 
     assert text(cut.units) == ["<cirf_001>48", "<cirf_003>", "<cirf_000>72"]
     begun = between.begin([cut])
-    assert begun.prompts == [[5, 6, *encode(tokenizer, whole)]] and begun.heads == [0] and cut.asked == 2
+    assert begun.prompts == [[5, 6, *encode(tokenizer, whole)]] and begun.heads == [0] and cut.asked == 2 + opened
     assert text(between.arranged(cut.units, cut.units[1:])) == ["<cirf_003>", "<cirf_000>72"]
 
 
@@ -186,10 +186,16 @@ def test_results_that_stay_keep_their_places(tiny: Any, tokenizer: Any) -> None:
     assert text(bare.units, ()) == ""
 
 
-def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("opened", [False, True])
+def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(
+    tiny: Any, tokenizer: Any, tmp_path: Path, opened: bool
+) -> None:
     """In training every question comes with every trace, its own more often, so that only the trace tells the answer."""
     model, ids = functional(tiny, tokenizer)
-    targets = [f"<cirf><cirf_00{code}><cirf_00{3 - code}></cirf>{code + 4}" for code in range(4)]
+    start = "" if opened else "<cirf>"
+    if opened:
+        tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, "<cirf>")
+    targets = [f"{start}<cirf_00{code}><cirf_00{3 - code}></cirf>{code + 4}" for code in range(4)]
     rows = []
     for place, question in enumerate(ASKED[:4]):
         prompt = prompt_text(tokenizer, question)
@@ -205,12 +211,12 @@ def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(tiny
     assert [one.output.text for one in found["swap"]] == [targets[one.partner] for one in found["swap"]]
     assert all(one.changed for one in found["swap"])
     assert [one.output.text.partition("</cirf>")[0] for one in found["truncate-1"]] == [
-        f"<cirf>{names.codes[i]}" for i in range(4)
+        f"{start}{names.codes[i]}" for i in range(4)
     ]
-    assert all(one.output.text.startswith("<cirf></cirf>") for one in found["drop"])
-    short = prober(prompts, NAMES[:4], 4)  # the cap is as it was: the trace takes all of it
+    assert all(one.output.text.startswith(f"{start}</cirf>") for one in found["drop"])
+    short = prober(prompts, NAMES[:4], 4 - opened)  # the cap is as it was: the trace takes all of it
     assert [one.output for one in short["keep"]] == [one.output for one in short["none"]]
-    assert all(one.output.truncated and one.output.tokens == 4 for one in short["keep"])
+    assert all(one.output.truncated and one.output.tokens == 4 - opened for one in short["keep"])
 
 
 def test_pauses_can_become_fewer(tiny: Any, tokenizer: Any) -> None:

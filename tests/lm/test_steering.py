@@ -66,13 +66,14 @@ def check(ids: list[int], how: Steering, tokenizer: Any, ended: bool) -> None:
         assert FORM.fullmatch(text), text
 
 
-@given(steerings, st.integers(0, 2**31))
+@given(steerings, st.integers(0, 2**31), st.booleans())
 @settings(max_examples=60)
-def test_whatever_the_logits_the_answer_is_in_form(made: tuple[Any, Any], how: Steering, seed: int) -> None:
+def test_whatever_the_logits_the_answer_is_in_form(made: tuple[Any, Any], how: Steering, seed: int, opened: bool) -> None:
     model, tokenizer = made
+    opening = tokenizer.convert_tokens_to_ids(NAMES.start)
     processor = steered(how, model, tokenizer)()[0]
     draw = torch.Generator().manual_seed(seed)
-    ids = torch.tensor([[5, 6, 7]] * 3)
+    ids = torch.tensor([[5, 6, opening if opened else 7]] * 3)
     for _ in range(24):
         scores = processor(ids, 8 * torch.randn(3, model.config.vocab_size, generator=draw))
         assert not torch.isneginf(scores).all(dim=1).any(), "something may always come next"
@@ -80,16 +81,17 @@ def test_whatever_the_logits_the_answer_is_in_form(made: tuple[Any, Any], how: S
     stops = set(stop_ids(model, tokenizer))
     for row in ids[:, 3:].tolist():
         end = next((place for place, token in enumerate(row) if token in stops), None)
-        check(row[:end], how, tokenizer, end is not None)
+        check([opening] * opened + row[:end], how, tokenizer, end is not None)
         assert max(row) < len(tokenizer), "no row of the head that is no token"
 
 
-def test_what_is_in_form_stays_as_it_is(made: tuple[Any, Any]) -> None:
-    _, tokenizer = made
-    model = made[0]
-    wanted = [*encode(tokenizer, "<cirf><cirf_002>48<cirf_001>7</cirf>55"), end_token(tokenizer)]
+@pytest.mark.parametrize("opened", [False, True])
+def test_what_is_in_form_stays_as_it_is(made: tuple[Any, Any], opened: bool) -> None:
+    model, tokenizer = made
+    opening, *rest = [*encode(tokenizer, "<cirf><cirf_002>48<cirf_001>7</cirf>55"), end_token(tokenizer)]
+    prompt, wanted = ([9, opening], rest) if opened else ([9, 9], [opening, *rest])
     processor = steered(Steering(), model, tokenizer)()[0]
-    ids = torch.tensor([[9, 9]])
+    ids = torch.tensor([prompt])
     for token in wanted:
         scores = torch.randn(1, model.config.vocab_size)
         held = processor(ids, scores)

@@ -75,8 +75,9 @@ def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], 
         more = telling.more(whole[:end], over=False)
         reasoning, content = reasoning + more[0], content + more[1]
     more = telling.more(whole, over=True, cut=cut)
-    trace, answer = read_trace(names.start + whole if opened and names.start in whole else whole, names)
-    before, begun, inner = (names.start + whole if opened else whole).partition(names.start)
+    prefixed = names.start + whole if opened and not whole.startswith(names.start) else whole
+    trace, answer = read_trace(prefixed if names.start in whole else whole, names)
+    before, begun, inner = prefixed.partition(names.start)
     closed = names.end in (inner if begun else before)
     assert content + more[1] == ("" if cut and not closed else answer)
     told = reasoning + more[0]

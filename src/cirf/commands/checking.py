@@ -64,11 +64,13 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool) ->
 def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
     """The updates that the usable rows make, without the held-out ones, and of a ``whole`` file without the test cut from it."""
     from cirf.fitting import updates_of
+    from cirf.fitting.choices import suited
     from cirf.tasks.load import cut_of
 
     learnt = len(train) / max(1, len(train) + len(validation))
     usable = found.usable - (cut_of(found.usable) if whole and found.usable > 1 else 0)
-    return updates_of(recipe.finetune, round(learnt * usable))
+    rows = round(learnt * usable)
+    return updates_of(suited(recipe.finetune, rows) if whole else recipe.finetune, rows)
 
 
 def _is_file(source: str) -> bool:
@@ -168,7 +170,8 @@ def _print(made: dict[str, Any]) -> None:
     else:
         share = 1 - made["total"]["share_segmentable"]
         print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
-        print(made["updates"]["told"])
+        if made["updates"]["rows"]:
+            print(made["updates"]["told"])
     print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")
 
 

@@ -19,6 +19,9 @@ from cirf.evaluation.statistics import mean
 WELL_FORMED = 0.9
 """The smallest share of well-formed answers of a model that was trained enough."""
 
+ENOUGH = 30
+"""Of fewer held-out questions a model that works often gets no more right than the most frequent answer does."""
+
 _REPEATS, _LONGEST = 5, 60
 """A loop says one text at least so often at its end; characters of that text."""
 
@@ -76,21 +79,20 @@ def _turned(said: str) -> str:
 
 
 def faults(name: str, found: Check) -> list[str]:
-    """One sentence where a model does not write what it was taught, one where it knows no more than the most frequent answer."""
+    """A sentence where a model does not write what it was taught, or else knows no more than the most frequent answer."""
     told = []
     if found.well_formed is not None and found.well_formed < WELL_FORMED:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
         said, count = next(iter(found.loops.items()), ("", 0))
-        looping = f" ({sum(found.loops.values())} in a loop, {count} of them of {said!r})" if count else ""
+        looping = f" ({count} repeat {said!r})" if count else ""
         told.append(
             f"{name} is not trained enough to be used: only {found.well_formed:.0%} of its answers to {found.n} held-out "
             f"questions are well-formed{cut}{looping}; {_ADVICE}"
         )
-    if found.right <= found.majority:
+    if not told and found.right <= found.majority and found.n >= ENOUGH:
         told.append(
             f"{name} answers no better than the most frequent answer: {found.right:.0%} of {found.n} held-out questions are "
-            f"right, and always giving that answer gets {found.majority:.0%}"
-            + ("" if told else "; try more rows, a larger backbone.model, or results that say more (results.working: keep)")
+            f"right, and always giving that answer gets {found.majority:.0%}; try more rows or a larger backbone.model"
         )
     return told
 

@@ -145,6 +145,15 @@ def results(facts: Facts) -> list[Choice]:
     return [Choice("results.working", "keep", f"{share}, and a small model calculates better where it writes 48/2=24 than 24")]
 
 
+def suited(section: Finetune, rows: int) -> Finetune:
+    """A section with the batches of `cirf init` for ``rows`` training rows, where it has those of the schema."""
+    default = Finetune()
+    if (section.batch_size, section.accumulation) != (default.batch_size, default.accumulation):
+        return section
+    chosen = {choice.key.rpartition(".")[2]: choice.value for choice in finetune(rows, None, "")}
+    return section.model_copy(update={name: chosen[name] for name in ("batch_size", "accumulation")})
+
+
 def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
     """How the models are trained."""
     accumulation = next((passes for below, passes in ACCUMULATION if rows < below), ACCUMULATION_ELSE)
@@ -161,7 +170,11 @@ def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
         Choice("finetune.lora", {"rank": RANK, "alpha": 2 * RANK}, "learns faster than the paper's 128 and 32 in few updates"),
         Choice("finetune.epochs", "auto", f"{rows:,} rows: {made.passes:g} passes, {made.updates:,} updates"),
         Choice("finetune.batch_size", batch, f"rows a forward pass; {small}"),
-        Choice("finetune.accumulation", accumulation, f"{batch * accumulation} rows an update: {rows:,} are {_amount(rows)}"),
+        Choice(
+            "finetune.accumulation",
+            accumulation,
+            f"{batch * accumulation} rows an update: {rows:,} training rows are {_amount(rows)}",
+        ),
         Choice("finetune.learning_rate", rate, size),
     ]
     if made.updates // 10 < Finetune().warmup_steps:

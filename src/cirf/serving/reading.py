@@ -43,7 +43,9 @@ class Telling:
         if self._names is None:
             return "", text.strip()
         start, end = self._names.start, self._names.end
-        _, opened, inner = (start + text if self._opened else text).partition(start)
+        if self._opened and not over and start.startswith(text):
+            return "", ""  # it may be writing the delimiter again
+        _, opened, inner = _opened(text, start, self._opened).partition(start)
         self.closed = over or end in inner
         if self.closed:
             return read_output(text, self._names, self._opened, cut)
@@ -54,13 +56,18 @@ def read_output(text: str, names: TokenNames, opened: bool, cut: bool) -> tuple[
     """The trace and the answer of an output that is over: as `Telling` has told them, ``opened`` and ``cut`` as there."""
     from cirf.lm.vocabulary import read_trace
 
-    whole = names.start + text if opened else text
+    whole = _opened(text, names.start, opened)
     before, begun, inner = whole.partition(names.start)
     inner = inner if begun else before
     trace, answer = read_trace(whole if names.start in text else text, names)
     if names.end in inner:
         return trace, answer
     return (inner if begun or cut else trace), "" if cut else answer
+
+
+def _opened(text: str, start: str, opened: bool) -> str:
+    """An output with the opening delimiter, where that stands in the prompt."""
+    return start + text if opened and not text.startswith(start) else text
 
 
 def without_beginning(text: str, tag: str) -> str:

@@ -69,6 +69,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
         "weights": section.weights != "saved" and not method.frozen,
         "min_lr_ratio": chosen.schedule == "cosine",
         "functional_weight": chosen.functional_weight != 1 and method.functional,
+        "updates": chosen.epochs == "auto",
         "rows_lr_ratio": chosen.rows_lr_ratio != 1 and (method.functional or bool(method.tokens)),
     }
     apart = {"overrides", "save_every", "report_to", "give_up"} | {name for name, is_read in read.items() if not is_read}

@@ -41,12 +41,19 @@ without what the method puts into it."""
 
 
 def finetune(
-    context: Context, name: str, section: Finetune, work: Path, tracked: str | None = None, keep: bool = True
+    context: Context,
+    name: str,
+    section: Finetune,
+    work: Path,
+    tracked: str | None = None,
+    keep: bool = True,
+    trial: bool = False,
 ) -> dict[str, Any]:
     """Train one method from the backbone, or from another's model, and save a plain, merged checkpoint.
 
     ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for; ``tracked`` is what
-    trackers call the training (the method's name if not given). Without ``keep`` only the training's record is written.
+    trackers call the training (the method's name if not given). Without ``keep`` only the training's record is written. A
+    ``trial`` is never given up: the choice among trials tells a bad rate.
     """
     from cirf.lm import backbone, vocabulary
     from cirf.lm.finetune import Row, finetune
@@ -121,7 +128,7 @@ def finetune(
             teach=teach,
             objective=objective,
             frozen=method.frozen,
-            look=_look(context, method, section, tokenizer, held_out),
+            look=None if trial else _look(context, method, section, tokenizer, held_out),
         )
     told = {"rows": len(train_rows), "notes": _notes(history.curriculum)}
     if is_main():
@@ -163,8 +170,8 @@ def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, h
         if formed < section.give_up * len(outputs):
             raise CirfError(
                 f"fine-tuning {method.name}: after {update} of {updates} updates only {formed} of {len(outputs)} answers to "
-                f"held-out questions are well-formed, so the training was ended; raise finetune.rows_lr_ratio or "
-                f"finetune.learning_rate, or lower finetune.accumulation for more updates (finetune.give_up: 0 trains on)"
+                f"held-out questions are well-formed, so the training was ended; set finetune.epochs: auto or raise "
+                f"finetune.updates, finetune.rows_lr_ratio or finetune.learning_rate (finetune.give_up: 0 trains on)"
             )
 
     return look
@@ -204,7 +211,7 @@ def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any
     try:
         section = context.recipe.finetune
         epochs = section.trial_epochs
-        return finetune(context, name, section.alone(name, rate, epochs), work, f"{name}/{rate}", keep=epochs is None)
+        return finetune(context, name, section.alone(name, rate, epochs), work, f"{name}/{rate}", keep=epochs is None, trial=True)
     except Diverged as error:
         if is_main():
             write_atomic(work / "history.json", to_json({"diverged": str(error)}))
