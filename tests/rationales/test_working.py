@@ -26,6 +26,8 @@ STEPS = [
     ("5", "There are 5 pens in a 3-digit box, room 4/0.", ""),
     ("5", "It comes to 5.", ""),
     ("5:30", "At 5:00 + 30 = 5:30.", ""),
+    ("14.5", "0.5x - 10 = 14.50", "0.5x-10="),  # by value, not by how it is written
+    ("14", "0.5x - 10 = 14.50", ""),
     ("", "There are 3 pens.", ""),
 ]
 

@@ -17,6 +17,8 @@ SUM = Problem("p", "t", "Mo has 6 of 20 nuts. How many are left?", "14")
 YES = Problem("p", "t", "Do whales breathe air?", "yes")
 LAMP = Problem("p", "t", "Is the lamp on at the end?", "no")
 WHO = Problem("p", "t", "Who has the cup at the end?", "Eve")
+MAT = Problem("p", "t", "Where might one wipe shoes?", "doorway")
+PRIME = Problem("p", "t", "Is 91 a prime number?", "no")
 COIN = Problem("p", "t", "A coin is heads up. Is the coin still heads up?", "no")
 EVERY = [SPEED, PLACE, SUM, YES, LAMP, WHO, COIN]
 
@@ -94,7 +96,10 @@ def test_options(step: str, result: str, problem: Problem) -> None:
         ("No, they drown.", "no", YES),
         ("17 / 2 = 8.5, so no.", "8.5", YES),
         ("The answer is Eve.", "Eve", WHO),
-        ("At the end the coin is not heads up. Therefore, the answer is no.", "no", COIN),
+        ("So the answer is no.", "no", COIN),
+        ("At the end the coin is not heads up. Therefore, the answer is no.", "tails", COIN),  # what the next step goes on with
+        ("Bo flips it, so the coin is tails up. Therefore, the answer is no.", "tails", COIN),
+        ("Thus the answer to is it still heads up is no.", "no", COIN),
     ],
 )
 def test_the_answer_where_a_step_concludes(step: str, result: str, problem: Problem) -> None:
@@ -166,3 +171,59 @@ def test_a_long_step_stalls_nothing(piece: str) -> None:
 def test_an_answer_in_words_is_the_result_of_the_step_that_concludes_with_it(step: str, result: str) -> None:
     found = produced(step, WHO, ())
     assert found == result if result else found.casefold() != "eve"
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        ("Of the above, only doorways have welcome mats.", "doorway"),
+        ("Of the above, only porches have welcome mats.", ""),  # the answer is not found, and what is said of it is no result
+        ("Only porches are dry.", ""),
+        ("The answer is the Doorway.", "doorway"),
+        ("The answer is doorways.", "doorway"),
+        ("The answer must be something that an iron can fix.", ""),
+        ("The answer is a porch.", ""),
+    ],
+)
+def test_what_is_settled_on_is_the_answer_or_nothing(step: str, result: str) -> None:
+    assert produced(step, MAT, ()) == result
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "The knight was clad in iron.",
+        "That is a fact.",
+        "The parts are equal.",
+        "The virus is transmitted.",
+        "They are mostly friendly and.",
+        "The rule is for a person.",
+        "Its goal is to swim.",
+        "The reason is that.",
+        "The oldest one was prior.",
+        "Its lungs are usually slowly.",
+    ],
+)
+def test_a_phrase_that_says_little_is_no_state(step: str) -> None:
+    assert produced(step, YES, ()) in ("", "iron")
+
+
+def test_a_participle_that_is_a_state_stays() -> None:
+    assert produced("The door is closed.", YES, ()) == "closed"
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("Divide the total by 20: 2,000,000 / 20.", "2000000/20", SUM),
+        ("Day 1: 4 eggs", "4", SUM),
+        ("**Day 1:** 6 eggs", "", SUM),
+        ("Day 1: she lays eggs.", "", SUM),
+        ("Hence 91 is not prime.", "", PRIME),
+        ("Hence 91 is not prime.", "", YES),
+        ("So that leaves 3.", "3", PRIME),
+        ("91 / 7 = 13, hence 91 is not prime.", "13", PRIME),
+    ],
+)
+def test_a_label_or_what_is_spoken_of_is_no_number(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result

@@ -7,7 +7,7 @@
 
 It is the method with the fewest tokens among those that are significantly above always giving the most frequent answer and
 not significantly below the most accurate (`statistics.compare`, each pair by itself); of those about as short, the most accurate.
-Where a shorter one may be far below and too few questions were asked to tell, the sentence says so and names none.
+Where a shorter one may be far below and too few questions were asked to tell, it is named for now, and the sentence says so.
 """
 
 from __future__ import annotations
@@ -156,11 +156,12 @@ class _Asked:
     def too_few(self, best: str, cheaper: str, behind: Mapping[str, Comparison]) -> Verdict:
         """More questions are needed to say whether a cheaper method would do."""
         most = 100 * behind[cheaper].interval.high
+        score = self.scores[cheaper]
         sentence = (
-            f"too few test questions to tell which to use (n = {self.n}): {self.told(best, ' right')} tokens; "
-            f"{self.told(cheaper)} (difference not significant, but it may be {most:.0f} points); test on more questions"
+            f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.told(best)} "
+            f"(difference not significant, n = {self.n}, but it may be {most:.0f} points); test on more questions"
         )
-        return Verdict(None, sentence, self.n, self.majority)
+        return Verdict(cheaper, sentence, self.n, self.majority)
 
     def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Verdict:
         """The chosen method beside the others that matter most."""

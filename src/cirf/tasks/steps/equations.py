@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from cirf.tasks.answers import number_value
 from cirf.tasks.numerals import plain
 from cirf.tasks.steps.calculations import strip_annotations
 
@@ -53,9 +54,13 @@ def _last(runs: Iterable[list[list[str]]]) -> str:
 
 def left_side(value: str, segment: str) -> str:
     """What stands before ``value`` in the last equation in unknowns that comes to it, with the equals sign: ``1555+X=``; empty
-    where that is nothing but the unknown."""
+    where that is nothing but the unknown. Numbers are compared by what they are worth: ``14.50`` is ``14.5``."""
+    worth = number_value(value)
     for run in reversed(list(_runs(plain(strip_annotations(segment))))):
-        if len(run) > 1 and _has_letter(run) and "".join(run[-1]) == value and any(_is_sum(side) for side in run[:-1]):
+        if len(run) < 2 or not _has_letter(run) or not any(_is_sum(side) for side in run[:-1]):
+            continue
+        right = "".join(run[-1])
+        if right == value or (worth is not None and number_value(right) == worth):
             return "".join("".join(side) + "=" for side in run[:-1])
     return ""
 

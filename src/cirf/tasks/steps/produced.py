@@ -6,13 +6,25 @@ import re
 
 from cirf.records import Problem
 from cirf.tasks.answers import anchors, number_value
+from cirf.tasks.numerals import plain
 from cirf.tasks.steps.calculations import in_words, numbers_in, told_first, written_out
-from cirf.tasks.steps.conclusions import concluded
+from cirf.tasks.steps.conclusions import concluded, judges, singles_out
 from cirf.tasks.steps.equations import introduced, unsolved, unworked
 from cirf.tasks.steps.options import option_at_front, option_named, worded
 from cirf.tasks.steps.states import coin_state, state
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
+_ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
+_LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ..."
+    r"(?P<lead>^\W*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
+    r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_JUDGED = re.compile(  # what is said of a number: "91 is not prime"
+    r"\d\s+(?:is|are)(?:n['’]t\b|\s(?:also\s|thus\s|therefore\s|indeed\s)?(?:not|an?|prime|composite|even|odd|divisible|greater"
+    r"|larger|bigger|smaller|less|more|fewer|higher|lower|equal|enough|sufficient|possible|impossible)\b)",
+    re.IGNORECASE,
+)
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
 
 
@@ -30,6 +42,10 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     9. A calculation that it sets up: ``6*3`` in ``Revenue = 6 × 3``.
     10. Of a step without numbers, a state in a few words: ``off``, ``prey animals``.
 
+    A step that names the side of the coin and answers too has the side. A number in front of a colon is a label (``Day 1:``),
+    and one of which something is said (``91 is not prime``) is no result where the question asks for *yes* or *no*. A step that
+    says what the answer is, or in a problem with a text for an answer singles something out, has no state.
+
     An amount such as ``24 km/h`` is a number, and the letter of the option that reads so only where the step says outright that
     it is the answer.
     """
@@ -40,19 +56,25 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return letter
     if found := value or unsolved(segment):
         return found
-    outright = bool(anchors(segment))
+    outright = answers = bool(anchors(segment))
+    coin = _COIN.search(problem.question) is not None
     if choices:
         found = option_named(segment, choices if outright else worded(choices))
     elif number_value(problem.answer) is None:
         found = concluded(segment, problem, previous)
+        if found and coin:
+            found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
+        answers = answers or (not judges(problem) and singles_out(segment))
     else:
         outright = False  # the answer is what is calculated
+    told = _LABEL.sub(r"\g<lead>", segment)
+    judged = judges(problem) and _JUDGED.search(plain(segment)) is not None
     return (
         found
         or introduced(segment)
-        or ("" if outright else in_words(segment, previous))
-        or (coin_state(segment, problem, previous) if _COIN.search(problem.question) else "")
-        or told_first(segment, numbers_in(problem.question, *previous))
+        or ("" if outright or judged else in_words(told, previous))
+        or (coin_state(segment, problem, previous) if coin else "")
+        or ("" if judged else told_first(told, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
-        or ("" if numbers_in(segment) else state(segment, problem, previous))
+        or ("" if answers or numbers_in(segment) else state(segment, problem, previous))
     )

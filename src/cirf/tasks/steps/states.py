@@ -92,6 +92,13 @@ _EMPTY = re.compile(
     r"|well|home|to have .*)",
     re.IGNORECASE,
 )
+_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.IGNORECASE)
+_SAYS_LITTLE = re.compile(  # alone
+    r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related)$)[a-z]{2,}(?<!e)ed"
+    r"|(?!(?:family|early|friendly|deadly|ugly|elderly|lonely|jelly|belly|holy|oily|smelly|daily)$)[a-z]{2,}ly"
+    r"|clad|made|built|given|taken|shown|seen|sent|led|held|done|worn|kept|put|set|found|fact|equal|due|such|enough|much|most|few"
+    r"|other|another|both|together|because|if|than|then|when|where|who|whom|whose|while"
+)
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -140,20 +147,25 @@ def _short_phrase(words: str) -> str:
     while not _fits(words) and (cuts := list(_PREPOSITION.finditer(words))):
         left, right = words[: cuts[-1].start()], _strip(words[cuts[-1].end() :])
         if " " not in left and cuts[-1][1].casefold() == "of":  # "subject of public controversy"
-            return right if _fits(right) else ""
+            return right if _fits(right) and not _says_little(right) else ""
         words = left
     if not _fits(words):
         words = re.split(r"\s(?:and|or)\s", words)[0]
     while not _fits(words) and " " in words:
         words = words.partition(" ")[2]
-    return "" if not _fits(words) or _EMPTY.fullmatch(words) else words
+    return "" if not _fits(words) or _EMPTY.fullmatch(words) or _says_little(words) else words
+
+
+def _says_little(words: str) -> bool:
+    """Whether a phrase breaks off (``animals and``) or is a lone word that needs more: ``transmitted``, ``fact``."""
+    return _UNFINISHED.fullmatch(words) is not None or _SAYS_LITTLE.fullmatch(words) is not None
 
 
 def _subject(text: str) -> str:
     """What a clause speaks of, without articles and words that conclude."""
     text = re.sub(r"^(?:so|thus|therefore|hence|then|finally|and|but|now|that|where),?\s+", "", text.strip(), flags=re.IGNORECASE)
     text = _strip(text).strip(" \"“”'‘*")
-    return text if _fits(text) and not re.search('["“”]', text) else ""
+    return text if _fits(text) and not re.search('["“”]', text) and not _says_little(text) else ""
 
 
 def _is_known(words: str, asked: set[str]) -> bool:
