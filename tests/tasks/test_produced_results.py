@@ -192,7 +192,7 @@ def test_what_is_settled_on_is_the_answer_or_nothing(step: str, result: str) -> 
 @pytest.mark.parametrize(
     "step",
     [
-        "The knight was clad in iron.",
+        "The knight was clad.",
         "That is a fact.",
         "The parts are equal.",
         "The virus is transmitted.",
@@ -205,7 +205,7 @@ def test_what_is_settled_on_is_the_answer_or_nothing(step: str, result: str) -> 
     ],
 )
 def test_a_phrase_that_says_little_is_no_state(step: str) -> None:
-    assert produced(step, YES, ()) in ("", "iron")
+    assert produced(step, YES, ()) == ""
 
 
 def test_a_participle_that_is_a_state_stays() -> None:

@@ -16,6 +16,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
+_ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
 
 
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -24,8 +25,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     where the step does not conclude. An anchored text counts only where it is the problem's answer."""
     kind = _CLOSED_SETS.get(problem.answer)
     if anchors(segment):
-        found = parse_answer(kind or "text", segment) or ""
-        return found if kind or not found else problem.answer if _is_answer(found, problem.answer) else ""
+        said = parse_answer(kind or "text", segment) or ""
+        return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
     if kind:
         for sentence in reversed(SENTENCES.split(plain_step(segment))):
             concludes = CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
@@ -50,7 +51,8 @@ def singles_out(segment: str) -> bool:
 
 
 def _is_answer(found: str, answer: str) -> bool:
-    said, expected = normalise_text(found), normalise_text(answer)
+    """Whether a text is the answer, articles and the plural apart."""
+    said, expected = (_ARTICLE.sub("", normalise_text(text)) for text in (found, answer))
     if not expected:  # nothing but signs
         return found.strip() == answer.strip()
     return said in (expected, f"{expected}s", f"{expected}es")
