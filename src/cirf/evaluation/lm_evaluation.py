@@ -2,8 +2,8 @@
 
 Two forms. ``generate``: the question is put as a method puts it, under its cap, and the answer read behind the last
 ``</cirf>``, ``</think>``, ``####`` or functional token; so a model of ours is evaluated as it is, and nothing of this package is
-needed where the harness runs. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be listed; what a model knew before fine-tuning and knows
-after can be told by it without regard to the form of its answers.
+needed where the harness runs. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be
+listed; what a model knew before fine-tuning and knows after can be told by it without regard to the form of its answers.
 """
 
 from __future__ import annotations
