@@ -47,7 +47,7 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool) ->
     files = [*asked.files, *worked.files]
     made["refused"] = by_reason([error for file in files for error in file.errors])
     made["unusable"] = [
-        file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "told": file.foretold(allowed)} for file in files
+        file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "told": file.predicted(allowed)} for file in files
     ]
     made["updates"] = _updates(recipe, problems.train, problems.validation, found.total, _is_file(source)).to_dict()
     made["notes"] = _notes(made, recipe)

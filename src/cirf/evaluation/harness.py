@@ -267,7 +267,7 @@ class _Table:
 
 
 def read(method: Method, output: Output) -> tuple[str, str]:
-    """An output's reasoning and its answer. What a trace held last that was cut off before its end is no answer."""
+    """An output's reasoning and its answer. What a trace held last that was truncated is no answer."""
     trace, answer = method.read(output.text)
     return trace, "" if method.functional and output.truncated and not method.well_formed(output.text) else answer
 

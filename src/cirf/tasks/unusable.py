@@ -65,7 +65,7 @@ class Unusable:
         verb = "is" if len(self.errors) == 1 else "are"
         return f"{self.file}: {self._of} cannot be used and {verb} dropped: {self.counts}"
 
-    def foretold(self, allowed: float) -> str:
+    def predicted(self, allowed: float) -> str:
         """As ``dropped``, with what a run will do that allows such a share of each file."""
         why = f", since problems.unusable is {allowed:g}" if self.share < 1 else ""
         does = f"stops{why}" if self.stops(allowed) else "drops them and goes on"
