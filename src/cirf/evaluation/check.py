@@ -3,8 +3,8 @@
 ::
 
     Check(n=50, right=0.02, majority=0.24, truncated=0.72, well_formed=0.06, loops={"<cirf_028>": 31})
-    -> "cirf_full: 6 % of 50 held-out answers are well-formed and 72 % are truncated (31 repeat <cirf_028> to the cap); ..."
-
+    -> "cirf_full is not trained enough to be used: only 6% of its answers to 50 held-out questions are well-formed
+        and 72% are truncated (31 repeat '<cirf_028>'); ..."
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class CirfSelf(CirfFull):
 
 
 def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["likely", "short"]) -> list[Steps]:
-    """The different traces of a question's answers that are right, were not cut off and are in form (closed, and nothing
+    """The different traces of a question's answers that are right, not truncated and well-formed (closed, and nothing
     but functional tokens of those that there are, each with its result), the one to keep first: by how often each was
     written, or by the tokens of its answer; of equal ones the one that was written first."""
     found = [(steps, row["tokens"]) for row in rows if (steps := _right(row, names)) is not None]
