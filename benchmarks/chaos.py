@@ -47,21 +47,19 @@ KEYS: dict[str, Any] = {
     "results__by": "llm",
     "codebook__sizes": [8],
     "embeddings__batch_size": 8,
-    "finetune__trials": [0.01, 0.003],
-    "finetune__save_every": 3,
+    "finetune__learning_rates": [0.01, 0.003],
+    "finetune__save_steps": 3,
     "evaluate__sampled": {"runs": 1},
     "evaluate__voting": {"votes": [1, 3], "fallback": "cot"},
     "evaluate__probes": {"kinds": ["drop", "swap"]},
-    "evaluate__throughput_batches": [2],
-    "evaluate__throughput_items": 4,
-    "evaluate__latency_items": 1,
+    "evaluate__latency_questions": 1,
 }
 LOADED = (
     "accelerate",
-    "cirf.commands.running",
-    "cirf.lm.finetune",
-    "cirf.lm.trainer",
-    "cirf.report.collect",
+    "cirf.commands.run",
+    "cirf.lm.training.finetune",
+    "cirf.lm.training.trainer",
+    "cirf.report.data.collect",
     "huggingface_hub",
     "matplotlib.pyplot",
     "peft",
@@ -95,8 +93,8 @@ class Usual:
 
 def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, Usual], told: Any) -> None:
     """Have this process write every row that it finishes into the ledger, tell which stage it begins, and meet its doom."""
-    from cirf.files import RowLog
-    from cirf.store import Plan, RunFolder
+    from cirf.store.files import RowLog
+    from cirf.store.run_folder import Plan, RunFolder
 
     append, run = RowLog.append, RunFolder.run
     changes = [0]

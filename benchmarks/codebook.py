@@ -100,11 +100,11 @@ def _scale(options: argparse.Namespace, path: Path) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from cirf import recipe
     from cirf.codebook import centering, codebook, fit
     from cirf.codebook import sinkhorn as assignment
     from cirf.codebook.tensor_file import open_rows
     from cirf.progress import SILENT
+    from cirf.recipe import schema
 
     seconds: dict[str, float] = {}
     for holder, name, label in (
@@ -116,7 +116,7 @@ def _scale(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         (assignment, "assign", "last assignment"),
     ):
         _timed(holder, name, label, seconds)
-    section = recipe.Codebook(
+    section = schema.Codebook(
         size=options.codes, hidden=options.hidden, autoencoder_epochs=options.autoencoder_epochs, vq_epochs=options.vq_epochs
     )
     found: dict[str, float] = {}
@@ -199,13 +199,13 @@ def _point(options: argparse.Namespace, M: int, K: int, d: int) -> dict[str, flo
     import numpy as np
     import torch
 
-    from cirf import recipe
     from cirf.codebook import fit
     from cirf.codebook.sinkhorn import assign, sinkhorn, squared_distances
     from cirf.codebook.vqvae import VQVAE, Encoded
+    from cirf.recipe import schema
 
     vectors = np.random.default_rng(0).standard_normal((M, d), dtype=np.float32)
-    section = recipe.Codebook(size=K, hidden=options.hidden)
+    section = schema.Codebook(size=K, hidden=options.hidden)
     model = VQVAE(d, options.hidden, d, K, torch.Generator().manual_seed(0))
     state = fit.Fit(model, fit._adam(model, "autoencoder", section))
     encoded = Encoded(model.encoder, vectors)

@@ -1,6 +1,6 @@
 """Where traces of Coin Flip go wrong: at which states, whether or not the answer is right all the same.
 
-    python -m benchmarks.coin_states RUN --methods subjects_alone terse_subjects [--task coin_flip] [--against-run RUN]
+    python -m benchmarks.coin_states RUN --methods cirf_subjects terse_subjects [--task coin_flip] [--against-run RUN]
 
 RUN: a run whose methods say whom a step is about (``subjects: true``); an archive has no prompts. A state is held against the one
 that the trace itself wrote before it, ``keeps heads`` being a step of someone who does not flip a coin that shows heads: one
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import compare, describe_difference
-from cirf.rows import read_rows
+from cirf.stats.tests import compare, describe_difference
+from cirf.store.jsonl import read_rows
 
 _START = re.compile(r"coin is (heads|tails) up", re.IGNORECASE)
 _ACT = re.compile(r"(?:^|[.?] )([^.?]+?) (flips|does not flip) the coin", re.IGNORECASE)

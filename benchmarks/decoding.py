@@ -3,11 +3,10 @@
     python -m benchmarks.decoding --model RUN/models/cirf_full [--run RUN] [--questions 20] [--rounds 5] [--threads 2]
 
 The questions are the first of the run's test problems, equally many of each task (``--run``; by default the model's own run).
-Five ways take turns at each question: plain ``generate`` on the model as transformers loads it; the same with packed weights;
-plain weights with guesses; both, which is what is shipped; and guesses with weights in int8, as ``--int8`` has them. Times are
-from the prompt's text to the last token. The floor is the time in which the weights that a token needs, as they are saved, can be
-read once, at the bandwidth that a sum over as many bytes has here. The last line is JSON; a ratio above 1 means ours is faster.
-In 16 bits four rows round otherwise than one, so an answer may differ where two tokens are as good: such answers are counted, and
+Two ways take turns at each question: plain ``generate`` on the model as transformers loads it, and ours. Times are from the
+prompt's text to the last token. The floor is the time in which the weights that a token needs, as they are saved, can be read
+once, at the bandwidth that a sum over as many bytes has here. The last line is JSON; a ratio above 1 means ours is faster.
+In float32 packed weights round otherwise, so an answer may differ where two tokens are as good: such answers are counted, and
 how far apart the two tokens were.
 """
 
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path as File
 from typing import Any
 
-WAYS: tuple[str, ...] = ("generate", "packed", "guesses", "both", "int8")
+WAYS: tuple[str, ...] = ("generate", "ours")
 
 
 def plain_model(folder: File, dtype: str) -> Any:
@@ -55,10 +54,10 @@ def _stock(model: Any, tokenizer: Any, cap: int) -> Callable[[str], tuple[int, .
     return answer
 
 
-def _ours(served: Any, model: Any, guesses: Any, cap: int) -> Callable[[str], tuple[int, ...]]:
-    from cirf.lm.decode import generate_one
+def _ours(served: Any, cap: int) -> Callable[[str], tuple[int, ...]]:
+    from cirf.lm.decoding.generate import generate_one
 
-    return lambda prompt: generate_one(model, served.tokenizer, prompt, cap, guesses=guesses).ids
+    return lambda prompt: generate_one(served.model, served.tokenizer, prompt, cap).ids
 
 
 def bandwidth(size: int, times: int = 5) -> float:
@@ -76,7 +75,7 @@ def bandwidth(size: int, times: int = 5) -> float:
 
 def first_questions(run: File, number: int) -> list[str]:
     """Texts of the run's first test problems, equally many of each task."""
-    from cirf.rows import read_rows
+    from cirf.store.jsonl import read_rows
 
     tests = [read_rows(path) for path in sorted((run / "problems" / "test").glob("*.jsonl"))]
     share = -(-number // len(tests))
@@ -115,56 +114,46 @@ def main() -> None:
 
     import torch
 
-    from cirf.errors import CirfError
     from cirf.lm.prompt import prompt_text
     from cirf.serving.model import load_served
 
     torch.set_num_threads(options.threads)
-    served = load_served(options.model, int8=False)
-    ways = WAYS
-    try:
-        eight = load_served(options.model, int8=True)
-    except CirfError as error:
-        print(f"without int8: {error}")
-        eight, ways = served, WAYS[:-1]
+    served = load_served(options.model)
     cap = options.cap or served.cap
     plain = plain_model(options.model, options.dtype)
     answers = {
         "generate": _stock(plain, served.tokenizer, cap),
-        "packed": _stock(served.model, served.tokenizer, cap),
-        "guesses": _ours(served, plain, served.drafts, cap),
-        "both": _ours(served, served.model, served.drafts, cap),
-        "int8": _ours(eight, eight.model, eight.drafts, cap),
+        "ours": _ours(served, cap),
     }
     questions = first_questions(options.run or options.model.parents[1], options.questions)
     prompts = [prompt_text(served.tokenizer, text) for text in questions]
-    written = {way: [answers[way](prompt) for prompt in prompts] for way in ways}  # and to warm up
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    written = {way: [answers[way](prompt) for prompt in prompts] for way in WAYS}  # and to warm up
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     for turn in range(options.rounds):
-        spent = dict.fromkeys(ways, 0.0)
+        spent = dict.fromkeys(WAYS, 0.0)
         for place, prompt in enumerate(prompts):
-            for way in ways[(turn + place) % len(ways) :] + ways[: (turn + place) % len(ways)]:
+            for way in WAYS[(turn + place) % len(WAYS) :] + WAYS[: (turn + place) % len(WAYS)]:
                 started = time.perf_counter()
                 answers[way](prompt)
                 spent[way] += time.perf_counter() - started
-        for way in ways:
+        for way in WAYS:
             seconds[way].append(spent[way])
-    tokens = {way: sum(map(len, written[way])) for way in ways}
+    tokens = {way: sum(map(len, written[way])) for way in WAYS}
     read = weights_read(plain)
     rate = bandwidth(min(read, 2**30))
     floor = read / rate
     print(f"{len(prompts)} questions, {options.rounds} rounds, {options.threads} threads, {options.dtype}")
     print(f"{'':10}{'ms a token':>11}{'ratio':>8}{'lowest':>8}{'highest':>9}{'same answers':>14}")
-    ratios = {way: [one / other for one, other in zip(seconds["generate"], seconds[way], strict=True)] for way in ways}
-    parted = {way: [n for n in range(len(prompts)) if written[way][n] != written["generate"][n]] for way in ways}
-    for way in ways:
+    ratios = {way: [one / other for one, other in zip(seconds["generate"], seconds[way], strict=True)] for way in WAYS}
+    parted = {way: [n for n in range(len(prompts)) if written[way][n] != written["generate"][n]] for way in WAYS}
+    for way in WAYS:
         spread = ratios[way]
         print(
             f"{way:10}{1e3 * statistics.median(seconds[way]) / tokens[way]:11.1f}{statistics.median(spread):8.2f}"
             f"{min(spread):8.2f}{max(spread):9.2f}{len(prompts) - len(parted[way]):10} / {len(prompts)}",
             flush=True,
         )
-    gaps = [_gap(plain, served.tokenizer, prompts[n], written["generate"][n], written["both"][n]) for n in parted["both"]]
+    gaps = [_gap(plain, served.tokenizer, prompts[n], written["generate"][n], written["ours"][n]) for n in parted["ours"]]
     if gaps:
         print(f"answers that part do so between tokens {max(gaps):.3f} nats apart at most")
     print(f"floor: {read / 1e9:.2f} GB of weights at {rate / 1e9:.1f} GB/s: {1e3 * floor:.1f} ms for a pass")
@@ -172,19 +161,15 @@ def main() -> None:
         json.dumps(
             {
                 "benchmark": "decoding",
-                "ours": round(1e3 * statistics.median(seconds["both"]) / tokens["both"], 2),
+                "ours": round(1e3 * statistics.median(seconds["ours"]) / tokens["ours"], 2),
                 "peer": round(1e3 * statistics.median(seconds["generate"]) / tokens["generate"], 2),
-                "ratio": round(statistics.median(ratios["both"]), 2),
-                "spread": [round(min(ratios["both"]), 2), round(max(ratios["both"]), 2)],
+                "ratio": round(statistics.median(ratios["ours"]), 2),
+                "spread": [round(min(ratios["ours"]), 2), round(max(ratios["ours"]), 2)],
                 "unit": "ms a token, prompts included",
                 "n": len(prompts),
                 "rounds": options.rounds,
                 "floor": round(1e3 * floor, 2),
-                "same": len(prompts) - len(parted["both"]),
-                "packed": round(statistics.median(ratios["packed"]), 2),
-                "guesses": round(statistics.median(ratios["guesses"]), 2),
-                "int8": round(statistics.median(ratios["int8"]), 2) if "int8" in ways else None,
-                "int8_same": len(prompts) - len(parted["int8"]) if "int8" in ways else None,
+                "same": len(prompts) - len(parted["ours"]),
                 "peer_is": "transformers generate",
             }
         )

@@ -4,7 +4,7 @@
 
 Segments are those of ``--run``, else made ones, each another text, so that knowing equal texts gains nothing; ``every segment``
 has those of the run as they come. Both sides read the same wording with the same model, already in memory, in batches of the same
-size. Ours has its weights packed (`cirf.lm.packed`), the peer is as a stock script loads it; `encode` sorts by length. Rounds go
+size. Ours has its weights packed (`cirf.cpu.packed`), the peer is as a stock script loads it; `encode` sorts by length. Rounds go
 in turns after one to warm up. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
@@ -57,9 +57,9 @@ def main() -> None:
     from cirf.codebook import embedding
     from cirf.codebook.wording import wording, wordings
     from cirf.progress import SILENT
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -46,7 +46,7 @@ Ask = Callable[[Sequence[str]], list[Said]]
 
 def asked(folder: Path, method: str, rows: int) -> list[dict[str, Any]]:
     """The first questions of an evaluation, the tasks taking turns."""
-    from cirf.rows import read_rows
+    from cirf.store.jsonl import read_rows
 
     tasks = [read_rows(path) for path in sorted((folder / "evaluation" / method).glob("*.jsonl"))]
     turns = [task[place] for place in range(max(map(len, tasks), default=0)) for task in tasks if place < len(task)]
@@ -127,7 +127,7 @@ class Plain:
     def _answers(self, questions: Sequence[str]) -> list[Said]:
         import torch
 
-        from cirf.lm.decode import output_of
+        from cirf.lm.decoding.generate import output_of
         from cirf.lm.vocabulary import read_trace
 
         started = time.perf_counter()
@@ -186,7 +186,7 @@ def main() -> None:
     import torch
     import transformers
 
-    from cirf.analysis.functions import functions_of
+    from cirf.codebook.functions import functions_of
     from cirf.lm.prompt import sanitise
     from cirf.lm.vocabulary import token_names
 

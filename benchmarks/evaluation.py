@@ -20,8 +20,8 @@ MODEL = "bundled:qwen2.5-coder-0.5b-instruct"
 
 
 def _recipe(options: argparse.Namespace) -> Any:
-    from cirf.recipe import Backbone, Evaluate, Problems, Recipe, TaskEntry
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
+    from cirf.recipe.schema import Backbone, Evaluate, Problems, Recipe, TaskEntry
 
     task = TaskEntry(task=options.task, test=options.rows)
     problems = Problems(tasks=(task,), data=options.data, validation=0)
@@ -29,7 +29,7 @@ def _recipe(options: argparse.Namespace) -> Any:
         recipe = Recipe(name="benchmark", problems=problems, backbone=Backbone(model=MODEL), evaluate=Evaluate())
     else:
         recipe = load(str(options.run / "recipe.yaml")).model_copy(update={"problems": problems})
-    limits = {"batch_size": options.batch, **({} if options.cap is None else {"text_cap": options.cap})}
+    limits = {"batch_size": options.batch, **({} if options.cap is None else {"max_new_tokens": options.cap})}
     return recipe.model_copy(
         update={
             "backbone": recipe.backbone.model_copy(update={"dtype": options.dtype}),
@@ -70,12 +70,13 @@ def main() -> None:
     method_name = options.method or ("cot" if options.run is None else "cirf_full")
 
     from cirf.evaluation.harness import hide
-    from cirf.lm import backbone, decode
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
     from cirf.methods import get
     from cirf.stages.context import Context
     from cirf.stages.models import load_for
-    from cirf.store import RunFolder
-    from cirf.tasks.load import load_problems
+    from cirf.store.run_folder import RunFolder
+    from cirf.tasks.loading.load import load_problems
 
     recipe = _recipe(options)
     context = Context(recipe, RunFolder(options.run or File(".")))

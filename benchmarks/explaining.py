@@ -25,9 +25,9 @@ _SLACK = {True: 1e-3, False: 0.1}  # by which gradients may be apart, of their l
 
 def batches(run: Path, tokenizer: Any, rows: int, count: int, groups: int) -> list[list[list[list[int]]]]:
     """What is to be said in each of ``count`` batches: ids by group by row."""
-    from cirf.lm.batches import LengthSampler
-    from cirf.lm.groups import aligned, groups_of
     from cirf.lm.prompt import end_token
+    from cirf.lm.training.batches import LengthSampler
+    from cirf.methods.latent.groups import aligned, groups_of
 
     lines = (run / "segments" / "segments.jsonl").read_text(encoding="utf-8").splitlines()
     end = end_token(tokenizer)
@@ -79,16 +79,15 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    from cirf.commands.running import open_run
-    from cirf.lm import explain
+    from cirf.cpu.memory import keep_freed_memory
     from cirf.lm.adapters import put_adapters
-    from cirf.lm.attention import for_rows
     from cirf.lm.backbone import load_model, load_tokenizer
-    from cirf.lm.cuts import pass_price
-    from cirf.lm.latent_loss import LatentObjective
-    from cirf.lm.loss import IGNORED
-    from cirf.lm.memory import keep_freed_memory
-    from cirf.recipe_io import load
+    from cirf.lm.training.attention import for_rows
+    from cirf.lm.training.loss import IGNORED
+    from cirf.lm.training.padding import pass_price
+    from cirf.methods.latent import sim_cot_loss as explain
+    from cirf.methods.latent.loss import LatentObjective
+    from cirf.recipe.load import load, open_run
 
     open_run(options.run)
     recipe = load(str(options.run / "recipe.yaml"), [])

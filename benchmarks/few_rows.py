@@ -28,13 +28,12 @@ Rows = list[dict[str, Any]]
 TESTED = 200
 """Questions of the test file."""
 
-TERSE = "{terse: {method: sft_terse, settings: {form: results}}}"
-
 _NOTE = re.compile(r"<<[^>]*>>")
 
 
 def _read(path: Path) -> Rows:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8") as lines:  # `splitlines` would also cut at U+2028, which GSM8K's questions have
+        return [json.loads(line) for line in lines]
 
 
 def choice(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
@@ -116,15 +115,15 @@ def cirf(*arguments: str | Path, into: Path | None = None) -> None:
 def run(file: Path, test: Path, model: str, seed: int, out: Path) -> dict[str, Any]:
     """The report of a run of the recipe that `cirf init` writes; made unless it is there."""
     if not (out / "report.json").is_file():
-        recipe = out.with_suffix(".yaml")
+        recipe = out.with_name(f"{out.name}.yaml")
         cirf("init", file, "--model", model, into=recipe)
         sets = [
             f"seed={seed}",
             f"problems.tasks.0.test_file={test}",
             f"problems.tasks.0.test={TESTED}",
-            "evaluate.latency_items=0",
+            "evaluate.latency_questions=0",
         ]
-        sets += ["methods=[cirf_full,terse,direct_sft,sft_cot]", f"variants={TERSE}"]
+        sets += ["methods=[cirf_full,terse,direct_sft,sft_cot]"]
         cirf("run", recipe, "--out", out, *(part for each in sets for part in ("--set", each)))
     loaded: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
     return loaded
@@ -150,7 +149,7 @@ def main() -> None:
                 test = options.out / f"{kind}-test.jsonl"
                 report = run(file, test, options.model, int(seed), options.out / f"{called}-{kind}-{size}-{seed}")
                 rows, pair = report["methods"], report["comparisons"].get("direct_sft", {})
-                golds = [json.loads(line)["answer"] for line in test.read_text(encoding="utf-8").splitlines()]
+                golds = [row["answer"] for row in _read(test)]
                 most = max(map(golds.count, set(golds))) / len(golds)
                 for name, row in rows.items():
                     form = "-" if row.get("well_formed") is None else f"{row['well_formed']:.1%}"

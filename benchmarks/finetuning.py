@@ -51,16 +51,16 @@ WARM = 3
 
 def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Write model, rows and settings that both sides read; returns the settings."""
-    from cirf.commands.running import open_run
-    from cirf.lm import backbone, number_formats, vocabulary
-    from cirf.lm.batches import LengthSampler, Row, tokenise
-    from cirf.lm.finetune import plan_updates
+    from cirf.cpu import number_formats
+    from cirf.lm import backbone, vocabulary
     from cirf.lm.prompt import end_token
-    from cirf.lm.sft_rows import sft_rows
+    from cirf.lm.training.batches import LengthSampler, Row, tokenise
+    from cirf.lm.training.finetune import plan_updates
+    from cirf.lm.training.sft_rows import sft_rows
     from cirf.methods import get
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load, open_run
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     run: Path = options.run or folder / "run"
     if options.run is None:
@@ -71,7 +71,9 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     context, method = Context(recipe, RunFolder(run)), get(options.method, recipe)
     section = recipe.finetune.resolved(method.name, method.training)
     lora = section.lora.model_copy(update={"rank": options.rank, "dropout": 0.0})
-    section = section.model_copy(update={"epochs": 1.0, "rows_lr_ratio": 1.0, "lora": lora})  # the peer has one rate for all
+    section = section.model_copy(
+        update={"epochs": 1.0, "new_token_lr_multiplier": 1.0, "lora": lora}
+    )  # the peer has one rate for all
     tokenizer = backbone.load_tokenizer(options.model, recipe.backbone)
     model = backbone.load_model(options.model, recipe.backbone, training=section.adaptation, device="cpu")
     if options.layers:
@@ -79,11 +81,11 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         model.config.num_hidden_layers = options.layers
     new_ids: list[int] = []
     if method.functional:
-        new_ids = vocabulary.extend(model, tokenizer, None, recipe.vocabulary, recipe.codebook.size, recipe.seed)
+        new_ids = vocabulary.extend(model, tokenizer, None, recipe.vocabulary, recipe.codebook.codes, recipe.seed)
     method.settle(tokenizer, training=True)
     examples = context.examples(method)[0]
     random.Random("rows of the benchmark").shuffle(examples)
-    size = section.batch_size * section.accumulation
+    size = section.batch_size * section.gradient_accumulation_steps
     rows = [
         Row(backbone.prompt_text(tokenizer, method.training_prompt(one, context.tasks[one.problem.task])), method.target(one))
         for one in examples[: options.rows - options.rows % size]
@@ -97,8 +99,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for name, chosen in (("ours.jsonl", range(len(text))), ("rows.jsonl", order)):
         (folder / name).write_text("".join(json.dumps(text[i]) + "\n" for i in chosen), encoding="utf-8")
     plan = plan_updates(len(rows), section, 1.0)
-    cosine = {"min_lr_rate": section.min_lr_ratio} if section.schedule == "cosine" else {}
-    schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.schedule]
+    cosine = {"min_lr_rate": section.min_lr_ratio} if section.lr_scheduler_type == "cosine" else {}
+    schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.lr_scheduler_type]
     told = {
         "training": options.training,
         "parameters": sum(value.numel() for value in model.parameters()),
@@ -106,7 +108,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "end": end_token(tokenizer),
         "seed": recipe.seed,
         "batch_size": section.batch_size,
-        "accumulation": section.accumulation,
+        "gradient_accumulation_steps": section.gradient_accumulation_steps,
         "dtype": number_formats.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),  # of products
         "weights": number_formats.computed_in(recipe.backbone.dtype, "cpu"),  # that adapters leave as they are
         "lora": None if options.training == "full" else {"rank": section.lora.rank, "alpha": section.lora.alpha},
@@ -117,10 +119,10 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "optimiser": {
             "learning_rate": section.learning_rate,
             "weight_decay": section.weight_decay,
-            "adam_beta1": section.beta1,
-            "adam_beta2": section.beta2,
-            "adam_epsilon": section.epsilon,
-            "max_grad_norm": section.clip,
+            "adam_beta1": section.adam_beta1,
+            "adam_beta2": section.adam_beta2,
+            "adam_epsilon": section.adam_epsilon,
+            "max_grad_norm": section.max_grad_norm,
             "warmup_steps": plan.warmup,
             "lr_scheduler_type": schedule,
             "lr_scheduler_kwargs": cosine,
@@ -143,14 +145,14 @@ class Stamps:
 
 def ours(folder: Path) -> dict[str, Any]:
     """Train as a run would, but for the checkpoint at the end."""
-    from cirf import recipe
     from cirf.lm import backbone
-    from cirf.lm.batches import Row
-    from cirf.lm.finetune import finetune
-    from cirf.lm.trainer import TargetTrainer
+    from cirf.lm.training.batches import Row
+    from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.trainer import TargetTrainer
+    from cirf.recipe import schema as recipe
 
     told = json.loads((folder / "settings.json").read_text())
-    section = recipe.Finetune.model_validate(told["section"] | {"save_every": 10**6, "evaluate_every": 10**6})
+    section = recipe.Finetune.model_validate(told["section"] | {"save_steps": 10**6, "eval_steps": 10**6})
     settings = recipe.Backbone.model_validate(told["backbone"])
     tokenizer = backbone.load_tokenizer(folder / "model", settings)
     model = backbone.load_model(folder / "model", settings, training=told["training"], device="cpu")

@@ -58,7 +58,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
     config = trl.SFTConfig(
         output_dir=str(folder / "peer"),
         per_device_train_batch_size=1 if packed else told["batch_size"],  # a pack holds about a batch of rows
-        gradient_accumulation_steps=told["accumulation"],
+        gradient_accumulation_steps=told["gradient_accumulation_steps"],
         num_train_epochs=1,
         completion_only_loss=True,
         padding_free=bool(how.get("padding_free")),
@@ -91,7 +91,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
         "stamps": stamps,
         "losses": losses,
         "tokens": tokens,
-        "updates": len(batches) // told["accumulation"],
+        "updates": len(batches) // told["gradient_accumulation_steps"],
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         "trl": trl.__version__,
     }

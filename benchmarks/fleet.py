@@ -1,8 +1,8 @@
-"""A fleet of teachers with faults, in virtual time: does the arithmetic of docs/scale.md hold, and is anything lost?
+"""A fleet of teachers with faults, in virtual time: does the arithmetic of docs/reference/scale.md hold, and is anything lost?
 
     python -m benchmarks.fleet [--questions 20000] [--servers 40] [--places 25] [--folder DIR] [--out FILE]
 
-The client is the real one (`cirf.rationales.endpoints`: its workers, retries, pauses, ``Retry-After``, servers left alone, and
+The client is the real one (`cirf.endpoints.fleet`: its workers, retries, pauses, ``Retry-After``, servers left alone, and
 the log on disk that holds every answer); servers and clock are not. A run of hours takes seconds. Four fleets are simulated: all
 places without a fault; all of them with faults, one server being dead for an hour; and a tenth and a hundredth of the places
 with the same faults, where as many questions take ten and a hundred times as long. A hundredth of ten million questions at a
@@ -31,10 +31,10 @@ from unittest import mock
 from benchmarks.fleet_servers import Faults, Pace, Server, Tally, connecting
 from benchmarks.virtual_time import Clock, jumping
 
-from cirf.files import RowLog
+from cirf.store.files import RowLog
 
 MODEL = "teacher"
-_LONGEST_PAUSE = 60.0  # of a server that only fails: `cirf.rationales.endpoints`
+_LONGEST_PAUSE = 60.0  # of a server that only fails: `cirf.endpoints.fleet`
 
 
 class Killed(BaseException):
@@ -120,10 +120,10 @@ def foretell(fleet: Fleet, questions: int, trials: int = 20_000) -> dict[str, fl
 
 def simulate(fleet: Fleet, questions: int, log: Path, killed_at: int | None = None) -> Ran:
     """Have the real client ask simulated servers; ``killed_at``: rows in the log when it is killed and started again."""
+    from cirf.endpoints import fleet as endpoints
+    from cirf.endpoints.requests import Request
     from cirf.errors import CirfError
-    from cirf.rationales import endpoints
-    from cirf.rationales.requests import Request
-    from cirf.recipe import Asked, Endpoint
+    from cirf.recipe.schema import Asked, Endpoint
 
     clock, tally = Clock(), Tally()
     section = Asked(

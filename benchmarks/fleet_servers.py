@@ -145,8 +145,8 @@ def _transport() -> Any:
 
 
 def connecting(servers: Mapping[str, Server]) -> Callable[..., Any]:
-    """What stands in for `cirf.rationales.calls.connect`: connections to simulated servers, by their URL."""
-    from cirf.rationales.calls import Connection
+    """What stands in for `cirf.endpoints.calls.connect`: connections to simulated servers, by their URL."""
+    from cirf.endpoints.calls import Connection
 
     @contextlib.asynccontextmanager
     async def connect(endpoint: Any, timeout: float) -> AsyncIterator[Any]:

@@ -110,9 +110,9 @@ def paths_of(made: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def recipes(work: File) -> Callable[[Any], None]:
     """See the module."""
-    from cirf.commands.running import checked, resolved
-    from cirf.recipe_io import load, shipped
-    from cirf.run import plans
+    from cirf.commands.run import checked, resolved
+    from cirf.recipe.load import load, shipped
+    from cirf.stages.planning import plans
 
     whole = {name: yaml.safe_load(path.read_text()) for name, path in shipped().items()}
 
@@ -151,9 +151,9 @@ def recipes(work: File) -> Callable[[Any], None]:
 
 def rows(work: File) -> Callable[[Any], None]:
     """See the module."""
-    from cirf.recipe import Problems, TaskEntry
-    from cirf.tasks.leaks import settle
-    from cirf.tasks.load import load_problems
+    from cirf.recipe.schema import Problems, TaskEntry
+    from cirf.tasks.loading.leaks import settle
+    from cirf.tasks.loading.load import load_problems
 
     good = {"question": "How many are 2 and 3?", "answer": "5", "rationale": "Step 1: 2 + 3 = 5."}
     keys = st.sampled_from(("question", "answer", "rationale", "choices", "id", "other"))
@@ -177,9 +177,9 @@ def rows(work: File) -> Callable[[Any], None]:
         SEEN[0] = repr("\n".join(lines))[:600]
         file.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass")
         allowed = data.draw(st.sampled_from((0.0, 0.05, 0.5, 1.0)))
-        section = Problems(tasks=(TaskEntry(task="jsonl", train_file=str(file)),), unusable=allowed)
+        section = Problems(tasks=(TaskEntry(task="jsonl", train_file=str(file)),), max_unusable_share=allowed)
         try:
-            loaded = settle(load_problems(section, 1), section.near, False)
+            loaded = settle(load_problems(section, 1), section.near_duplicates, False)
         except CirfError as error:
             one_line(error)
             return
@@ -219,7 +219,7 @@ def rationales(work: File) -> Callable[[Any], None]:
     from cirf import tasks
     from cirf.rationales.results import write_results
     from cirf.rationales.segmentation import cut_all
-    from cirf.recipe import Results, Segments
+    from cirf.recipe.schema import Results, Segments
     from cirf.records import Rationale
 
     there = problems()
@@ -248,11 +248,12 @@ def rationales(work: File) -> Callable[[Any], None]:
 
 def answers(work: File) -> Callable[[Any], None]:
     """See the module."""
-    from cirf import recipe, tasks
-    from cirf.files import RowLog
+    from cirf import tasks
+    from cirf.endpoints.requests import Answer, Request
     from cirf.rationales import teachers, writers
-    from cirf.rationales.requests import Answer, Request
+    from cirf.recipe import schema as recipe
     from cirf.records import Problem, Steps
+    from cirf.store.files import RowLog
 
     asked = [Problem(f"gsm8k/{number}", "gsm8k", f"How many are 2 and {number}?", str(2 + number)) for number in range(3)]
     task = {"gsm8k": tasks.get("gsm8k")}
@@ -298,7 +299,7 @@ def outputs(work: File) -> Callable[[Any], None]:
     """See the module."""
     from cirf import methods, tasks
     from cirf.evaluation.harness import judge
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
 
     recipe = load("quickstart", [])
     there = problems()

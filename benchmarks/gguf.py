@@ -22,7 +22,7 @@ _CONTEXT = 1024
 
 def _questions(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
     """The first rows of each task of an evaluation, with what was asked and what is right."""
-    from cirf.rows import read_rows
+    from cirf.store.jsonl import read_rows
 
     return [row for path in sorted((run / "evaluation" / method).glob("*.jsonl")) for row in read_rows(path)[:rows]]
 
@@ -42,9 +42,11 @@ def main() -> None:
     import llama_cpp
     import torch
 
-    from cirf.lm import backbone, decode, number_formats
-    from cirf.recipe import Backbone
-    from cirf.serving.gguf_file import KINDS, write_gguf
+    from cirf.cpu import number_formats
+    from cirf.export.gguf import KINDS, write_gguf
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
+    from cirf.recipe.schema import Backbone
 
     torch.set_num_threads(options.threads)
     model_folder = options.run / "models" / options.method

@@ -23,9 +23,9 @@ _SLACK = {True: 1e-3, False: 0.1}  # by which gradients may be apart, of their l
 
 def features(run: Path, tokenizer: Any, count: int) -> list[Any]:
     """The first rows of a run's training split, each with its number."""
-    from cirf.lm.batches import Row, tokenise
     from cirf.lm.prompt import prompt_text
-    from cirf.rows import read_rows
+    from cirf.lm.training.batches import Row, tokenise
+    from cirf.store.jsonl import read_rows
 
     problems = read_rows(run / "problems" / "train.jsonl")[:count]
     rows = [
@@ -45,14 +45,13 @@ def main() -> None:
         parser.error("--passes: what was kept is first used in the second one")
     import torch
 
-    from cirf.commands.running import open_run
     from cirf.lm.backbone import load_model, load_tokenizer
-    from cirf.lm.heads import Heads
     from cirf.lm.prompt import end_token
-    from cirf.lm.soft import placeholder
-    from cirf.lm.soft_loss import Mapped, SoftObjective
-    from cirf.methods.method import around_turn
-    from cirf.recipe_io import load
+    from cirf.methods.base import around_turn
+    from cirf.methods.soft.loss import Mapped, SoftObjective
+    from cirf.methods.soft.prompt_cache import Heads
+    from cirf.methods.soft.prompts import placeholder
+    from cirf.recipe.load import load, open_run
 
     open_run(options.run)
     recipe = load(str(options.run / "recipe.yaml"), [])

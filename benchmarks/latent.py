@@ -36,10 +36,10 @@ def _of_run(options: argparse.Namespace) -> _Side:
     from cirf.evaluation.harness import hide
     from cirf.lm.backbone import prompt_text
     from cirf.methods import get
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
     from cirf.stages.context import Context
     from cirf.stages.models import load_for, source_of
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     recipe = load(str(options.run / "recipe.yaml"))
     recipe = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"dtype": options.dtype})})
@@ -59,9 +59,9 @@ def _untrained(options: argparse.Namespace) -> _Side:
     from cirf.assets import resolve
     from cirf.evaluation.harness import hide
     from cirf.lm import backbone, vocabulary
-    from cirf.lm.latent_decode import Latent, Thinking
-    from cirf.methods.method import at_head_of_answer
-    from cirf.recipe import Backbone
+    from cirf.methods.base import at_head_of_answer
+    from cirf.methods.latent.decode import Latent, Thinking
+    from cirf.recipe.schema import Backbone
 
     section, source = Backbone(model=options.model, dtype=options.dtype), resolve(options.model)
     tokenizer = backbone.load_tokenizer(source, section)
@@ -77,9 +77,9 @@ def _untrained(options: argparse.Namespace) -> _Side:
 
 def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:
     """The task and its first rows."""
-    from cirf.recipe import Problems, TaskEntry
+    from cirf.recipe.schema import Problems, TaskEntry
     from cirf.tasks import get
-    from cirf.tasks.load import load_problems
+    from cirf.tasks.loading.load import load_problems
 
     entry = TaskEntry(task=options.task, test=options.rows)
     return get(options.task), load_problems(Problems(tasks=(entry,), data=options.data, validation=0), 1).test[options.task]
@@ -87,7 +87,7 @@ def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:
 
 def _round(asked: _Side, sizes: list[int], largest: int) -> tuple[dict[int, float], dict[int, list[Any]]]:
     """All rows once by either side, in turns batch by batch: seconds and outputs by size of batch."""
-    from cirf.lm import decode
+    from cirf.lm.decoding import generate as decode
 
     seconds, written = dict.fromkeys(sizes, 0.0), {size: list[Any]() for size in sizes}
     for turn, start in enumerate(range(0, len(asked.prompts), largest)):
@@ -122,7 +122,7 @@ def main() -> None:
 
     import torch
 
-    from cirf.lm import decode
+    from cirf.lm.decoding import generate as decode
 
     torch.set_num_threads(options.threads)
     asked = _untrained(options) if options.run is None else _of_run(options)

@@ -1,10 +1,10 @@
-"""The licence of all that is installed with cirf, held against those that are allowed, each with a reason.
+"""The licence of all that is installed with cirf, checked against the allowed ones, each with a reason.
 
-    python -m benchmarks.licences [--write docs/licences.md]
+    python -m benchmarks.licences [--write docs/reference/licences.md]
 
-Lists what cirf requires and what its extras ``server``, ``lm-eval`` and ``dev`` add, as far as it is installed here. A licence is
-what the metadata say: ``License-Expression``, else ``License``, else the classifiers. Ends with 1 where a licence is not in
-`ALLOWED` and its distribution not in `KNOWN`: add it there with a reason, or do without the distribution.
+Lists what cirf requires and what its extras ``server``, ``lm-eval``, ``dev`` and ``docs`` add, as far as it is installed here.
+A licence is what the metadata say: ``License-Expression``, else ``License``, else the classifiers. Ends with 1 where a licence is
+not in `ALLOWED` and its distribution not in `KNOWN`: add it there with a reason, or do without the distribution.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.closure import closure
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-EXTRAS = ("server", "lm-eval", "dev")
+EXTRAS = ("server", "lm-eval", "dev", "docs")
 _PERMISSIVE = "permissive: its notice must stay"
 _FREE = ["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0"]
 _FREE += ["CNRI-Python", "ISC", "MIT", "MIT-CMU", "PSF-2.0", "Zlib"]
@@ -36,6 +36,7 @@ _ANY = "License :: OSI Approved"
 KNOWN = {
     "chardet": ("LGPL-2.1-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
     "cuda-toolkit": ("unknown", "holds no code: it names NVIDIA's libraries by version"),
+    "docutils": ("unknown", "public domain, with parts under BSD licences; its editor mode under the GPL is not in the wheel"),
     "dominate": ("LGPL-3.0-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
     "zss": ("unknown", "its metadata name none; the LICENSE file that it brings is BSD-3-Clause"),
 }
@@ -146,13 +147,13 @@ def page(listed: list[Entry]) -> str:
     added = ", ".join(f"{counts[extra]} (`{extra}`)" for extra in EXTRAS)
     return "\n".join(
         [
-            "# Licences of what is installed",
+            "# Licences",
             "",
-            "Written by `make licences`, which ends with an error where a licence is not among those that"
-            " `benchmarks/licences.py` allows.",
-            f"cirf is under the Apache-2.0 licence and holds no copy of these distributions; {counts['cirf']} are installed",
-            f"with it, and the extras add {added}. What stands here is told by their",
-            "metadata. Where the last column is empty the licence is permissive: its notice must stay.",
+            "cirf is under the Apache-2.0 licence and contains no copy of the distributions below."
+            f" It installs {counts['cirf']} of them; the extras add {added}.",
+            "",
+            "`make licences` writes this page from the metadata of what is installed. It fails where a licence is not allowed in"
+            " `benchmarks/licences.py`. An empty last column means a permissive licence: keep its notice.",
             "",
             "| distribution | version | licence | needed by | why it is allowed |",
             "|---|---|---|---|---|",

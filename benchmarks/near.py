@@ -17,11 +17,12 @@ from pathlib import Path
 from benchmarks.share_of import over
 
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import mean, wilson
+from cirf.export.archive import find
 from cirf.records import Problem
-from cirf.rows import read_rows
-from cirf.store import RunFolder
-from cirf.tasks.leaks import near
+from cirf.stats.tests import mean, wilson
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import RunFolder
+from cirf.tasks.loading.leaks import near
 
 
 def learned_from(run: Path) -> list[Problem]:
@@ -33,7 +34,8 @@ def learned_from(run: Path) -> list[Problem]:
 
 def rationales(folder: Path) -> str:
     """The hash of the rationales, cut into steps, of a run or its archive. ``CirfError`` where it has none."""
-    return RunFolder(folder).content("segments", ("segments.jsonl",))
+    found = find(folder)
+    return found.segments_hash or "" if found else RunFolder(folder).content("segments", ("segments.jsonl",))
 
 
 def clear(run: Path, task: str, learned: Sequence[Problem]) -> set[str]:

@@ -74,8 +74,8 @@ class Server:
     def __init__(self, folder: File, models: tuple[File, File], key: str | None) -> None:
         self._log = folder / "server.log"
         self.key = key
-        asked = [str(models[0]), "--beside", str(models[1]), "--port", "0", "--json"]
-        keyed = [] if key is None else ["--key-env", "CIRF_OPENAPI_KEY"]
+        asked = [str(models[0]), "--compare", str(models[1]), "--port", "0", "--json"]
+        keyed = [] if key is None else ["--api-key-env", "CIRF_OPENAPI_KEY"]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cirf", "serve", *asked, *keyed],

@@ -1,6 +1,6 @@
 """How far two methods are apart over several runs, such as those of several seeds, with a paired 95 % interval.
 
-    python -m benchmarks.over_seeds RUN RUN --methods subjects_alone cirf_full --tasks gsm8k svamp [--against-run RUN]
+    python -m benchmarks.over_seeds RUN RUN --methods cirf_subjects cirf_full --tasks gsm8k svamp [--against-run RUN]
 
 RUN: a run, or its archive. A question counts once, by the mean of its trainings, if every run asked it. The interval is that of
 questions: what another training would change is in it only as far as these few differ. Without ``--against-run`` one more line
@@ -22,7 +22,7 @@ from scipy.stats import t as student
 
 from cirf.analysis.accuracy import pooled
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import Comparison, compare, describe_difference
+from cirf.stats.tests import Comparison, compare, describe_difference
 
 
 def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:

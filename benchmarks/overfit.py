@@ -54,14 +54,14 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     options = parser.parse_args()
 
-    from cirf.commands.running import opened
-    from cirf.recipe_io import load
+    from cirf.commands.run import opened
+    from cirf.recipe.load import load
     from cirf.run import execute
     from cirf.stages import models
 
     task = {"task": options.task, "rows": options.rows, "test": 1}
     sets = [f"problems.tasks={json.dumps([task])}", f"problems.data={options.data}", "problems.validation=0"]
-    sets += [f"methods=[{options.method}]", f"finetune.epochs={options.epochs}", "evaluate.latency_items=0", *options.sets]
+    sets += [f"methods=[{options.method}]", f"finetune.epochs={options.epochs}", "evaluate.latency_questions=0", *options.sets]
     recipe = load(options.recipe, sets)
     context = opened(recipe, options.out.resolve(), False)
     execute(context, "models", print)

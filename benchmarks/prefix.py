@@ -32,12 +32,13 @@ def main() -> None:
 
     from cirf.assets import resolve
     from cirf.evaluation.harness import hide
-    from cirf.lm import backbone, decode
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
     from cirf.methods import get
-    from cirf.recipe import Backbone, Problems, Recipe, TaskEntry
+    from cirf.recipe.schema import Backbone, Problems, Recipe, TaskEntry
     from cirf.stages import openings
     from cirf.tasks import get as get_task
-    from cirf.tasks.load import load_problems
+    from cirf.tasks.loading.load import load_problems
 
     torch.set_num_threads(options.threads)
     problems = Problems(tasks=(TaskEntry(task=options.task, test=options.rows),), data=options.data, validation=0)

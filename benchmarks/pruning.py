@@ -56,10 +56,10 @@ def _plain_loss(model: Any, pieces: Any) -> Loss:
 def _from_run(run: File, dtype: str) -> tuple[Any, list[Any]]:
     from cirf.lm import backbone
     from cirf.methods import SCORED_BY
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
     from cirf.stages.compress import read_pieces
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     recipe = load(str(run / "recipe.yaml"))
     context = Context(recipe, RunFolder(run))
@@ -72,10 +72,10 @@ def _from_run(run: File, dtype: str) -> tuple[Any, list[Any]]:
 def _made(rows: int, dtype: str) -> tuple[Any, list[Any]]:
     from cirf.compression.scorer import Pieces
     from cirf.lm import backbone, vocabulary
-    from cirf.lm.batches import Row, tokenise
-    from cirf.recipe import Backbone, Problems, TaskEntry, Vocabulary
+    from cirf.lm.training.batches import Row, tokenise
+    from cirf.recipe.schema import Backbone, Problems, TaskEntry, Vocabulary
     from cirf.records import Trace
-    from cirf.tasks.load import load_problems
+    from cirf.tasks.loading.load import load_problems
 
     source, section, size = "bundled:smollm2-135m-instruct", Backbone(dtype=dtype), 16
     tokenizer, model = backbone.load_tokenizer(source, section), backbone.load_model(source, section)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cirf.evaluation.statistics import mean
+from cirf.stats.tests import mean
 
 _BATCH = 8
 _KINDS = ("functional", "results", "answer")
@@ -30,8 +30,8 @@ def losses(model: Any, features: Sequence[Any], functional: set[int], padding: i
     """Of each row the losses of its targets, by kind."""
     import torch
 
-    from cirf.lm.batches import collate
-    from cirf.lm.loss import read_targets
+    from cirf.lm.training.batches import collate
+    from cirf.lm.training.loss import read_targets
 
     found: list[dict[str, list[float]]] = []
     for start in range(0, len(features), _BATCH):
@@ -70,19 +70,19 @@ def added(own: Sequence[dict[str, list[float]]], other: Sequence[dict[str, list[
 def measure(run: Path, name: str, count: int, seed: int) -> dict[str, Any]:
     """One method: its losses and what the exchange adds, of held-out and of training traces."""
     from cirf.lm import backbone, vocabulary
-    from cirf.lm.batches import Row, tokenise
     from cirf.lm.prompt import end_token, prompt_text
+    from cirf.lm.training.batches import Row, tokenise
     from cirf.methods import get
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     recipe = load(str(run / "recipe.yaml"), [])
     context, method = Context(recipe, RunFolder(run)), get(name, recipe)
     source = run / "models" / name
     tokenizer = backbone.load_tokenizer(source, recipe.backbone)
     model = backbone.load_model(source, recipe.backbone)
-    names = vocabulary.token_names(recipe.codebook.size, recipe.vocabulary.delimiters)
+    names = vocabulary.token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
     new = tokenizer.convert_tokens_to_ids(list(names.all))
     functional = new[2:]
     training, held_out = context.examples(method)
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=128, help="training traces")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    from cirf.commands.running import open_run
+    from cirf.recipe.load import open_run
 
     open_run(options.run)
     told = {name: measure(options.run, name, options.rows, options.seed) for name in options.methods}

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import parse_trace, token_names
-from cirf.methods.cirf import CirfFull, formed
-from cirf.recipe import Recipe
+from cirf.methods.cirf.cirf import CirfFull, formed
+from cirf.recipe.schema import Recipe
 from cirf.records import Example
 
 

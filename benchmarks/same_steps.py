@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 

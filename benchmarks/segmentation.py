@@ -21,7 +21,7 @@ RULES = ("ordinal", "line", "sentence", "auto")
 
 
 def _recipe(data: Path, file: str, rule: str, rows: int, codes: int, seed: int) -> Any:
-    from cirf.recipe import Backbone, Codebook, Problems, Rationales, Recipe, Segments, TaskEntry
+    from cirf.recipe.schema import Backbone, Codebook, Problems, Rationales, Recipe, Segments, TaskEntry
 
     return Recipe(
         name=f"{file}-{rule}",
@@ -41,7 +41,7 @@ def measure(data: Path, file: str, rule: str, rows: int, codes: int, seed: int, 
     from cirf.errors import CirfError
     from cirf.run import execute
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     context = Context(_recipe(data, file, rule, rows, codes, seed), RunFolder(out / f"{file}-{rule}"))
     told: dict[str, Any] = {"file": file, "rule": rule}

@@ -1,6 +1,6 @@
 """A control of self-training, as a method of one's own: the rows of `cirf_self` without their functional tokens.
 
-Of a right trace ``<cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` wrote itself it learns, as `sft_terse` with
+Of a right trace ``<cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` wrote itself it learns, as `terse_equations` with
 ``form: results`` does of a trace that was made from a rationale::
 
     48
@@ -16,13 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cirf.methods import get
-from cirf.methods.cirf import TraceSettings
-from cirf.methods.cirf_self import CirfSelf
-from cirf.methods.cot import Prose, prose_target
+from cirf.methods.cirf.cirf import TraceSettings
+from cirf.methods.cirf.self_training import CirfSelf
+from cirf.methods.prose.cot import Prose, prose_target
 
 if TYPE_CHECKING:
     from cirf.methods.material import Material
-    from cirf.recipe import Recipe
+    from cirf.recipe.schema import Recipe
     from cirf.records import Example
 
 

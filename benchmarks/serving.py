@@ -114,7 +114,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = _tiny(File(folder)) if options.model == "tiny" else options.model
-        limits = ["--queue", str(options.queue), "--batch", str(options.batch), "--seconds", str(options.seconds)]
+        limits = [
+            "--max-queue-size",
+            str(options.queue),
+            "--max-batch-size",
+            str(options.batch),
+            "--timeout",
+            str(options.seconds),
+        ]
         command = [sys.executable, "-m", "cirf", "serve", model, "--port", "0", "--json", *limits]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:

@@ -96,21 +96,21 @@ def attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def train(options: argparse.Namespace, adaptation: str, batch: int, recomputed: bool, method: str) -> dict[str, Any]:
     """Some updates of the project's fine-tuning; the first ``options.warmup`` of them are not counted."""
-    from cirf.lm.batches import LengthSampler, tokenise
-    from cirf.lm.finetune import finetune
-    from cirf.lm.trainer import TargetTrainer
-    from cirf.recipe import Finetune, Lora
+    from cirf.lm.training.batches import LengthSampler, tokenise
+    from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.trainer import TargetTrainer
+    from cirf.recipe.schema import Finetune, Lora
 
     told = shape_model.paper_lengths(options.task)[method]
     lora = Lora(rank=options.rank, alpha=32)
     section = Finetune(
-        lora=lora, epochs=1, batch_size=batch, accumulation=max(1, ROWS_AN_UPDATE // batch), save_every=10**6
+        lora=lora, epochs=1, batch_size=batch, gradient_accumulation_steps=max(1, ROWS_AN_UPDATE // batch), save_steps=10**6
     ).model_copy(update={"adaptation": adaptation, "gradient_checkpointing": recomputed})
     memory, clock = Memory(options.device), Clock(options.device)
     dtype = "float32" if adaptation == "full" else options.dtype
     model, tokenizer = shape_model.build_model(options.shape, options.device, dtype), shape_model.build_tokenizer()
     new = shape_model.new_tokens(model, tokenizer)
-    an_update = batch * section.accumulation
+    an_update = batch * section.gradient_accumulation_steps
     rows = shape_model.rows((options.warmup + options.updates) * an_update, told, options.prompt)
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(TargetTrainer, "_save_checkpoint"):
         # Nothing is saved: a checkpoint of 8B with its optimiser's state is 98 GB.

@@ -27,7 +27,7 @@ class Engine(Protocol):
 
 
 class Own:
-    """`cirf.lm.decode`: one answer at a time, or a batch in rounds; the cache grows with the answer."""
+    """`cirf.lm.decoding.generate`: one answer at a time, or a batch in rounds; the cache grows with the answer."""
 
     name = "cirf"
 
@@ -40,7 +40,7 @@ class Own:
 
     def write(self, prompts: Sequence[str], tokens: int) -> list[tuple[int, ...]]:
         """As `Engine` says."""
-        from cirf.lm import decode
+        from cirf.lm.decoding import generate as decode
 
         if len(prompts) == 1:
             return [decode.generate_one(self.model, self.tokenizer, prompts[0], tokens).ids]

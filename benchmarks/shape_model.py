@@ -23,6 +23,20 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
         "tie_word_embeddings": False,
     },
+    # config.json of meta-llama/Llama-3.3-70B-Instruct: 70,553,706,496 parameters.
+    "llama-70b": {
+        "model_type": "llama",
+        "vocab_size": 128256,
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+        "tie_word_embeddings": False,
+    },
     "tiny": {
         "vocab_size": 640,
         "hidden_size": 64,
@@ -37,7 +51,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 PROMPT = 130
-"""Tokens of a prompt of GSM8K in Qwen's tokenizer, in the mean (docs/results/evaluation.md, "Evaluation in batches")."""
+"""Tokens of a prompt of GSM8K in Qwen's tokenizer, in the mean."""
 
 _WORDS = 512
 _CODES = 32
@@ -63,7 +77,7 @@ def paper_lengths(task: str = "gsm8k") -> dict[str, Lengths]:
 
     (counts,) = (row for row in published("statistics") if row["task"] == task)
     seconds = {row["method"]: row["seconds"] for row in published("main") if row["task"] == task and row["model"] == "Qwen3-8B"}
-    a_token = seconds["cot"] / counts["cot_tokens"]
+    a_token = seconds["sft_cot"] / counts["cot_tokens"]
     functional = round(counts["functional_tokens"])
     made = {name: Lengths(max(functional + 4, round(seconds[name] / a_token)), functional) for name in CIRF}
     return made | {"cot": Lengths(round(counts["cot_tokens"]))}
@@ -75,12 +89,12 @@ CIRF = ("cirf_full", "cirf_fast", "cirf_faster")
 def build_model(shape: str, device: str, dtype: str, seed: int = 0) -> Any:
     """A model with random weights, made where it will be, in evaluation mode. Raises ``torch.OutOfMemoryError``."""
     import torch
-    from transformers import AutoModelForCausalLM, Qwen3Config
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(seed)
     with torch.device(device):
         make: Any = AutoModelForCausalLM.from_config
-        model = make(Qwen3Config(**SHAPES[shape]), dtype=getattr(torch, dtype))
+        model = make(AutoConfig.for_model(**{"model_type": "qwen3"} | SHAPES[shape]), dtype=getattr(torch, dtype))
     return model.eval()
 
 
@@ -121,7 +135,7 @@ def prompts(count: int, tokens: int, seed: int = 0) -> list[str]:
 
 def rows(count: int, lengths: Lengths, prompt: int, seed: int = 0) -> list[Any]:
     """Training rows: prompts and targets of half to one and a half times the mean lengths, evenly spread."""
-    from cirf.lm.batches import Row
+    from cirf.lm.training.batches import Row
     from cirf.lm.vocabulary import token_names
 
     chance, names = random.Random(f"rows {seed}"), token_names(_CODES)
@@ -143,7 +157,7 @@ def rows(count: int, lengths: Lengths, prompt: int, seed: int = 0) -> list[Any]:
 def new_tokens(model: Any, tokenizer: Any) -> list[int]:
     """Give the model its delimiters and functional tokens; their ids."""
     from cirf.lm.vocabulary import extend
-    from cirf.recipe import Vocabulary
+    from cirf.recipe.schema import Vocabulary
 
     return extend(model, tokenizer, None, Vocabulary(alpha="mean", init="random"), _CODES, 0)
 

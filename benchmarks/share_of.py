@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from benchmarks.archives import answers
 
 from cirf.analysis.accuracy import by_question
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import mean
-from cirf.rows import read_rows
+from cirf.stats.tests import mean
 
 
 def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:
     """How often each question that all runs asked was answered rightly, the mean of the runs."""
-    several = [by_question(read_rows(run / "evaluation" / method / f"{task}.jsonl")) for run in runs]
+    several = [by_question(answers(run, method, task)) for run in runs]
     return {item: mean([one[item] for one in several]) for item in several[0] if all(item in one for one in several)}
 
 
@@ -40,7 +40,8 @@ def share(
             raise CirfError(f"{task}: {method} and {of} answered different questions")
         pairs = np.array([(ours[item], theirs[item]) for item in both]).T
         told += pairs.mean(axis=1)
-        drawn += pairs[:, random.integers(0, pairs.shape[1], (draws, pairs.shape[1]))].mean(axis=2)
+        kinds, often = np.unique(pairs, axis=1, return_counts=True)  # drawing questions anew is drawing how many of each kind
+        drawn += kinds @ random.multinomial(len(both), often / len(both), draws).T / len(both)
         count += len(both)
     low, high = np.quantile(drawn[0] / drawn[1], (0.025, 0.975))
     return float(told[0] / told[1]), float(low), float(high), count

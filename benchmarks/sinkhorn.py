@@ -51,11 +51,11 @@ def _distances(x: np.ndarray, anchors: np.ndarray) -> np.ndarray:
 def _ours(begin: str, x: np.ndarray, anchors: np.ndarray) -> Callable[[], Any]:
     import torch
 
-    from cirf import recipe
     from cirf.codebook.sinkhorn import assign, sinkhorn
+    from cirf.recipe import schema
 
     if begin == "vectors":
-        return lambda: (assign(torch.from_numpy(x), torch.from_numpy(anchors), recipe.Sinkhorn()).codes.numpy(), None)
+        return lambda: (assign(torch.from_numpy(x), torch.from_numpy(anchors), schema.Sinkhorn()).codes.numpy(), None)
     distances = torch.from_numpy(_distances(x, anchors))
 
     def work() -> Any:

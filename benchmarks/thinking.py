@@ -100,8 +100,21 @@ def recipe(folder: File, seed: int) -> dict[str, Any]:
     after which a step comes."""
     files = {"train_file": str(folder / "train.jsonl"), "test_file": str(folder / "test.jsonl")}
     settings = {"stages": HANDINGS - 1, "thoughts": 2, "done_by": 0.8, "fresh_optimizer": "never", "rows_like": "\n"}
-    training = {"adaptation": "full", "batch_size": 32, "accumulation": 1, "learning_rate": 2.0e-3, "warmup_steps": 50}
-    training |= {"beta2": 0.98, "bf16": False, "save_every": 500, "evaluate_every": 250, "rows_lr_ratio": 1.0, "give_up": 0}
+    training = {
+        "adaptation": "full",
+        "batch_size": 32,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 2.0e-3,
+        "warmup_steps": 50,
+    }
+    training |= {
+        "adam_beta2": 0.98,
+        "bf16": False,
+        "save_steps": 500,
+        "eval_steps": 250,
+        "new_token_lr_multiplier": 1.0,
+        "min_well_formed": 0,
+    }
     return {
         "name": f"thinking-{seed}",
         "seed": seed,
@@ -113,9 +126,9 @@ def recipe(folder: File, seed: int) -> dict[str, Any]:
         "finetune": training | {"overrides": {name: {"epochs": epochs} for name, epochs in EPOCHS.items()}},
         "evaluate": {
             "batch_size": 64,
-            "text_cap": 64,
-            "latency_items": 0,
-            "check": 0,
+            "max_new_tokens": 64,
+            "latency_questions": 0,
+            "check_questions": 0,
             "probes": {"kinds": ["drop", "shuffle", "swap"]},
         },
     }
@@ -123,12 +136,12 @@ def recipe(folder: File, seed: int) -> dict[str, Any]:
 
 def measured(folder: File, seed: int) -> dict[str, Any]:
     """Run one seed and read its report."""
-    from cirf.commands.running import opened, print_probes, print_table
+    from cirf.commands.run import opened, print_probes, print_table
     from cirf.evaluation.harness import compare_rows
-    from cirf.recipe import Recipe
-    from cirf.report.collect import collect
-    from cirf.rows import read_rows
+    from cirf.recipe.schema import Recipe
+    from cirf.report.data.collect import collect
     from cirf.run import execute
+    from cirf.store.jsonl import read_rows
 
     if not (folder / "train.jsonl").is_file():
         write_model(folder / "model", seed)

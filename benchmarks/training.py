@@ -53,15 +53,14 @@ def counted() -> Iterator[Passes]:
 
 def train(run: Path, name: str, rows: int, sets: list[str]) -> dict[str, float]:
     """Train one method and forget its model: seconds, updates, examples, passes, positions."""
-    from cirf.commands.running import open_run
     from cirf.methods import get
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load, open_run
     from cirf.stages import models
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     open_run(run)
-    always = ["finetune.save_every=1000000", "finetune.evaluate_every=1000000"]
+    always = ["finetune.save_steps=1000000", "finetune.eval_steps=1000000"]
     recipe = load(str(run / "recipe.yaml"), [*always, *sets])
 
     class Fewer(Context):

@@ -45,9 +45,9 @@ def _run(who: str, shape: str, rows: int, tokens: int, updates: int) -> dict[str
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from cirf.lm.attention import for_rows
-    from cirf.lm.loss import IGNORED, target_loss
-    from cirf.lm.memory import keep_freed_memory
+    from cirf.cpu.memory import keep_freed_memory
+    from cirf.lm.training.attention import for_rows
+    from cirf.lm.training.loss import IGNORED, summed, target_logits
 
     if who != "peer" and not keep_freed_memory():
         raise SystemExit("this C library has no such switch: there is nothing to compare")
@@ -63,7 +63,7 @@ def _run(who: str, shape: str, rows: int, tokens: int, updates: int) -> dict[str
         for update in range(updates + 2):  # two to warm up
             before, started = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
             with torch.autocast("cpu", torch.bfloat16):
-                loss = target_loss(model, ids, labels)
+                loss = summed(*target_logits(model, ids, labels), None)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -46,7 +46,7 @@ def _stock(model: Any, tokenizer: Any, cap: int, votes: int) -> Callable[[str], 
 
 
 def _ours(model: Any, tokenizer: Any, cap: int, votes: int) -> Callable[[str], int]:
-    from cirf.lm.decode import sample_many
+    from cirf.lm.decoding.generate import sample_many
 
     how = (cap, votes, TEMPERATURE, TOP_P, 1)
     return lambda prompt: max(one.tokens for one in sample_many(model, tokenizer, prompt, *how))
@@ -66,13 +66,13 @@ def main() -> None:
 
     import torch
 
-    from cirf.lm.packed import pack
+    from cirf.cpu.packed import pack
     from cirf.lm.prompt import prompt_text
     from cirf.serving.model import load_served
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    served = load_served(options.model, int8=False)
+    served = load_served(options.model)
     stock = plain_model(options.model, options.dtype)
     pack(stock)
     rest = (served.tokenizer, served.cap, options.votes)

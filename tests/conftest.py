@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from cirf.assets import resolve
 from cirf.errors import CirfError
+from cirf.user_code import look_only
 
 # A busy machine is no failure: how long an example takes says nothing of what it shows.
 settings.register_profile("cirf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,9 +48,19 @@ def _imports_apart() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _objects_apart() -> None:
-    """The same for what the modules before have left: a run collects garbage many times."""
+    """The same for what the modules before have left: a run collects garbage many times. Code of users may be run again, which a
+    command that only looks does not do."""
+    look_only(trust=True)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_fetched_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What this machine's user fetched with ``cirf data get`` is not what tests read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CIRF_DATA", str(tmp_path_factory.getbasetemp() / "no-data"))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

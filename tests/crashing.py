@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cirf.files import RowLog, to_json, write_atomic, write_rows
-from cirf.store import Plan, RunFolder
+from cirf.store.files import RowLog, to_json, write_atomic, write_rows
+from cirf.store.run_folder import Plan, RunFolder
 
 EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.chmod")
 ROWS = 4

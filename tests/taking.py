@@ -15,8 +15,8 @@ from pathlib import Path
 
 import crashing
 
-from cirf import sharing
-from cirf.store import RunFolder
+from cirf.store import sharing
+from cirf.store.run_folder import RunFolder
 
 sharing.LINKED_FROM = 1  # every file is linked
 

@@ -1,27 +1,29 @@
-"""An archive: the numbers of a run without its texts, weights and vectors, reported of and gone on from."""
+"""An archive: the numbers of a run without its texts, weights and vectors, in two files."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import tinyrun
+from benchmarks import near, result_tables
+from benchmarks.result_specs import TABLES
+from benchmarks.result_tables import BLOCK, Line, Table, Trained, accuracy, less, rate, render, text, tokens, tokens_share
 
 from cirf.analysis.backbones import Setting, points_of
 from cirf.analysis.source import Run
-from cirf.analysis.stability import common
-from cirf.analysis.training_codes import TRAINING_CODES
-from cirf.archive import _verdict, archive, is_archive
 from cirf.errors import CirfError
-from cirf.files import hash_file, write_atomic
-from cirf.report.collect import collect
-from cirf.rows import read_rows
-from cirf.store import LEFT_OUT, Plan, RunFolder, record
-
-WEIGHTS = (".safetensors", ".npy", ".bin", ".pt")
+from cirf.export.archive import find, write
+from cirf.report.data.collect import collect
+from cirf.store.files import write_atomic, write_rows
+from cirf.store.jsonl import read_rows
+from cirf.store.paths import without_folders
+from cirf.store.run_folder import record
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +32,36 @@ def archived(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("archived") / "results"
     said = tinyrun.cirf("archive", finished, "--out", out)
     assert said.code == 0, said.err
-    assert "0.1 MB" in said.out or "0.0 MB" in said.out
+    assert "1 run, 0.0" in said.out
     return out
 
 
-def texts(folder: Path) -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file())
-
-
-def test_no_row_of_the_data_no_weight_and_no_place_is_in_it(archived: Path, workshop: tinyrun.Workshop) -> None:
-    assert not [path for path in archived.rglob("*") if path.suffix in WEIGHTS]
-    held = texts(archived)
+def test_no_text_of_the_data_or_the_models_and_no_place_is_in_it(
+    archived: Path, finished: Path, workshop: tinyrun.Workshop
+) -> None:
+    assert {path.name for path in archived.iterdir()} == {"answers.parquet", "measured.json"}
+    assert sum(path.stat().st_size for path in archived.iterdir()) < 50_000
+    answers = pandas.read_parquet(archived / "answers.parquet")
+    held = answers.to_json() + (archived / "measured.json").read_text(encoding="utf-8")
     for row in [*read_rows(workshop.train), *read_rows(workshop.test)]:
         assert row["question"] not in held
         assert not any(step in held for step in row["rationale"].splitlines())
+    outputs = {row["output"] for file in finished.glob("evaluation/*/*.jsonl") for row in read_rows(file)}
+    assert not any(output in held for output in outputs if len(output) > 10)
     assert str(workshop.train.parent) not in held
-    assert sum(path.stat().st_size for path in archived.rglob("*") if path.is_file()) < 200_000
+
+
+def test_its_answers_are_a_table_with_a_row_an_answer(archived: Path, finished: Path) -> None:
+    answers = pandas.read_parquet(archived / "answers.parquet")
+    report = json.loads((finished / "report.json").read_text())
+    told = answers.groupby("method")
+    for column, key in (("correct", "accuracy"), ("tokens", "tokens"), ("truncated", "truncated"), ("unparsed", "unparsed")):
+        assert told[column].mean().to_dict() == pytest.approx({name: row[key] for name, row in report["methods"].items()})
+    seconds = told["seconds"].mean().to_dict()
+    assert seconds == pytest.approx({name: row["latency_mean_s"] for name, row in report["methods"].items()}, rel=1e-4)
+    codes = told["codes"].agg(lambda found: sum(map(len, found)))
+    assert codes["cirf_full"] == report["codebook"]["written"] > 0 == codes["cot"]
+    assert set(answers["run"]) == {"run"}
 
 
 def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_path: Path) -> None:
@@ -54,300 +70,189 @@ def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_pa
     ours, theirs = (json.loads((folder / "report.json").read_text()) for folder in (copy, finished))
     for told in (*ours["training"].values(), *theirs["training"].values()):
         del told["settings"]  # they name files, of which the archive keeps the names alone
-    for part in ("methods", "comparisons", "training", "latency"):
+        told["train"] = [[update, round(loss, 4)] for update, loss in told["train"]]
+    for part in ("methods", "comparisons", "training", "latency", "data", "environment", "verdict"):
         assert ours[part] == theirs[part], part
-    assert ours["environment"]["packages"] == theirs["environment"]["packages"]
+    label = next(row["label"] for row in theirs["codebook"]["codes"] if row["count"])
     page = (copy / "report.html").read_text(encoding="utf-8")
-    assert "cirf_full" in page and "direct_sft" in page
+    assert "cirf_full" in page and "direct_sft" in page and label in page
 
 
-def test_what_its_report_cannot_know_is_no_number(archived: Path, finished: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(archived, tmp_path / "copy")
-    assert tinyrun.cirf("report", copy).code == 0
-    ours, theirs = (json.loads((folder / "report.json").read_text()) for folder in (copy, finished))
-    assert ours["codebook"]["codes"] == [] and ours["codebook"]["used"] is None and ours["codebook"]["segments"] is None
-    assert ours["codebook"]["losses"] == theirs["codebook"]["losses"]
-    assert {**ours["data"], "reports": {}} == {**theirs["data"], "reports": {}}  # told by the reports of the stages
-    page = (copy / "report.html").read_text(encoding="utf-8")
-    assert 'id="codes"' not in page and "Used here are 0" not in page
-    said = tinyrun.cirf("analyze", copy, "--json")
-    assert said.code == 0 and "an archive leaves out" in said.out + said.err
-    assert "left out of the archive" in tinyrun.cirf("label", copy, "1=adds").error()
-
-
-def test_of_codes_it_is_told_what_the_run_tells(archived: Path, finished: Path, tmp_path: Path) -> None:
-    copies = [shutil.copytree(folder, tmp_path / name) for name, folder in (("archive", archived), ("run", finished))]
+def test_analyses_of_answers_are_those_of_the_run(archived: Path, finished: Path, tmp_path: Path) -> None:
     told = []
-    for copy in copies:
-        said = tinyrun.cirf("analyze", copy, "clustering", "transitions", "--json")
+    for name, folder in (("run", archived), ("finished", finished)):
+        said = tinyrun.cirf("analyze", shutil.copytree(folder, tmp_path / name), "--json")
         assert said.code == 0, said.err
-        told.append(json.loads(said.out)["analyses"])
-    ours, theirs = ({name: one["tables"] for name, one in found.items()} for found in told)
-    assert ours["clustering"] == theirs["clustering"]
-    counts = [
-        [{key: row[key] for key in row if "label" not in key} for row in one["transitions"][0]["rows"]] for one in (ours, theirs)
-    ]
-    assert counts[0] == counts[1] and counts[0]
-    again = tmp_path / "again"
-    archive(copies[0], again, ["codebook-4"])  # of an archive, what it kept
-    kept = [folder / "codebook-4" / "training_codes.jsonl" for folder in (archived, again)]
-    assert kept[0].read_bytes() == kept[1].read_bytes()
+        told.append(without_folders(json.loads(said.out)))
+    ours, theirs = told
+    assert "an archive keeps no codes" in ours["left_out"]["clustering"]
+    for name in ("pareto", "pairs", "difficulty"):
+        assert ours["analyses"][name]["tables"] == theirs["analyses"][name]["tables"]
 
 
-def test_where_rows_are_there_again_and_traces_are_not_nothing_is_made_up(archived: Path, finished: Path, tmp_path: Path) -> None:
-    on = shutil.copytree(archived, tmp_path / "on")
-    for file in ("problems/train.jsonl", "rationales/rationales.jsonl", "segments/segments.jsonl"):
-        shutil.copy(finished / file, on / file)
-    said = tinyrun.cirf("analyze", on, "--json")
+def test_it_keeps_trials_the_size_of_the_backbone_and_which_rationales_it_learned(
+    workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    keys: dict[str, Any] = {"finetune__adaptation": "lora", "finetune__learning_rates": [0.001, 0.002]}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], **keys)
+    run, out = tmp_path / "run", tmp_path / "archive"
+    said = tinyrun.cirf("run", recipe, "--out", run, "--until", "evaluation")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
-    assert "an archive leaves out" in told["left_out"]["predictability"]
-    (row,) = (one for one in told["analyses"]["statistics"]["tables"][0]["rows"] if one["task"] == "sums")
-    assert row["cot_tokens"] is row["trace_tokens"] is None
-
-
-def test_codes_are_compared_where_rationales_are_known_to_be_cut_alike(archived: Path, finished: Path, tmp_path: Path) -> None:
-    def run(folder: Path) -> Run:
-        return Run(folder, lambda: {"recipe": {"codebook": {"size": 4}}})
-
-    other = shutil.copytree(archived, tmp_path / "other")
-    kept = other / "codebook-4" / TRAINING_CODES
-    rows = read_rows(kept)
-    whole = len(rows)
-    assert len(common(run(archived), run(finished))) == len(common(run(archived), run(archived))) == whole > 2
-    rows[0]["cut"], rows[1]["codes"] = "of another text", [*rows[1]["codes"], 0]
-    del rows[2]["cut"]
-    kept.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    units = common(run(archived), run(other))
-    assert len(units) == whole - 3 and all(len(ours) == len(theirs) for ours, theirs in units)
-    kept.write_text('{"problem": "x"}\n')
-    with pytest.raises(CirfError, match=r"training_codes\.jsonl: line 1 is no rationale's codes"):
-        run(other).coded(4)
-
-
-@pytest.mark.parametrize("adaptation", ["full", "lora"])
-def test_it_knows_how_large_the_backbone_is(adaptation: str, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], finetune__adaptation=adaptation)
-    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "evaluation")
-    assert said.code == 0, said.err
-    assert tinyrun.cirf("archive", tmp_path / "run", "--out", tmp_path / "archive").code == 0
-    ours, theirs = (
-        points_of(Setting("tiny", [Run(folder, lambda folder=folder: collect(folder))]), "in", ["cirf_full"])
-        for folder in (tmp_path / "archive", tmp_path / "run")
-    )
+    assert tinyrun.cirf("archive", run, "--out", out).code == 0
+    kept = find(out)
+    assert kept is not None
+    ours, theirs = (points_of(Setting("tiny", [one]), "in", ["cirf_full"]) for one in (kept, Run(run, lambda: collect(run))))
     assert ours[0]["parameters"] == theirs[0]["parameters"] > 1000
+    trials = json.loads((run / "models" / "cirf_full" / "trials.json").read_text())["trials"]
+    assert kept.trials == {"cirf_full": {str(one["learning_rate"]): one["validation_loss"] for one in trials}}
+    assert near.rationales(out) == near.rationales(run)
 
 
-def test_passages_that_questions_share_stay_behind(finished: Path, tmp_path: Path) -> None:
+def test_passages_that_questions_share_are_left_out(finished: Path, tmp_path: Path) -> None:
+    data = json.loads((finished / "report.json").read_text())
+    pair = {"test": "a", "train": "b", "share": 1.0, "words": "box 0 gets 8 apples"}
+    data["data"]["reports"]["problems"]["overlap"]["tasks"]["sums"]["examples"] = [pair]
+    write([Run(finished, lambda: data)], tmp_path)
+    kept = find(tmp_path)
+    assert kept is not None
+    overlap = kept.data["data"]["reports"]["problems"]["overlap"]
+    assert overlap["words"] == 13 and overlap["tasks"]["sums"]["examples"] == [{**pair, "words": ""}]
+
+
+def test_methods_trained_apart_meet_in_one_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
-    told = json.loads((run / "problems" / "problems.json").read_text())
-    told["overlap"]["tasks"]["sums"]["examples"] = [{"test": "a", "train": "b", "share": 1.0, "words": "box 0 gets 8 apples"}]
-    write_atomic(run / "problems" / "problems.json", json.dumps(told))
-    with pytest.raises(CirfError, match=r"problems\.json: gone, or not as it was written; `cirf run` makes the stage again"):
-        archive(run, tmp_path / "out", ["problems"])
-    sealed = json.loads((run / "problems" / "stage.json").read_text())
-    sealed["files"]["problems.json"] = hash_file(run / "problems" / "problems.json")
-    write_atomic(run / "problems" / "stage.json", record(sealed))
-    archive(run, tmp_path / "out", ["problems"])
-    kept = json.loads((tmp_path / "out" / "problems" / "problems.json").read_text())["overlap"]
-    assert kept["words"] == 13 and kept["tasks"]["sums"]["examples"] == [{"test": "a", "train": "b", "share": 1.0, "words": ""}]
+    for stage in ("models/direct_sft", "evaluation/direct_sft"):  # as where another machine trained it
+        shutil.rmtree(run / stage)
+        shutil.copytree(finished / stage, run / stage)
+    before = tinyrun.stages(run)
+    assert tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", run).code == 0
+    assert not tinyrun.remade(before, tinyrun.stages(run))
 
 
-def test_functional_traces_stay_and_prose_goes(archived: Path, finished: Path) -> None:
-    for method, kept in (("cirf_full", True), ("cot", False)):
-        ours, theirs = (read_rows(folder / "evaluation" / method / "sums.jsonl") for folder in (archived, finished))
-        assert [row["correct"] for row in ours] == [row["correct"] for row in theirs]
-        assert [row["tokens"] for row in ours] == [row["tokens"] for row in theirs]
-        same = [
-            row["output"] == other["output"]
-            for row, other in zip(ours, theirs, strict=True)
-            if "<cirf_0" in other["output"] and row["output"]
-        ]
-        assert all(same) and (not kept or same)
-        assert kept or {row["output"] for row in ours} == {""}
-        plain = [row["parsed"] for row in ours if "<cirf_0" not in row["output"]]
-        assert {*plain} <= {"", None}  # an answer that is right is the gold one
-        assert [row["parsed"] is None for row in ours] == [row["parsed"] is None for row in theirs]
+def test_what_is_no_archive_and_what_is_nothing_yet_is_refused(
+    archived: Path, finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    full = tmp_path / "full"
+    write_atomic(full / "notes.txt", "mine")
+    for folder in (full, finished):
+        assert "not empty, and no archive" in tinyrun.cirf("archive", finished, "--out", folder).error()
+    assert "not a run's folder" in tinyrun.cirf("archive", full, "--out", tmp_path / "new").error()
+    recipe = workshop.recipe(tmp_path / "recipe.yaml")
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "begun", "--until", "problems").code == 0
+    assert "nothing was evaluated yet" in tinyrun.cirf("archive", tmp_path / "begun", "--out", tmp_path / "new").error()
+    assert "already an archive" in tinyrun.cirf("archive", archived, "--out", tmp_path / "new").error()
+    assert not (tmp_path / "new").exists()
+    copy = shutil.copytree(archived, tmp_path / "copy")
+    assert "give a run of the archive" in tinyrun.cirf("report", copy / "other").error()
+    for content in (b"PAR1", None):
+        (copy / "answers.parquet").unlink()
+        if content is not None:
+            (copy / "answers.parquet").write_bytes(content)
+        with pytest.raises(CirfError, match="a damaged archive"):
+            find(copy)
+    assert "not a run's folder" in tinyrun.cirf("status", copy).error()
+
+
+@pytest.mark.parametrize("name", ["../../../victim.jsonl", "/victim.jsonl", "a/../../victim.jsonl"])
+def test_a_record_that_names_files_outside_of_its_stage_is_refused(finished: Path, tmp_path: Path, name: str) -> None:
+    run, victim = shutil.copytree(finished, tmp_path / "run"), tmp_path / "victim.jsonl"
+    victim.write_text('{"mine": 1}\n')
+    path = run / "evaluation" / "cirf_full" / "stage.json"
+    told = json.loads(path.read_text())
+    told["files"] |= {name: "0" * 64}
+    path.write_text(record(told))
+    said = tinyrun.cirf("archive", run, "--out", tmp_path / "out" / "deep" / "archive")
+    assert said.code == 2 and "stage.json: gone, or not as it was written" in said.err
+    assert victim.read_text() == '{"mine": 1}\n'
 
 
 @pytest.mark.parametrize(
-    ("output", "kept"),
+    "command",
     [
-        ("<cirf><cirf_016>48<cirf_023>19 - 5 = 14</cirf>14", True),
-        ("<cirf><cirf_016>Initial state: heads<cirf_023>not flip</cirf>yes", True),
-        ("<cirf><cirf_016><cirf_023>the dog that the neighbour lost</cirf>a dog", False),
-        ("The scientist met the artist, and he left.</cirf><cirf_031>1</cirf>2", False),
-        ("A. idiom</cirf><cirf_002>", False),
-        ("no functional token", False),
+        ["status"], ["show"], ["evaluate"], ["probe"], ["without-results"], ["codes"], ["ask", "How many?"], ["label", "1=adds"],
+        ["export", "--gguf", "file"], ["push", "--to", "me/it"],
     ],
-)
-def test_a_trace_with_prose_in_it_goes_too(output: str, kept: bool) -> None:
-    row = {
-        "id": "a",
-        "prompt": "who?",
-        "output": output,
-        "trace": "t",
-        "answer": "x",
-        "parsed": "x",
-        "gold": "x",
-        "correct": True,
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_what_needs_the_run_says_that_an_archive_is_none_and_what_reads_it(archived: Path, command: list[str]) -> None:
+    for place in (archived, archived / "run"):
+        if place != archived and command[0] in ("evaluate", "probe"):
+            continue  # no folder, so it may be a hub id
+        said = tinyrun.cirf(command[0], place, *command[1:]).error()
+        assert f"{place}: an archive of measured numbers (answers.parquet, measured.json), without questions" in said
+        assert f"`cirf report {place}` and `cirf analyze {archived}` read it" in said
+
+
+# The tables of the pages of results are what the archives say
+
+HERE = result_tables.ROOT
+TASKS = ("sums",)
+PAGE = "# Numbers\n\n<!-- table: one -->\n<!-- end -->\n\nThe end.\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table of two archives in a folder of its own, one question of which only the first asked."""
+    monkeypatch.setattr(result_tables, "ROOT", tmp_path)
+    for run, right in {"first": (1, 1, 0, 1), "second": (1, 0, 0)}.items():
+        for method, flip in {"ours": 0, "theirs": 1}.items():
+            rows = [
+                {"id": f"q{place}", "correct": bool(one ^ flip), "tokens": 10 * (1 + flip), "unparsed": not one}
+                for place, one in enumerate(right)
+            ]
+            write_rows(tmp_path / "results" / run / "evaluation" / method / "sums.jsonl", rows)
+    ours, theirs = Trained("ours", ("first",)), Trained("theirs", ("first",))
+    both = Trained("ours", ("first", "second"))
+    lines = [Line("ours", ours, texts=("a word",)), Line("both seeds", both), Line("theirs", theirs)]
+    columns = {
+        "right": accuracy(TASKS),
+        "above": less(TASKS, theirs),
+        "tokens": tokens(TASKS),
+        "share": tokens_share(TASKS, theirs),
+        "unparsed": rate(TASKS, "unparsed"),
+        "note": text(),
     }
-    gone = ("prompt", "gold") if kept else ("prompt", "gold", "output", "trace", "answer", "parsed")
-    assert _verdict(row) == row | dict.fromkeys(gone, "")
+    return Table("one", "method", columns, lines, "n = {all}.")
 
 
-def test_a_run_goes_on_from_it_and_makes_no_more_than_it_needs(
-    archived: Path, finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+def test_a_table_is_what_the_rows_say(table: Table) -> None:
+    head, rule, *lines, blank, caption = render(table, {"all": TASKS}).splitlines()
+    assert head == "| method | right | above | tokens | share | unparsed | note |" and rule.count("---") == 7
+    assert lines == [
+        "| ours | 75.0 [30.1, 95.4] | +50.0 [-34.7, 100.0] | 10.0 | 0.500 | 25 | a word |",
+        "| both seeds | 54.2 [14.4, 89.2] | +16.7 [-60.1, 80.1] | 10.0 | 0.500 | 43 |  |",
+        "| theirs | 25.0 [4.6, 69.9] |  | 20.0 | 1.000 | 25 |  |",
+    ]
+    assert (blank, caption) == ("", "n = 4.")
+
+
+def test_a_page_that_differs_is_named_and_mended(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = shutil.copytree(archived, tmp_path / "copy")
-    methods = ["cirf_full", "direct_sft", "cot", "sft_cot"]
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=methods, evaluate__latency_items=0)
-    before = tinyrun.stages(copy)
-    foretold = json.loads(tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", "--json").out)
-    assert set(foretold["methods"]) == {"sft_cot"} and "prepared" not in foretold
-    said = tinyrun.cirf("run", recipe, "--out", copy)
-    assert said.code == 0, said.err
-    again = {"problems", "rationales", "segments"}  # what the new method reads
-    assert tinyrun.remade(before, tinyrun.stages(copy)) == {*again, "models/sft_cot", "evaluation/sft_cot"}
-    for stage in again:
-        assert f"{stage}: again, since the archive left its files out" in said.err + said.out
-        for name in json.loads((copy / stage / "stage.json").read_text())["files"]:
-            assert (copy / stage / name).read_bytes() == (finished / stage / name).read_bytes()
-    assert not is_archive(copy)
-    told = json.loads((copy / "report.json").read_text())
-    assert list(told["methods"]) == methods
-    assert told["methods"]["direct_sft"] == _untimed(json.loads((finished / "report.json").read_text()))
+    monkeypatch.setattr("benchmarks.result_specs.TABLES", (table,))
+    monkeypatch.setattr("benchmarks.result_specs.GROUPS", {"all": TASKS})
+    page = tmp_path / "docs" / "numbers.md"
+    page.parent.mkdir()
+    page.write_text(PAGE, encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"differ from the archives in docs/numbers\.md"):
+        result_tables.main(["--check"])
+    assert page.read_text(encoding="utf-8") == PAGE
+    result_tables.main([])
+    made = page.read_text(encoding="utf-8")
+    assert made.startswith("# Numbers\n\n<!-- table: one -->\n| method") and "| ours | 75.0" in made
+    assert made.endswith("\n<!-- end -->\n\nThe end.\n")
+    result_tables.main(["--check"])
+    assert capsys.readouterr().out.splitlines() == ["changed: docs/numbers.md", "all tables are up to date"]
+    page.write_text(PAGE.replace("one", "other"), encoding="utf-8")
+    with pytest.raises(CirfError, match="no table is called other"):
+        result_tables.main([])
 
 
-def test_a_model_that_was_left_out_is_foretold_where_it_is_asked_anew(
-    archived: Path, workshop: tinyrun.Workshop, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(archived, tmp_path / "copy")
-
-    def foretold(**keys: Any) -> set[str]:
-        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
-        said = tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", "--json", "--until", "evaluation/cirf_full")
-        assert said.code == 0, said.err
-        return set(json.loads(said.out).get("methods", {}))
-
-    assert foretold() == set()
-    assert foretold(evaluate__trace_cap=5) == {"cirf_full"}
+@pytest.mark.skipif(not (HERE / "results").is_dir(), reason="the archives are in the repository alone")
+def test_the_pages_hold_what_the_archives_say() -> None:
+    result_tables.main(["--check"])
 
 
-def _untimed(report: dict[str, Any]) -> dict[str, Any]:
-    """A method's numbers as a run without latency tells them."""
-    method: dict[str, Any] = report["methods"]["direct_sft"]
-    times = [key for key in method if key.startswith(("latency", "first", "decode")) or key.endswith("bytes")]
-    for part in (method, *method["tasks"].values()):
-        part.update(dict.fromkeys((key for key in times if key in part), None))
-    return method
-
-
-def test_what_comes_out_different_is_refused_and_said(tmp_path: Path) -> None:
-    def model(content: str) -> Plan:
-        return Plan("models/some", {"k": 1}, {"file": "x"}, lambda work: write_atomic(work / "weights.bin", content))
-
-    def score(content: str, how: int) -> Plan:
-        plan = model(content)
-        return Plan("evaluation/some", {"how": how}, {"model": plan}, lambda work: write_atomic(work / "scores.json", "{}"))
-
-    from cirf.run import _restore_inputs
-
-    run = RunFolder(tmp_path / "run")
-    write_atomic(run.root / "recipe.yaml", tinyrun_recipe())
-    run.run(model("a"))
-    run.run(score("a", 1))
-    archive(run.root, tmp_path / "kept", ["models/some", "evaluation/some"])
-    kept = RunFolder(tmp_path / "kept")
-    assert kept.is_done(model("a")) and kept.is_done(score("a", 1)) and kept.left_out("models/some") == ("weights.bin",)
-    begun = kept.root / ".work" / f"models--some-{str(kept.key(model('a')))[:16]}"
-    write_atomic(begun / "scratch" / "half", "a")
-    kept.sweep([model("a"), score("a", 1)])
-    assert (begun / "scratch" / "half").exists()  # making it again goes on after a kill, too
-    other = RunFolder(shutil.copytree(kept.root, tmp_path / "other"))
-    for made in ("b", "c"):  # what was made is kept: the second time nothing is made
-        with pytest.raises(CirfError, match="they come out different"):
-            _restore_inputs(other, score(made, 2), lambda line: None)
-        assert other.is_done(score("a", 1)) and other.left_out("models/some")  # as it was
-    shutil.rmtree(other.folder("models/some"))
-    assert (other.run(model("c")) / "weights.bin").read_text() == "b" and not other.is_done(score("a", 1))
-    _restore_inputs(kept, score("a", 2), lambda line: None)
-    assert (kept.folder("models/some") / "weights.bin").read_text() == "a" and not kept.left_out("models/some")
-    assert LEFT_OUT not in json.loads((kept.folder("models/some") / "stage.json").read_text())
-
-
-def tinyrun_recipe() -> str:
-    return "name: some\nproblems:\n  tasks:\n    - task: gsm8k\n"
-
-
-def test_methods_trained_apart_meet_in_one_archive(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    run, out = shutil.copytree(finished, tmp_path / "run"), tmp_path / "results"
-    for method in ("direct_sft", "cot"):
-        recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=[method], evaluate__latency_items=0)
-        assert tinyrun.cirf("run", recipe, "--out", run).code == 0
-        said = tinyrun.cirf("archive", run, "--out", out, "--json")
-        assert said.code == 0, said.err
-    assert "evaluation/direct_sft" in json.loads(said.out)["kept"]
-    assert tinyrun.cirf("report", out).code == 0
-    assert list(json.loads((out / "report.json").read_text())["methods"]) == ["direct_sft", "cot"]
-
-
-def test_no_run_is_overwritten(finished: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(finished, tmp_path / "other")
-    before = tinyrun.artefacts(other)
-    assert "not empty, and no archive" in tinyrun.cirf("archive", finished, "--out", other).error()
-    assert tinyrun.artefacts(other) == before
-
-
-def test_a_killed_archive_is_finished_by_the_same_command(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import cirf.archive
-
-    stages, out, write = ["problems", "rationales", "segments"], tmp_path / "out", cirf.archive._stage
-
-    def dies(run: RunFolder, name: str, target: Path) -> None:
-        if name == "segments":
-            raise KeyboardInterrupt
-        write(run, name, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(cirf.archive, "_stage", dies)
-        with pytest.raises(KeyboardInterrupt):
-            archive(finished, out, stages)
-    assert is_archive(out) and archive(finished, out, stages).kept == ()
-
-
-def test_methods_of_other_rows_or_seeds_do_not_meet(finished: Path, tmp_path: Path) -> None:
-    run, out = shutil.copytree(finished, tmp_path / "run"), tmp_path / "out"
-    archive(run, out, ["problems", "evaluation/cot"])
-    recipe = (run / "recipe.yaml").read_text()
-    write_atomic(run / "recipe.yaml", recipe.replace("seed: 1", "seed: 2"))
-    with pytest.raises(CirfError, match="differs in seed or backbone"):
-        archive(run, out, ["problems", "evaluation/direct_sft"])
-    write_atomic(run / "recipe.yaml", recipe)
-    told = json.loads((run / "problems" / "stage.json").read_text())
-    asked = run / "problems" / "test" / "sums.jsonl"
-    write_atomic(asked, asked.read_text() + "\n")
-    told["files"]["test/sums.jsonl"] = hash_file(asked)
-    write_atomic(run / "problems" / "stage.json", record(told))
-    with pytest.raises(CirfError, match="differs in problems"):
-        archive(run, out, ["problems", "evaluation/direct_sft"])
-    assert archive(run, out, ["problems", "evaluation/cot"]).kept == ()  # what is replaced as a whole may differ
-
-
-def test_what_is_no_place_for_it_is_one_sentence(
-    finished: Path, archived: Path, workshop: tinyrun.Workshop, tmp_path: Path
-) -> None:
-    full = tmp_path / "full"
-    full.mkdir()
-    (full / "thesis.tex").write_text("mine")
-    assert "not empty, and no archive" in tinyrun.cirf("archive", finished, "--out", full).error()
-    assert "that is the run itself" in tinyrun.cirf("archive", finished, "--out", finished).error()
-    other = shutil.copytree(archived, tmp_path / "other")
-    write_atomic(other / "recipe.yaml", tinyrun_recipe())
-    assert is_archive(other)
-    assert "holds the archive of some, not of tiny" in tinyrun.cirf("archive", finished, "--out", other).error()
-    assert "not a run's folder" in tinyrun.cirf("archive", full, "--out", tmp_path / "new").error()
-    assert "cannot be told here" in tinyrun.cirf("archive", archived, "--out", tmp_path / "new").error()
-    assert "an archive" in tinyrun.cirf("status", archived).out
+def test_every_table_is_on_one_page() -> None:
+    found = Counter(name for page in result_tables.pages() for _, name, _ in BLOCK.findall(page.read_text(encoding="utf-8")))
+    assert found == Counter(table.name for table in TABLES)

@@ -12,7 +12,8 @@ import pytest
 import tinyrun
 
 from cirf.codebook import embedding
-from cirf.lm import backbone, decode
+from cirf.lm import backbone
+from cirf.lm.decoding import generate as decode
 
 TEXT = "**Step 1:** There are 2 + 3 = <<2+3=5>>5 coins.\nStep 2: <<5=5>>\nStep 3: There are 5 + 1 = 6 coins."
 
@@ -46,7 +47,7 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
     monkeypatch.setattr(decode, "generate_one", generate)
     run = shutil.copytree(finished, tmp_path / "run")
     text = (run / "recipe.yaml").read_text()
-    (run / "recipe.yaml").write_text(text.replace("trace_cap: 24", "trace_cap: 25"))
+    (run / "recipe.yaml").write_text(text.replace("max_trace_tokens: 24", "max_trace_tokens: 25"))
     document("ask", run, "How many?")
     document("ask", run / "models" / "cirf_full", "How many?")
     for name in ("cirf_full", "direct_sft"):

@@ -19,17 +19,17 @@ import tinyrun
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
-from cirf.methods.shots import SHIPPED, read_shots, shots_of
-from cirf.recipe import Recipe
+from cirf.methods.prose.chain_of_draft import shots_of
+from cirf.recipe.schema import Recipe
 from cirf.records import Problem
-from cirf.rows import read_rows
-from cirf.run import plans
 from cirf.stages import openings
 from cirf.stages.context import Context
-from cirf.store import RunFolder
-from cirf.tasks.bbh import SUBSETS
-from cirf.tasks.leaks import runs
-from cirf.tasks.questions import question_key
+from cirf.stages.planning import plans
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import RunFolder
+from cirf.tasks.benchmarks.bbh import SUBSETS
+from cirf.tasks.loading.leaks import runs
+from cirf.tasks.loading.questions import question_key
 from cirf.tasks.shots import Shot, fault
 from cirf.tasks.task import Task
 
@@ -49,13 +49,11 @@ def method() -> Any:
     return methods.get("chain_of_draft", recipe())
 
 
-def test_every_benchmark_has_its_examples_and_no_file_is_left_over() -> None:
+def test_every_benchmark_has_its_examples() -> None:
     counts = {name: len(shots_of(tasks.get(name))) for name in BENCHMARKS if name != "bbh"}
     eight, five = ("gsm8k", "svamp", "multiarith", "coin_flip"), ("commonsense_qa", "math500", "scienceqa")
     assert counts == {**dict.fromkeys(eight, 8), **dict.fromkeys(five, 5), "strategyqa": 4}
     assert Counter(shot.subset for shot in shots_of(tasks.get("bbh"))) == dict.fromkeys(SUBSETS, 3)
-    files = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
-    assert files == {*(f"{name}.yaml" for name in counts), *(f"bbh/{subset}.yaml" for subset in SUBSETS)}
     assert shots_of(tasks.get("chain_sum")) == ()
 
 
@@ -73,9 +71,9 @@ def test_no_step_is_longer_than_five_words_but_an_equation() -> None:
     for _, shot in shots():
         for step in shot.draft.split("; "):
             words = [word for word in step.split() if re.search(r"[^\W_]", word)]
-            if EQUATION.search(step):  # of which just the words count
-                words = [word for word in words if re.fullmatch(r"[^\W\d_]{2,}[,:.]?", word)]
-            assert 0 < len(words) <= 5 or (EQUATION.search(step) and not words), step
+            equation = EQUATION.search(step) is not None  # of which just the words count
+            counted = [word for word in words if not equation or re.fullmatch(r"[^\W\d_]{2,}[,:.]?", word)]
+            assert len(counted) <= 5 and words, step
 
 
 OPERATORS: dict[type, Any] = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
@@ -176,30 +174,6 @@ def test_the_label_of_the_examples_is_no_option() -> None:
     assert {said: task.parse(method().read(said)[1], problem) for said in read} == read
 
 
-# The loader
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "expected a list"),
-        ("- question: [", "cannot be read as YAML"),
-        ("- {question: a, draft: b}", "example 1: expected the fields question, draft and answer"),
-        ("- {question: a, draft: b, answer: '1', note: c}", "expected the fields"),
-        ("- {question: a, draft: b, answer: yes}", "answer is True, expected a text; put it into quotes"),
-        ("- {question: a, draft: b, answer: '1'}\n- {question: a, draft: ' ', answer: '1'}", "example 2: draft is ' '"),
-        ("- {question: a, draft: b, answer: A, choices: [x, 3]}", "choices 2 is 3"),
-        ("- {question: a, draft: b, answer: A, choices: xyz}", "choices is 'xyz', expected a list"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_told_in_one_line(tmp_path: Path, text: str, says: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    with pytest.raises(CirfError) as error:
-        read_shots(path)
-    assert says in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)
-
-
 # A task of the user's own
 
 
@@ -208,7 +182,7 @@ def own(tmp_path: Path) -> Path:
     """The shipped example of a user's task with rows beside it."""
     rows = [{"ask": f"It is 8:{minute}. What time is it 5 minutes later?", "time": f"8:{minute + 5}"} for minute in range(10, 22)]
     tinyrun.write_jsonl(tmp_path / "clock.jsonl", rows)
-    return Path(shutil.copy(Path(__file__).parents[1] / "docs" / "own_task.py", tmp_path / "clock.py"))
+    return Path(shutil.copy(Path(__file__).parents[1] / "docs" / "how-to" / "own_task.py", tmp_path / "clock.py"))
 
 
 def test_a_task_of_ones_own_brings_its_examples(own: Path) -> None:
@@ -260,8 +234,13 @@ def test_a_run_computes_what_its_prompts_open_with_once(
     workshop: tinyrun.Workshop, own: Path, tmp_path: Path, forwards: list[tuple[int, ...]]
 ) -> None:
     own.write_text(own.read_text().replace('"train": "clock.jsonl"', '"test": "clock.jsonl"'))
-    keys = {"backbone.dtype": "float32", "evaluate.latency_items": 2, "evaluate.latency_warmup": 1, "evaluate.text_cap": 4}
-    keys |= {"evaluate.throughput_batches": "[2]", "evaluate.throughput_items": 2, "evaluate.batch_size": 4}
+    keys = {
+        "backbone.dtype": "float32",
+        "evaluate.latency_questions": 2,
+        "evaluate.latency_warmup": 1,
+        "evaluate.max_new_tokens": 4,
+    }
+    keys |= {"evaluate.batch_size": 4}
     sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
     out = tmp_path / "out"
     said = tinyrun.cirf(
@@ -274,8 +253,8 @@ def test_a_run_computes_what_its_prompts_open_with_once(
     timings = json.loads((out / "latency" / "timings.json").read_text())
     assert timings["methods"]["chain_of_draft"]["overall"]["n"] == 2
     longest = max(shape[1] for shape in forwards)
-    # Once for the evaluation, once for latency and once for throughput, each of which holds a model of its own.
-    assert [shape for shape in forwards if shape[1] == longest] == [(1, longest)] * 3
+    # Once for the evaluation and once for latency, each of which holds a model of its own.
+    assert [shape for shape in forwards if shape[1] == longest] == [(1, longest)] * 2
 
 
 def test_other_examples_are_another_evaluation_and_others_methods_keep_theirs(
@@ -289,7 +268,7 @@ def test_other_examples_are_another_evaluation_and_others_methods_keep_theirs(
 
     before = sections()
     assert "openings" not in before["evaluation/cot"]
-    monkeypatch.setattr("cirf.methods.chain_of_draft.DRAFT", "Be brief.")
+    monkeypatch.setattr("cirf.methods.prose.chain_of_draft.DRAFT", "Be brief.")
     after = sections()
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"evaluation/chain_of_draft", "latency"}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.report.collect import collect
+from cirf.report.data.collect import collect
 from cirf.report.page import render
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +50,42 @@ def bad_rows() -> list[Any]:
 
 
 def test_every_row_of_a_file_is_looked_at(tmp_path: Path) -> None:
-    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(10))
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(60))
     found = checked(mine)
-    assert (found["total"]["problems"], found["total"]["usable"]) == (10, 10)
+    assert (found["total"]["problems"], found["total"]["usable"]) == (60, 60)
     assert found["notes"] == [] and found["answers"] == {"jsonl": "number"}
+
+
+def test_numbers_that_are_not_read_are_noted(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"Buch {n} kostet 2,5 Euro, {n} kosten?",
+            "answer": f"{n * 2.5}".replace(".", ","),
+            "rationale": f"Step 1: Es sind {n} * 2,5 = {n * 2.5} Euro.\nStep 2: {n} * 450 = {n}.450.".replace(".5", ",5"),
+        }
+        for n in range(1, 61)
+    ]
+    found = checked(write_lines(tmp_path / "german.jsonl", *rows))
+    assert any("decimal commas, such as 2,5, are not read" in note for note in found["notes"])
+    assert found["total"]["share_results_empty"] == 1.0  # 1.350 would be a thousand times too small
+    grouped = [
+        {
+            "question": f"{n} Lose kosten {n} mal 450 Euro und 1.000 Euro. Wie viel kosten sie?",
+            "answer": f"{n * 450 + 1000:,}".replace(",", "."),
+            "rationale": f"Step 1: {n} * 450 = {n * 450:,}.\nStep 2: {n * 450:,} + 1,000 = {n * 450 + 1000:,} Euro.".replace(
+                ",", "."
+            ),
+        }
+        for n in range(1, 61)
+    ]
+    found = checked(write_lines(tmp_path / "grouped.jsonl", *grouped))
+    assert any("points between thousands, such as 1.350, are not read" in note for note in found["notes"])
+    assert found["total"]["share_results_empty"] == 1.0
+    mixed = tinyrun.sums(60)
+    mixed[7] |= {"rationale": mixed[7]["rationale"] + "\nStep 4: That is 12,5 of all."}
+    mixed[8] |= {"rationale": mixed[8]["rationale"] + "\nStep 4: That is 12,75 of all."}
+    mine = write_lines(tmp_path / "mine.jsonl", *mixed)
+    assert any("2 of 60 problems have numbers that are not read, such as 12,5;" in note for note in checked(mine)["notes"])
 
 
 def test_a_recipe_says_what_it_sets_aside(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -80,10 +112,13 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: tinyrun.Worksh
         assert (found["total"]["problems"], found["total"]["usable"]) == (5, 5)
     told = tinyrun.cirf("check", mine).out
     assert "mine.jsonl: 7 of 12 rows (58.3 %) cannot be used: not valid JSON (2: lines 5, 11), " in told
-    assert "`cirf run` stops, since problems.unusable is 0.05" in told
-    assert f"{at[5]}: not valid JSON" in run(tmp_path, "--set", "problems.unusable=0").error()
+    assert "`cirf run` stops, since problems.max_unusable_share is 0.05" in told
+    assert f"{at[5]}: not valid JSON" in run(tmp_path, "--set", "problems.max_unusable_share=0").error()
     said = run(tmp_path).error()
-    assert f"{mine}: 7 of 12 rows (58.3 %) cannot be used, more than problems.unusable: 0.05 allows: not valid JSON (2: " in said
+    assert (
+        f"{mine}: 7 of 12 rows (58.3 %) cannot be used, more than problems.max_unusable_share: 0.05 allows: not valid JSON (2: "
+        in said
+    )
 
 
 def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -97,7 +132,7 @@ def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun
     told = tinyrun.cirf("check", recipe).out
     assert f"mine.jsonl: 2 of 60 rows (3.33 %) cannot be used: {counts}; `cirf run` drops them and goes on" in told
     assert "theirs.jsonl: 1 of 41 rows (2.44 %) cannot be used: no field `rationale` (1: line 41); `cirf run` drops" in told
-    assert "questions dropped" not in told
+    assert "dropped:" not in told
     said = run(tmp_path, "--until", "rationales")
     assert said.code == 0, said.err
     assert f"problems: mine.jsonl: 2 of 60 rows cannot be used and are dropped: {counts}" in said.err
@@ -117,7 +152,7 @@ def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun
     assert shown["data"]["dropped"]["problems"] == {"answer is empty": 1, "not valid JSON": 1}
     page = render(shown)
     assert f"mine.jsonl: 2 of 60 rows: {counts}." in page and "theirs.jsonl: 1 of 41 rows: no field `rationale`" in page
-    assert "mine.jsonl: 2 of 60 rows (3.33 %)" in run(tmp_path, "--set", "problems.unusable=0.03").error()
+    assert "mine.jsonl: 2 of 60 rows (3.33 %)" in run(tmp_path, "--set", "problems.max_unusable_share=0.03").error()
 
 
 def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
@@ -150,7 +185,7 @@ def test_one_odd_row_that_makes_all_answers_text_is_told(tmp_path: Path) -> None
     rows = [*tinyrun.sums(6), {"question": "What is 0 / 0?", "answer": "unknown", "rationale": "0 / 0 = unknown"}]
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows)
     said = tinyrun.cirf("check", mine)
-    assert "6 of 7 rows are answered by a number, but not that of line 7, so all answers count as text" in said.out
+    assert "6 of 7 rows have a number as answer, those of line 7 have not, so all answers count as text" in said.out
     assert "count as text" not in tinyrun.cirf("check", mine, "--set", "problems.tasks.0.answer=text").out
 
 
@@ -195,11 +230,11 @@ def test_the_updates_that_rows_make_are_told_and_what_is_too_few(workshop: tinyr
     found = checked(mine)["updates"]
     assert (found["rows"], found["updates"], found["too_few"]) == (228, 174, False)  # a fifth is tested on, a twentieth held out
     assert "updates: 228 rows make 174 updates in 6 passes\n" in tinyrun.cirf("check", mine).out
-    keys = ("--set", "finetune.epochs=2", "--set", "finetune.batch_size=8", "--set", "finetune.accumulation=2")
+    keys = ("--set", "finetune.epochs=2", "--set", "finetune.batch_size=8", "--set", "finetune.gradient_accumulation_steps=2")
     told = (
         "228 rows make 30 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: set finetune.epochs: auto"
     )
-    assert f"updates: {told}, or lower finetune.accumulation" in tinyrun.cirf("check", mine, *keys).out
+    assert f"updates: {told}, or lower finetune.gradient_accumulation_steps" in tinyrun.cirf("check", mine, *keys).out
     tested = workshop.recipe(tmp_path / "recipe.yaml", train=mine)  # with a test and a tenth held out
     assert checked(tested, *keys)["updates"]["rows"] == 270
     dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys)
@@ -213,7 +248,7 @@ def test_the_updates_that_rows_make_are_told_and_what_is_too_few(workshop: tinyr
 def test_steps_without_results_are_noted(tmp_path: Path) -> None:
     rows = [
         {"question": f"Is {n} odd?", "answer": "yes", "rationale": "Step 1: Look.\nStep 2: Think.\nStep 3: Look again."}
-        for n in range(9)
+        for n in range(60)
     ]
     silent = tinyrun.write_jsonl(tmp_path / "silent.jsonl", rows)
     (note,) = checked(silent)["notes"]
@@ -232,3 +267,95 @@ def test_a_table_name_that_is_no_file_name_is_refused_at_once(workshop: tinyrun.
         said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task]), "--out", tmp_path / "run")
         assert "problems.tasks" in said.error() and "name" in said.error()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_rule_that_cuts_more_rationales_is_named(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"What is {n} and {n}?",
+            "answer": f"{2 * n}",
+            "rationale": f"We take {n}. We take {n} again. Together {2 * n}.",
+        }
+        for n in range(2, 40)
+    ]
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = tinyrun.cirf("check", mine, "--set", "segments.by=line").out
+    assert "segments.by: " in told and "of the rationales into 2 to 10 steps, line cuts 0%" in told
+    assert "segments.by: " not in tinyrun.cirf("check", mine).out
+
+
+def test_a_few_answers_of_another_kind_are_dropped_as_a_run_would(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"What is {n} and {n}?", "answer": f"{2 * n}", "rationale": f"Step 1: {n}.\nStep 2: {n} + {n} = {2 * n}."}
+        for n in range(60)
+    ]
+    rows[20]["answer"] = "many"
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = "59 of 60 rows have a number as answer, those of line 21 have not and are dropped"
+    assert said in tinyrun.cirf("check", mine).out and said in tinyrun.cirf("init", mine).err
+    found = json.loads(tinyrun.cirf("check", mine, "--json").out)
+    assert found["answers"] == {"jsonl": "number"} and found["total"]["problems"] == 59
+
+
+def test_files_of_two_kinds_are_told(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"What is {n} and {n}?",
+            "answer": "yes" if n % 2 else f"{2 * n}",
+            "rationale": f"Step 1: {n}.\nStep 2: {2 * n}.",
+        }
+        for n in range(60)
+    ]
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = tinyrun.cirf("check", mine).out
+    assert "rows of several kinds (30 have yes or no as answer, 30 have a number as answer)" in " ".join(told.split())
+
+
+def test_too_few_rows_and_traces_that_save_little_are_told(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n} and 1?", "answer": f"{n + 1}", "rationale": f"{n}+1={n + 1}"} for n in range(20)]
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = " ".join(tinyrun.cirf("check", mine).out.split())
+    assert "20 usable rows are too few to learn from" in told and "traces are hardly shorter than the rationales" in told
+
+
+UNITS = [
+    {
+        "question": f"How many are {n} and 3?",
+        "answer": f"{n + 3} cups",
+        "rationale": f"{n} + 3 = {n + 3}.\nThe answer is {n + 3}.",
+    }
+    for n in range(12)
+]
+
+
+def test_an_answer_with_its_unit_and_the_number_alone_agree(tmp_path: Path) -> None:
+    found = checked(write_lines(tmp_path / "mine.jsonl", *UNITS))
+    assert found["total"]["usable"] == found["collection"]["dataset"]["agree"] == 12
+
+
+def test_rationales_with_another_answer_are_shown_by_example_and_their_key_is_named(tmp_path: Path) -> None:
+    mine = write_lines(tmp_path / "mine.jsonl", *(row | {"answer": f"{place + 2} cups"} for place, row in enumerate(UNITS)))
+    said = tinyrun.cirf("check", mine)
+    example = "12 rationales end in another answer: jsonl/train/0 has `2 cups`, its rationale says `3`; mend them, or set "
+    assert f"note: {example}rationales.check=keep" in said.out and "no rationale to cut" not in said.out
+    assert f"{example}rationales.check=keep" in tinyrun.cirf("init", mine).error()
+    assert checked(mine, "--set", "rationales.check=keep")["total"]["usable"] == 12
+
+
+def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path) -> None:
+    row = {"choices": ["a roof", "a river"], "rationale": "It flows."}
+    rows = [row | {"question": f"Where is {n}?", "answer": n % 2} for n in range(6)]
+    mine = write_lines(tmp_path / "mine.jsonl", *rows)
+    for command in ("check", "init"):
+        said = tinyrun.cirf(command, mine)
+        assert "6: answer is a number; write the option's letter" in said.error() and "no rationale to cut" not in said.out
+
+
+def test_a_row_without_a_question_is_told_with_the_fields_that_it_has(tmp_path: Path) -> None:
+    said = tinyrun.cirf("check", write_lines(tmp_path / "mine.jsonl", {"text": "a", "label": 1}))
+    assert "(1: the field question is missing; the first is that of line 1): every row needs question and answer" in said.error()
+    assert "this has text, label; problems.tasks.*.columns" in said.error()

@@ -13,9 +13,9 @@ import tinyrun
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 
 def _recipe(preset: str | None = None, finetune: dict[str, Any] | None = None, **settings: Any) -> Recipe:
@@ -48,7 +48,7 @@ def test_without_a_mark_all_is_answer_and_with_one_it_is_prose() -> None:
         ({"stage_epochs": 1.0, "start": "backbone"}, {"epochs": 4}, "the last stage would begin after 4 of 4 epochs"),
         ({}, {"gradient_checkpointing": True}, "goes on from its own cache in training"),
         ({"stages": 0}, {}, "variants.coconut.settings.stages: "),
-        ({"start": "sft_terse"}, {}, "variants.coconut.settings.start: "),
+        ({"start": "terse_equations"}, {}, "variants.coconut.settings.start: "),
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], finetune: dict[str, Any], said: str) -> None:
@@ -65,7 +65,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
 
     assert taught() == ["sft_cot", "coconut"] and taught(start="backbone") == ["coconut"]
     other = _recipe().model_copy(update={"methods": ("coconut",)})
-    named = {"sft_cot": {"method": "sft_terse"}}
+    named = {"sft_cot": {"method": "terse_equations"}}
     broken = Recipe.model_validate(other.model_dump() | {"variants": named})
     with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method itself"):
         methods.learners(broken)
@@ -78,16 +78,16 @@ VARIANTS: dict[str, Any] = {
 
 
 def _keys(*names: str, **more: Any) -> dict[str, Any]:
-    return {"methods": list(names), "variants": VARIANTS, "finetune__save_every": 2, "finetune__epochs": 2.0} | more
+    return {"methods": list(names), "variants": VARIANTS, "finetune__save_steps": 2, "finetune__epochs": 2.0} | more
 
 
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("coconut")
-    more = {"evaluate__throughput_batches": [2], "evaluate__voting": {"votes": [1, 2], "method": "coconut"}}
+    more = {"evaluate__voting": {"votes": [1, 2], "method": "coconut"}}
     recipe = workshop.recipe(folder / "r.yaml", **_keys("coconut", "none", "drawn", "sft_cot", **more))
     with pytest.MonkeyPatch.context() as patch:  # batches of rows for all methods: a tree rounds otherwise
-        patch.setattr("cirf.lm.finetune.as_trees", lambda *_: contextlib.nullcontext(False))
+        patch.setattr("cirf.lm.training.finetune.as_trees", lambda *_: contextlib.nullcontext(False))
         said = tinyrun.cirf("run", recipe, "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
@@ -105,9 +105,8 @@ def test_a_run_trains_answers_votes_and_is_timed(run: Path) -> None:
     assert all(row["loss"] > 0 for row in history["losses"]) and len(history["validation"]) > 1
     assert json.loads((run / "models" / "coconut" / "latent.json").read_text())["count"] == 6
     assert not (run / "models" / "none" / "latent.json").exists()
-    for name in ("latency", "throughput"):
-        timed = json.loads((run / name / "timings.json").read_text())["methods"]
-        assert set(timed) == {"coconut", "none", "drawn", "sft_cot"}
+    timed = json.loads((run / "latency" / "timings.json").read_text())["methods"]
+    assert set(timed) == {"coconut", "none", "drawn", "sft_cot"}
     assert (run / "voting-latency" / "coconut" / "timings.json").is_file()
     assert len(_rows(run, "coconut")) == 8 and all(row["prompt"] for row in _rows(run, "coconut"))
 
@@ -138,7 +137,7 @@ def test_without_thoughts_at_stage_0_it_is_sft_cot_to_the_bit(run: Path) -> None
 
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run / "models" / "coconut", tmp_path / "moved")
-    sets = ("--protocol", "own", "--set", "evaluate.latency_items=0", "--set", "evaluate.throughput_batches=[]")
+    sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
     said = tinyrun.forked("evaluate", moved, *sets, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert _rows(tmp_path / "out", "coconut") == _rows(run, "coconut")
@@ -167,9 +166,9 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
 def test_a_killed_training_ends_with_the_same_bytes(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cirf.lm import trainer
+    from cirf.lm.training import trainer
 
-    recipe = workshop.recipe(tmp_path / "r.yaml", **_keys("drawn", evaluate__latency_items=0))
+    recipe = workshop.recipe(tmp_path / "r.yaml", **_keys("drawn", evaluate__latency_questions=0))
     original, killed = trainer.Course.on_step_end, []
 
     def on_step_end(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 
 def _recipe(preset: str | None = None, finetune: dict[str, Any] | None = None, **settings: Any) -> Recipe:
@@ -79,9 +79,8 @@ KEYS: dict[str, Any] = {
     "variants": VARIANTS,
     "finetune__adaptation": "lora",
     "finetune__lora": {"rank": 4, "alpha": 8},
-    "finetune__save_every": 2,
+    "finetune__save_steps": 2,
     "evaluate__voting": {"votes": [1, 2], "method": "codi"},
-    "evaluate__throughput_batches": [2],
 }
 
 
@@ -89,7 +88,7 @@ KEYS: dict[str, Any] = {
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("codi")
     with pytest.MonkeyPatch.context() as patch:  # batches of rows for all methods: a tree rounds otherwise
-        patch.setattr("cirf.lm.finetune.as_trees", lambda *_: contextlib.nullcontext(False))
+        patch.setattr("cirf.lm.training.finetune.as_trees", lambda *_: contextlib.nullcontext(False))
         said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **KEYS), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
@@ -121,15 +120,14 @@ def test_a_run_trains_answers_votes_and_is_timed(run: Path) -> None:
     assert latent == {"begin": "<latent>", "end": "</latent>", "count": 6, "after": "The answer is:", "projector": 32}
     other = json.loads((run / "models/other/latent.json").read_text())
     assert (other["count"], other["after"], other["projector"]) == (2, "", 8)
-    for name in ("latency", "throughput"):
-        assert "codi" in json.loads((run / name / "timings.json").read_text())["methods"]
+    assert "codi" in json.loads((run / "latency" / "timings.json").read_text())["methods"]
     assert (run / "voting-latency/codi/timings.json").is_file() and len(_rows(run, "codi")) == 8
     taught = read_rows(run / "models/codi/sft.jsonl")
     assert all(row["prompt"].endswith("<latent>") and "The answer is: " in row["completion"] for row in taught)
 
 
 def test_the_net_is_trained_and_kept_and_the_marks_learn_where_they_may(run: Path, workshop: tinyrun.Workshop) -> None:
-    from cirf.lm.projector import Projector
+    from cirf.methods.latent.projector import Projector
 
     for name, inner in (("codi", 32), ("other", 8)):
         kept = _model(run, name, "latent/projector.safetensors")
@@ -148,7 +146,7 @@ def test_the_net_is_trained_and_kept_and_the_marks_learn_where_they_may(run: Pat
 @pytest.mark.parametrize("name", ["codi", "other"])
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path, name: str) -> None:
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
-    sets = ("--protocol", "own", "--set", "evaluate.latency_items=0", "--set", "evaluate.throughput_batches=[]")
+    sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
     sets += ("--set", "evaluate.voting.votes=[]")
     said = (tinyrun.forked if name == "codi" else tinyrun.cirf)("evaluate", moved, *sets, "--out", tmp_path / "out")
     assert said.code == 0, said.err
@@ -162,9 +160,9 @@ def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: 
 def test_what_is_asked_holds_no_answer(run: Path) -> None:
     """Nor does what the model is given behind its thoughts."""
     from cirf.lm.backbone import load_model, load_tokenizer, prompt_text
-    from cirf.lm.latent_decode import read_latent, thinking
     from cirf.lm.prompt import encode
-    from cirf.recipe import Backbone
+    from cirf.methods.latent.decode import read_latent, thinking
+    from cirf.recipe.schema import Backbone
 
     folder = run / "models/codi"
     tokenizer, model, latent = load_tokenizer(folder), load_model(folder, Backbone(dtype="float32")), read_latent(folder)
@@ -179,9 +177,8 @@ def test_what_is_asked_holds_no_answer(run: Path) -> None:
 def test_of_several_trials_the_best_is_kept_with_its_net(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = KEYS | {
         "methods": ["codi"],
-        "finetune__trials": [0.001, 0.02],
+        "finetune__learning_rates": [0.001, 0.02],
         "evaluate__voting": {},
-        "evaluate__throughput_batches": [],
     }
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", tmp_path / "run", "--until", "models")
     assert said.code == 0, said.err

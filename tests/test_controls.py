@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import parse_trace, read_trace, token_names
 from cirf.methods import get
-from cirf.methods.controls import recoded
-from cirf.recipe_io import parse
+from cirf.methods.cirf.cirf import recoded
+from cirf.recipe.load import parse
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 SIZE = 6
 steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.text(max_size=3)), min_size=1, max_size=9)
@@ -72,7 +72,7 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
     variants: dict[str, Any] = {name: {"method": "cirf_full", "settings": {"codes": name}} for name in CONTROLS}
     variants["result_first"] = {"method": str(RESULT_FIRST)}
     names = ["cirf_full", *variants, "direct_sft"]
-    keys: dict[str, Any] = {"methods": names, "variants": variants, "evaluate__latency_items": 0}
+    keys: dict[str, Any] = {"methods": names, "variants": variants, "evaluate__latency_questions": 0}
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"

@@ -14,12 +14,12 @@ import tinyrun
 import torch
 from safetensors.torch import load_file
 
-from cirf.lm.batches import Row, tokenise
-from cirf.lm.loss import IGNORED
 from cirf.lm.prompt import end_token, prompt_text
-from cirf.lm.trainer import answer_places
+from cirf.lm.training.batches import Row, tokenise
+from cirf.lm.training.loss import IGNORED
+from cirf.lm.training.trainer import answer_places
 from cirf.methods.pause import PAUSE
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 SAME = {"method": "icot_si", "settings": {"rate": 1e-6, "smoothing": None, "partial": True}}
 PART = {"method": "icot_si", "settings": {"rate": 8.0, "jump": 8, "partial": True}}
@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {
     "finetune__lora": {"rank": 4, "alpha": 8},
     "finetune__batch_size": 12,
     "finetune__epochs": 2.0,
-    "evaluate__latency_items": 0,
+    "evaluate__latency_questions": 0,
 }
 
 
@@ -106,7 +106,7 @@ def test_an_incomplete_removal_is_refused_before_training_unless_it_is_asked_for
 
 
 def test_a_trial_that_is_kept_brings_its_note(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = KEYS | {"methods": ["part"], "finetune__trials": [0.01, 0.001], "finetune__epochs": 1.0}
+    keys = KEYS | {"methods": ["part"], "finetune__learning_rates": [0.01, 0.001], "finetune__epochs": 1.0}
     copy = shutil.copytree(run, tmp_path / "run")
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", copy, "--until", "models")
     assert said.code == 0, said.err

@@ -13,8 +13,8 @@ import pytest
 import tinyrun
 import yaml
 
-from cirf.lm import decode
-from cirf.rows import read_rows
+from cirf.lm.decoding import generate as decode
+from cirf.store.jsonl import read_rows
 
 
 def rows(run: Path, method: str, folder: str = "evaluation") -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def rows(run: Path, method: str, folder: str = "evaluation") -> list[dict[str, A
 
 
 def evaluated(out: Path, *arguments: str | Path) -> dict[str, Any]:
-    said = tinyrun.cirf("evaluate", *arguments, "--out", out, "--set", "evaluate.latency_items=1", "--quiet", "--json")
+    said = tinyrun.cirf("evaluate", *arguments, "--out", out, "--set", "evaluate.latency_questions=1", "--quiet", "--json")
     assert said.code == 0, said.err
     report: dict[str, Any] = json.loads(said.out)
     return report
@@ -49,7 +49,7 @@ def test_sampled_runs_stand_beside_the_greedy_one(again: Path) -> None:
         assert {row["id"] for row in drawn} == {row["id"] for row in rows(again, method)}
     report = json.loads((again / "report.json").read_text())
     assert len(report["methods"]["cot"]["sampled"]["runs"]) == 3
-    assert "Sampled runs beside the greedy one" in (again / "report.html").read_text()
+    assert "Sampled runs</h3>" in (again / "report.html").read_text()
 
 
 def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path, again: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path
         (model / name).unlink()
     settings = yaml.safe_load((finished / "recipe.yaml").read_text())
     entry = json.dumps(settings["problems"]["tasks"])
-    caps = ("--set", "evaluate.trace_cap=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=4")
+    caps = ("--set", "evaluate.max_trace_tokens=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=4")
     evaluated(tmp_path / "out", model, "--tasks", "gsm8k", "--protocol", "own", "--set", f"problems.tasks={entry}", *caps)
     assert rows(tmp_path / "out", "cirf_full") == rows(again, "cirf_full")
 
@@ -67,7 +67,7 @@ def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: P
     moved = shutil.copytree(finished / "models" / "cirf_full", tmp_path / "cirf_full")
     for model, method in ((finished / "models" / "direct_sft", "direct_sft"), (moved, "cirf_full")):
         out = tmp_path / f"{method}-out"
-        said = tinyrun.cirf("evaluate", model, "--protocol", "own", "--set", "evaluate.latency_items=0", "--out", out)
+        said = tinyrun.cirf("evaluate", model, "--protocol", "own", "--set", "evaluate.latency_questions=0", "--out", out)
         assert said.code == 0, said.err
         assert f"asked by the settings of the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
         assert rows(out, method) == rows(finished, method)
@@ -75,10 +75,10 @@ def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: P
     codes = json.loads((moved / "functions.json").read_text())["codes"]
     labels = json.loads((tmp_path / "cirf_full-out" / "report.json").read_text())["labels"]
     assert labels == {code: row["label"] for code, row in codes.items()} != {}
-    sets = ("--method", "direct", "--set", "evaluate.latency_items=0", "--set", "evaluate.batch_size=2", "--limit", "2")
+    sets = ("--method", "direct", "--set", "evaluate.latency_questions=0", "--set", "evaluate.batch_size=2", "--limit", "2")
     evaluated(tmp_path / "otherwise", finished / "models" / "direct_sft", *sets)
     assert [row["id"] for row in rows(tmp_path / "otherwise", "direct")] == [row["id"] for row in rows(finished, "cot")][:2]
-    assert yaml.safe_load((tmp_path / "otherwise" / "recipe.yaml").read_text())["evaluate"]["text_cap"] == 8
+    assert yaml.safe_load((tmp_path / "otherwise" / "recipe.yaml").read_text())["evaluate"]["max_new_tokens"] == 8
 
 
 def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
@@ -93,13 +93,17 @@ def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
         *tinyrun.sums(2, seed=5, steps=2),
     ]
     entry = json.dumps([{"task": "jsonl", "name": "odd", "test_file": str(tinyrun.write_jsonl(tmp_path / "odd.jsonl", lines))}])
-    keys = ("--set", f"problems.tasks={entry}", "--set", "evaluate.latency_items=0", "--quiet")
+    keys = ("--set", f"problems.tasks={entry}", "--set", "evaluate.latency_questions=0", "--quiet")
     moved = shutil.copytree(finished / "models" / "direct_sft", tmp_path / "direct_sft")
     told = {}
     for name, model, method in (("in", finished / "models" / "direct_sft", "direct_sft"), ("run", finished, "direct_sft"),
                                 ("moved", moved, "direct_sft"), ("bare", workshop.backbone, "cot")):  # fmt: skip
         out = tmp_path / name
-        more = ("--set", "backbone.dtype=float32", "--set", "evaluate.text_cap=4", "--tasks", "gsm8k") if name == "bare" else ()
+        more = (
+            ("--set", "backbone.dtype=float32", "--set", "evaluate.max_new_tokens=4", "--tasks", "gsm8k")
+            if name == "bare"
+            else ()
+        )
         said = tinyrun.cirf("evaluate", model, "--method", method, "--out", out, *keys, *more)
         assert said.code == 0, said.err
         overlap = json.loads((out / "problems" / "problems.json").read_text())["overlap"]
@@ -121,7 +125,16 @@ def test_commands_that_ask_otherwise_have_folders_of_their_own(
     monkeypatch.chdir(tmp_path)
     other = shutil.copytree(workshop.backbone, tmp_path / "other" / workshop.backbone.name)
     more = shutil.copy(workshop.train, tmp_path / "more.jsonl")
-    few = ("--set", "evaluate.latency_items=0", "--set", "evaluate.text_cap=4", "--set", "backbone.dtype=float32", "--limit", "2")
+    few = (
+        "--set",
+        "evaluate.latency_questions=0",
+        "--set",
+        "evaluate.max_new_tokens=4",
+        "--set",
+        "backbone.dtype=float32",
+        "--limit",
+        "2",
+    )
 
     def folders(*arguments: str | Path) -> set[Path]:
         before = {path: path.stat().st_ino for path in tmp_path.rglob("stage.json")}
@@ -144,7 +157,7 @@ def test_any_model_is_asked_for_its_own_chain_of_thought(
     workshop: tinyrun.Workshop, again: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = json.dumps([{"task": "jsonl", "name": "sums", "train_file": str(workshop.train), "test_file": str(workshop.test)}])
-    sets = ("--set", f"problems.tasks={entry}", "--set", "evaluate.text_cap=8", "--set", "backbone.dtype=float32")
+    sets = ("--set", f"problems.tasks={entry}", "--set", "evaluate.max_new_tokens=8", "--set", "backbone.dtype=float32")
     monkeypatch.chdir(tmp_path)
     report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", "gsm8k", "--limit", "3", "--protocol", "own", *sets)
     assert list(report["methods"]) == ["cot"] and report["methods"]["cot"]["n"] == 3
@@ -152,20 +165,20 @@ def test_any_model_is_asked_for_its_own_chain_of_thought(
 
 
 def test_a_method_named_twice_is_asked_once(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    sets = ("--set", "evaluate.text_cap=4", "--set", "backbone.dtype=float32", "--limit", "2")
+    sets = ("--set", "evaluate.max_new_tokens=4", "--set", "backbone.dtype=float32", "--limit", "2")
     report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", workshop.test, "--method", "cot", "--method", "cot", *sets)
     assert list(report["methods"]) == ["cot"]
 
 
 def test_models_of_one_run_are_told_of_in_one_sentence(finished: Path, tmp_path: Path) -> None:
-    keys = ("--set", "evaluate.latency_items=0", "--limit", "2", "--quiet")
+    keys = ("--set", "evaluate.latency_questions=0", "--limit", "2", "--quiet")
     said = tinyrun.cirf("evaluate", finished, *keys, "--out", tmp_path / "out")
     lines = [line for line in said.out.splitlines() if "trained on" in line]
     assert [line.partition(":")[0] for line in lines] == ["cirf_full, direct_sft", "cot"]
 
 
 def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    sets = ("--set", "evaluate.text_cap=8", "--set", "backbone.dtype=float32")
+    sets = ("--set", "evaluate.max_new_tokens=8", "--set", "backbone.dtype=float32")
     report = evaluated(tmp_path / "out", workshop.backbone, "--tasks", str(workshop.test), "--protocol", "quick", *sets)
     assert report["methods"]["cot"]["n"] == 8 and report["protocol"]["partial"] == {"test": [8, 50]}
     page = (tmp_path / "out" / "report.html").read_text()
@@ -188,7 +201,7 @@ def test_a_limit_makes_a_protocol_partial_and_stands_in_the_saved_recipe(finishe
 
 
 def test_a_run_with_a_limit_is_the_same_by_its_saved_recipe(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], evaluate__protocol="quick", evaluate__latency_items=0)
+    made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], evaluate__protocol="quick", evaluate__latency_questions=0)
     out = tmp_path / "out"
     assert tinyrun.cirf("run", made, "--out", out, "--limit", "3").code == 0
     before = tinyrun.artefacts(out)
@@ -208,7 +221,7 @@ def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, mon
         return generate(model, tokenizer, prompts, *more, **named)
 
     monkeypatch.setattr(decode, "generate", dying)
-    arguments = ("evaluate", finished, "--method", "cot", "--protocol", "own", "--set", "evaluate.latency_items=0")
+    arguments = ("evaluate", finished, "--method", "cot", "--protocol", "own", "--set", "evaluate.latency_questions=0")
     assert tinyrun.cirf(*arguments, "--out", tmp_path / "out").code != 0
     assert tinyrun.cirf(*arguments, "--out", tmp_path / "out").code == 0
     assert decoded == [4, 4, 4]  # the batch that was done is not decoded again
@@ -236,7 +249,7 @@ def test_a_model_of_no_run_must_be_told_its_tasks_and_its_method(workshop: tinyr
 def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, again: Path, tmp_path: Path) -> None:
     out = shutil.copytree(again, tmp_path / "out")
     arguments = ("--method", "cot", "--method", "direct_sft", "--protocol", "quick", "--limit", "5")
-    said = tinyrun.cirf("evaluate", finished, *arguments, "--set", "evaluate.latency_items=0", "--out", out, "--quiet")
+    said = tinyrun.cirf("evaluate", finished, *arguments, "--set", "evaluate.latency_questions=0", "--out", out, "--quiet")
     assert said.code == 0, said.err
     assert "left out" in said.out and "evaluation/cirf_full, sampled/cirf_full" in said.out
     report = json.loads((out / "report.json").read_text())
@@ -248,7 +261,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, agai
     assert "not evaluated in this run (there are: cot, direct_sft)" in tinyrun.cirf("show", out, "--method", "cirf_full").error()
 
     recipe = (out / "recipe.yaml").read_text()
-    (out / "recipe.yaml").write_text(recipe.replace("text_cap: 8", "text_cap: 9"))  # as a kill leaves it
+    (out / "recipe.yaml").write_text(recipe.replace("max_new_tokens: 8", "max_new_tokens: 9"))  # as a kill leaves it
     report = json.loads(tinyrun.cirf("report", out, "--json").out)
     assert list(report["methods"]) == ["direct_sft"] and "evaluation/cot" in report["left_out"]
     (out / "recipe.yaml").write_text(recipe.replace("batch_size: 4", "batch_size: 3"))
@@ -344,7 +357,7 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         trained = {row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
         report = evaluated(out, run, "--protocol", "quick")
         assert report["protocol"]["partial"] == {} and report["protocol"]["cut"] == {"cut": 8}
-        assert "cut: the 8 cut from its training file" in (out / "report.html").read_text()
+        assert "cut: 8 questions split from its training file" in (out / "report.html").read_text()
         tested = {row["question"] for row in read_rows(out / "problems" / "test" / "cut.jsonl")}
         assert len(tested) == 8 and not tested & trained
         few = evaluated(tmp_path / f"{name}-few", run, "--protocol", "full", "--limit", "3", "--set", "evaluate.sampled.runs=0")

@@ -9,8 +9,8 @@ import torch
 
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.prompt import encode
-from cirf.recipe import Backbone
-from cirf.rows import read_rows
+from cirf.recipe.schema import Backbone
+from cirf.store.jsonl import read_rows
 
 
 def test_a_token_begins_at_the_mean_of_its_steps_words_less_that_of_all_steps(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_token_begins_at_the_mean_of_its_steps_words_less_that_of_all_steps(wo
         "finetune__learning_rate": 1e-12,
         "finetune__weight_decay": 0.0,
     }
-    made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_items=0, **keys)
+    made = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_questions=0, **keys)
     said = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--until", "models/cirf_full")
     assert said.code == 0, said.err
     run, section = tmp_path / "run", Backbone(dtype="float32", device="cpu")

@@ -13,6 +13,8 @@ from benchmarks.fleet import Fleet, foretell, simulate
 from benchmarks.fleet_servers import Faults, Pace
 from benchmarks.virtual_time import Clock, jumping
 
+pytestmark = pytest.mark.slow
+
 PACE = Pace(tokens=60, a_second=30)
 
 

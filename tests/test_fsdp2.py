@@ -1,26 +1,73 @@
-"""The settings for accelerate that docs/scale.md gives."""
+"""The launcher settings of docs/how-to/several-machines.md, and the memory that docs/reference/scale.md states."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
+from torch.distributed.run import get_args_parser
 
-SETTINGS = Path(__file__).parents[1] / "docs" / "fsdp2.yaml"
+from cirf.recipe.load import load
+
+ROOT = Path(__file__).parents[1]
+HOW_TO = ROOT / "docs" / "how-to"
+PAGE = (HOW_TO / "several-machines.md").read_text(encoding="utf-8")
 
 
-def test_accelerate_reads_the_settings_and_knows_every_one_of_them() -> None:
-    config = load_config_from_file(str(SETTINGS))  # refuses keys that it does not know
+def test_accelerate_reads_the_settings_and_shards_by_them() -> None:
+    config = load_config_from_file(str(HOW_TO / "fsdp2.yaml"))  # refuses keys that it does not know
     assert config.distributed_type == DistributedType.FSDP and config.num_processes == 8
     known = {action.dest for action in launch_command_parser()._actions}
-    assert set(config.fsdp_config) <= known
-    assert config.fsdp_config["fsdp_version"] == 2 and config.fsdp_config["fsdp_reshard_after_forward"] is True
+    assert set(config.fsdp_config) <= known and config.fsdp_config["fsdp_version"] == 2
 
 
-def test_the_layer_that_is_wrapped_is_one_of_the_model() -> None:
-    from transformers.models.qwen3 import modeling_qwen3
+def runs_cirf(words: list[str]) -> Any:
+    """What torchrun makes of its words; it runs `cirf run`."""
+    asked = get_args_parser().parse_args(words)
+    assert asked.module and asked.training_script == "cirf" and asked.training_script_args[0] == "run"
+    return asked
 
-    config = load_config_from_file(str(SETTINGS))
-    assert hasattr(modeling_qwen3, config.fsdp_config["fsdp_transformer_layer_cls_to_wrap"])
+
+def test_torchrun_reads_its_examples() -> None:
+    lines = [line for line in PAGE.splitlines() if "torchrun --" in line and not line.startswith("`")]
+    asked = [runs_cirf(shlex.split(line)[shlex.split(line).index("torchrun") + 1 :]) for line in lines]
+    assert [each.nproc_per_node for each in asked] == ["2", "8"]
+
+
+def test_the_slurm_script_is_one_and_starts_torchrun_on_each_machine() -> None:
+    script = HOW_TO / "fsdp2.slurm"
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    text = script.read_text(encoding="utf-8").replace("\\\n", " ")
+    options = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?", text, re.MULTILINE))
+    assert options["nodes"] == "2" and options["ntasks-per-node"] == "1" and "requeue" in options
+    (line,) = [line for line in text.splitlines() if line.startswith("srun torchrun")]
+    told = {"SLURM_NNODES": options["nodes"], "SLURM_JOB_ID": "7", "first": "node-1"}
+    asked = runs_cirf(shlex.split(re.sub(r"\$(\w+)", lambda found: told.get(found[1], found[0]), line))[2:])
+    assert asked.nnodes == options["nodes"] and asked.nproc_per_node == options["gpus-per-node"]
+    assert asked.rdzv_endpoint == "node-1:29500" and "export ACCELERATE_USE_FSDP=true" in text
+
+
+def test_commands_of_the_page_name_recipes_that_are_there() -> None:
+    named = set(re.findall(r"recipes/[\w.-]+\.yaml", PAGE))
+    assert len(named) == 2 and all(load(str(ROOT / name)).finetune.gradient_checkpointing for name in named)
+
+
+@pytest.mark.parametrize(("size", "recipe"), [("8B", "full-qwen3-8b-8gpu"), ("70B", "lora-llama3.3-70b-8gpu")])
+def test_the_memory_that_is_stated_is_that_of_the_recipe(size: str, recipe: str) -> None:
+    from benchmarks.sharding import by_rank
+
+    shape, (row,) = {"8B": "qwen3-8b", "70B": "llama-70b"}[size], re.findall(rf"^\| `{recipe}` .*$", SCALE, re.MULTILINE)
+    ranks = [by_rank(load(recipe), shape, 8, rank) for rank in (0, 7)]
+    assert abs(ranks[0]["sum"] - ranks[1]["sum"]) < 0.1
+    stated = [float(cell) for cell in row.split("|")[2:-1]]
+    assert stated == pytest.approx([max(rank[name] for rank in ranks) for name in ranks[0]], abs=0.051)
+
+
+SCALE = (ROOT / "docs" / "reference" / "scale.md").read_text(encoding="utf-8")

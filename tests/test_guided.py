@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from cirf import methods, tasks
-from cirf.commands.running import absolute
+from cirf.commands.run import absolute
 from cirf.errors import CirfError
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
 from cirf.stages import keys
+from cirf.store.jsonl import read_rows
 
 
 def _recipe(name: str, preset: str | None = None, backbone: str = "some/model", **settings: Any) -> Recipe:
@@ -48,7 +48,7 @@ def test_what_is_taught_and_read_is_the_answer_or_prose() -> None:
     plain, prose = (methods.get("soft_cot", _recipe("soft_cot", preset)) for preset in ("paper", "official"))
     assert plain.target(example) == "72" and plain.read("72") == ("", "72") and plain.cap(task, section) == task.cap
     assert prose.target(example) == "48/2 = 24.\n#### 72" and prose.read("48/2 = 24.\n#### 72") == ("48/2 = 24.", "#### 72")
-    assert prose.cap(task, section) == section.text_cap and prose.caps == ("text_cap",) and plain.caps == ()
+    assert prose.cap(task, section) == section.max_new_tokens and prose.caps == ("max_new_tokens",) and plain.caps == ()
     release = methods.get("sem_cot", _recipe("sem_cot", "semcot"))
     assert not release.ends and release.cap(task, section) == 30 and release.latents == 5
 
@@ -82,7 +82,7 @@ def _keys(folder: Path) -> dict[str, Any]:
     }
     return {
         "methods": ["soft_cot", "one", "sem_cot", "both"], "variants": variants, "finetune__epochs": 2.0,
-        "evaluate__throughput_batches": [2], "evaluate__latency_items": 1,
+        "evaluate__latency_questions": 1,
     }  # fmt: skip
 
 
@@ -154,8 +154,8 @@ def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> N
     """By the saved folder alone, one question at a time, from the ids of its prompt."""
     from cirf.lm.backbone import load_model, load_tokenizer
     from cirf.lm.prompt import encode, prompt_text
-    from cirf.lm.thinking import saved_beginnings
-    from cirf.recipe import Backbone
+    from cirf.methods.saved import saved_beginnings
+    from cirf.recipe.schema import Backbone
 
     folder = run / "models" / "soft_cot"
     section = Backbone(dtype="float32", device="cpu")
@@ -181,7 +181,7 @@ def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> N
 @pytest.mark.parametrize("name", ["soft_cot", "sem_cot"])
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path, name: str) -> None:
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
-    sets = ("--protocol", "own", "--set", "evaluate.latency_items=0", "--set", "evaluate.throughput_batches=[]")
+    sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
     said = tinyrun.forked("evaluate", moved, *sets, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert _rows(tmp_path / "out", name) == _rows(run, name)
@@ -207,10 +207,10 @@ def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     """What decides the kept states decides the key of their stage."""
-    from cirf.recipe_io import load
-    from cirf.run import plans
+    from cirf.recipe.load import load
     from cirf.stages.context import Context
-    from cirf.store import RunFolder
+    from cirf.stages.planning import plans
+    from cirf.store.run_folder import RunFolder
 
     def key(**settings: Any) -> str | None:
         path = workshop.recipe(tmp_path / "r.yaml", **_keys(run.parent))
@@ -240,9 +240,10 @@ def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(
 def test_a_killed_preparation_does_no_finished_phase_again(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cirf.lm import phases, sentence_encoder
+    from cirf.lm.training import phases
+    from cirf.methods.soft import encoder as sentence_encoder
 
-    keys = _keys(run.parent) | {"methods": ["sem_cot"], "evaluate__latency_items": 0, "evaluate__throughput_batches": []}
+    keys = _keys(run.parent) | {"methods": ["sem_cot"], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
     original, made, read = phases._epoch, [], []
     alone = sentence_encoder.Texts._states
@@ -276,7 +277,7 @@ def test_a_killed_preparation_does_no_finished_phase_again(
 def test_an_encoder_of_a_map_alone_is_taken_up_again(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cirf.methods.sem_cot import SemCot
+    from cirf.methods.soft.sem_cot import SemCot
 
     keys = _keys(run.parent) | {"methods": ["sem_cot"]}
     keys["variants"]["sem_cot"]["settings"]["encoder_epochs"] = 0
@@ -291,7 +292,7 @@ def test_an_encoder_of_a_map_alone_is_taken_up_again(
 
 
 def test_the_chosen_trial_brings_its_guide(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = _keys(run.parent) | {"methods": ["sem_cot"], "finetune__trials": [0.01, 0.001], "finetune__epochs": 1.0}
+    keys = _keys(run.parent) | {"methods": ["sem_cot"], "finetune__learning_rates": [0.01, 0.001], "finetune__epochs": 1.0}
     copy = shutil.copytree(run, tmp_path / "run")
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", copy, "--until", "models")
     assert said.code == 0, said.err
@@ -313,7 +314,7 @@ def test_how_the_guide_is_asked_and_who_it_is_is_part_of_what_is_prepared(
     for name in ("soft_cot", "sem_cot"):
         base = _recipe(name, backbone="bundled:smollm2-135m-instruct", guide=str(tmp_path / "small"))
         told = []
-        for change in ({}, {"empty_system": False}, {"attention": "eager"}):
+        for change in ({}, {"empty_system": False}, {"attn_implementation": "eager"}):
             recipe = base.model_copy(update={"backbone": base.backbone.model_copy(update=change)})
             told.append(keys.preparing(recipe, methods.get(name, recipe)))
         assert told[0] != told[1] != told[2] != told[0]

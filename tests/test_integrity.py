@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import tinyrun
+import yaml
 
 from cirf.errors import CirfError
-from cirf.files import write_atomic
-from cirf.integrity import read_by, set_damaged_aside
-from cirf.store import Plan, RunFolder
+from cirf.store.files import write_atomic
+from cirf.store.integrity import read_by, set_damaged_aside
+from cirf.store.run_folder import Plan, RunFolder
 
 
 def flip(path: Path, place: float = 0.5, bit: int = 2) -> None:
@@ -133,9 +134,9 @@ def test_a_file_that_a_disk_cannot_read_is_a_damaged_one(tmp_path: Path, monkeyp
         raise OSError(number, "the disk says no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("cirf.store.hash_file", lambda path: fails(errno.EIO, path))
+        patch.setattr("cirf.store.run_folder.hash_file", lambda path: fails(errno.EIO, path))
         assert folder.damaged("a") == ["file"]
-        patch.setattr("cirf.store.hash_file", lambda path: fails(errno.EACCES, path))
+        patch.setattr("cirf.store.run_folder.hash_file", lambda path: fails(errno.EACCES, path))
         with pytest.raises(OSError) as caught:
             folder.damaged("a")
         assert caught.value.filename == str(tmp_path / "a/file")
@@ -170,7 +171,6 @@ def test_times_of_another_type_are_not_known(tmp_path: Path, seconds: Any) -> No
         {"summary": {"notes": [5]}},
         {"summary": {"rows": "7"}},
         {"files": {"file": 5}},
-        {"left_out": 5},
     ],
     ids=json.dumps,
 )
@@ -183,3 +183,38 @@ def test_a_record_of_other_types_is_a_damaged_one(tmp_path: Path, change: dict[s
     assert folder.damaged("a") == ["stage.json"]
     with pytest.raises(CirfError, match=r"stage\.json: damaged; `cirf run` makes the stage again"):
         folder.finished("a")
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["with its data", "without its data"])
+def test_results_that_were_edited_are_not_published(finished: Path, tmp_path: Path, moved: bool) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    if moved:
+        recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+        recipe["problems"]["tasks"][0]["train_file"] = str(tmp_path / "gone.jsonl")
+        (run / "recipe.yaml").chmod(0o644)
+        (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    path = next(path for path in sorted((run / "evaluation" / "cot").glob("*.jsonl")) if '"correct": ' in path.read_text())
+    text = path.read_text()
+    edited = text.replace('"correct": false', '"correct": true', 1)
+    path.chmod(0o644)
+    path.write_text(edited if edited != text else text.replace('"correct": true', '"correct": false', 1))
+    before = (run / "report.json").read_bytes()
+    for command in ("report", "analyze"):
+        assert f"{path}: gone, or not as it was written; `cirf run" in tinyrun.cirf(command, run).error()
+    assert (run / "report.json").read_bytes() == before
+    shown = tinyrun.cirf("status", run)
+    assert shown.code == 1 and f"{path}: gone, or not as it was written" in shown.out
+
+
+@pytest.mark.parametrize(
+    "command", [("ask", "How many?"), ("evaluate",), ("probe", "--probes", "drop")], ids=lambda command: command[0]
+)
+def test_a_model_with_a_flipped_bit_answers_nothing(finished: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    path = run / "models" / "cirf_full" / "model.safetensors"
+    flip(path)
+    where = [] if command[0] == "ask" else ["--out", tmp_path / "made"]
+    for model in (run, path.parent):
+        said = tinyrun.cirf(command[0], model, *command[1:], *where)
+        assert f"{path.resolve()}: not as it was written" in said.error()
+    assert not (tmp_path / "made" / "evaluation").exists()

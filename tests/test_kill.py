@@ -33,9 +33,9 @@ KEYS: dict[str, Any] = {
     "codebook__vq_epochs": 30,
     "finetune__batch_size": 4,
     "finetune__epochs": 0.4,
-    "finetune__save_every": 3,
-    "finetune__evaluate_every": 6,
-    "evaluate__latency_items": 1,
+    "finetune__save_steps": 3,
+    "finetune__eval_steps": 6,
+    "evaluate__latency_questions": 1,
 }
 LONG = ("embeddings", "codebook-4", "models/cirf_full", "evaluation/cirf_full")
 
@@ -246,7 +246,12 @@ def launch(
 @pytest.mark.slow
 def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(120))
-    keys = {"methods": ["cirf_full", "cot"], "finetune__batch_size": 2, "finetune__save_every": 3, "evaluate__latency_items": 1}
+    keys = {
+        "methods": ["cirf_full", "cot"],
+        "finetune__batch_size": 2,
+        "finetune__save_steps": 3,
+        "evaluate__latency_questions": 1,
+    }
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, **keys)
     code, said = launch(recipe, tmp_path / "whole")
     assert code == 0, said
@@ -272,7 +277,7 @@ def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, 
 def test_two_processes_embed_prune_and_evaluate_to_the_files_of_one(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(200))
     asked = tinyrun.write_jsonl(tmp_path / "test.jsonl", tinyrun.sums(24, seed=9, steps=2))
-    keys = {"methods": ["cirf_full", "cirf_fast"], "evaluate__batch_size": 4, "evaluate__latency_items": 0}
+    keys = {"methods": ["cirf_full", "cirf_fast"], "evaluate__batch_size": 4, "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, test=asked, **keys)
     said_alone = tinyrun.cirf("run", recipe, "--out", tmp_path / "alone")
     assert said_alone.code == 0, said_alone.err
@@ -293,12 +298,12 @@ def test_two_processes_make_a_large_damaged_file_again(workshop: tinyrun.Worksho
     program = tmp_path / "program.py"
     program.write_text(
         "from cirf.cli import main\n"
-        "from cirf.integrity import set_damaged_aside\n"
+        "from cirf.store.integrity import set_damaged_aside\n"
         "set_damaged_aside.__defaults__ = (1000,)  # bytes, in place of 64 MiB\n"
         "main()\n"
     )
     rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(60))
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, methods=["cirf_full"], evaluate__latency_items=0)
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, methods=["cirf_full"], evaluate__latency_questions=0)
     folder, weights = tmp_path / "run", "models/cirf_full/model.safetensors"
     code, said = launch(recipe, folder)
     assert code == 0, said

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").glob("*.md")])
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -39,15 +41,3 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert file.exists(), f"{target}: no such file"
         if fragment and file.suffix == ".md":
             assert fragment in anchors(file), f"{target}: no such heading"
-
-
-def test_every_page_is_reached_from_the_readme() -> None:
-    reached, left = set[Path](), [ROOT / "README.md"]
-    while left:
-        page = left.pop().resolve()
-        if page in reached:
-            continue
-        reached.add(page)
-        targets = [target.partition("#")[0] for target in LINK.findall(CODE.sub("", prose(page))) if "://" not in target]
-        left += [file for target in targets if target.endswith(".md") and (file := page.parent / target).is_file()]
-    assert not set((ROOT / "docs").rglob("*.md")) - reached

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
-from cirf.methods.method import around_turn, at_head_of_answer
-from cirf.recipe import Evaluate, Recipe
+from cirf.methods.base import around_turn, at_head_of_answer
+from cirf.recipe.schema import Evaluate, Recipe
 from cirf.records import Example, Problem, Trace
 from cirf.tasks.task import Task
 
@@ -77,6 +77,9 @@ PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
 THINKING = ("coconut", "codi", "sim_cot", "soft_cot", "sem_cot")
 
 
+TRACED = ("cirf_full", "cirf_subjects", "cirf_after_cot", "cirf_subjects_after_cot")
+
+
 def test_targets_are_the_papers_forms() -> None:
     wanted = {
         "cirf_full": "<cirf_001>24<cirf_006>72</cirf>72",  # the prompt ends with <cirf>
@@ -84,13 +87,16 @@ def test_targets_are_the_papers_forms() -> None:
         "cirf_self": "<cirf_001>24<cirf_006>72</cirf>72",  # where no sample was right
         "direct_sft": "72",
         "sft_cot": "48/2 = 24 in May.\n48+24 = 72 in all.\n#### 72",
-        "sft_terse": "48/2=24\n48+24=72\n#### 72",
+        "terse": "24\n72\n#### 72",
+        "terse_subjects": "24\n72\n#### 72",
+        "terse_equations": "48/2=24\n48+24=72\n#### 72",
         "token_skip": "48/2 = 24\n48+24 = 72\n#### 72",
         "pause": "72",
         "filler": "72",
         "soft_cot": "72",
         "sem_cot": "72",
     }
+    wanted |= dict.fromkeys(TRACED, wanted["cirf_full"])
     wanted["icot_si"] = wanted["coconut"] = wanted["sim_cot"] = wanted["sft_cot"]  # at first; then it loses its beginning
     wanted["codi"] = "48/2 = 24 in May.\nThe answer is: 72"  # the teacher's
     wanted |= dict.fromkeys(PRUNED, wanted["cirf_full"])  # of a trace as it is: what is pruned is empty there already
@@ -151,11 +157,33 @@ def test_a_method_is_either_trained_or_refuses_to_teach(name: str) -> None:
 
 
 def test_caps_are_the_recipes_for_reasoning_and_the_tasks_for_answers() -> None:
-    section, task = Evaluate(text_cap=300, trace_cap=50), tasks.get("gsm8k")
+    section, task = Evaluate(max_new_tokens=300, max_trace_tokens=50), tasks.get("gsm8k")
     caps = {name: methods.get(name, recipe()).cap(task, section) for name in methods.names()}
-    prose = {"cot": 300, "chain_of_draft": 300, "sft_cot": 300, "sft_terse": 300, "token_skip": 300, "icot_si": task.cap + 8}
-    functional = dict.fromkeys(("cirf_full", "cirf_bare", "cirf_self", *PRUNED), 50 + task.cap)
+    prose = {
+        "cot": 300,
+        "chain_of_draft": 300,
+        "sft_cot": 300,
+        "terse": 300,
+        "terse_subjects": 300,
+        "terse_equations": 300,
+        "token_skip": 300,
+        "icot_si": task.cap + 8,
+    }
+    functional = dict.fromkeys((*TRACED, "cirf_bare", "cirf_self", *PRUNED), 50 + task.cap)
     assert caps == functional | dict.fromkeys(("direct", "direct_sft", "pause", "filler", *THINKING), task.cap) | prose
+
+
+def test_one_budget_holds_for_every_method_with_its_thoughts() -> None:
+    task, own = tasks.get("math500"), Evaluate()
+    one = Evaluate(max_completion_tokens=512)
+    made = {name: methods.get(name, recipe()) for name in methods.names()}
+    assert {made[name].budget(task, own) for name in ("cirf_full", "icot_si", "direct")} == {640, 520, 512}
+    assert {name: method.budget(task, one) + method.latents for name, method in made.items()} == dict.fromkeys(made, 512)
+    assert made["coconut"].latents and made["codi"].latents
+    short = tasks.get("gsm8k")
+    assert made["direct_sft"].budget(short, one) == short.cap and made["cirf_full"].budget(short, one) == 128 + short.cap
+    with pytest.raises(CirfError, match=r"max_completion_tokens: 4, but codi thinks in 6 vectors"):
+        made["codi"].budget(short, Evaluate(max_completion_tokens=4))
 
 
 def test_an_unknown_method_names_the_nearest() -> None:

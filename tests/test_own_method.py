@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,12 @@ import tinyrun
 
 from cirf import methods
 from cirf.errors import CirfError
-from cirf.recipe_io import dump, parse
+from cirf.recipe.load import dump, parse
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
-EXAMPLE = Path(__file__).parents[1] / "docs" / "own_method.py"
-SHORT: dict[str, Any] = {"evaluate__latency_items": 0, "finetune__epochs": 0.5}
+EXAMPLE = Path(__file__).parents[1] / "docs" / "how-to" / "own_method.py"
+SHORT: dict[str, Any] = {"evaluate__latency_questions": 0, "finetune__epochs": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ def test_a_new_process_reloads_it_and_gives_the_same_answers(ran: Path, tmp_path
 
 def test_a_models_folder_is_asked_as_its_variant(ran: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    keys = ("--protocol", "own", "--out", out, "--quiet", "--set", "evaluate.latency_items=0")
+    keys = ("--protocol", "own", "--out", out, "--quiet", "--set", "evaluate.latency_questions=0")
     said = tinyrun.cirf("evaluate", ran / "run/models/brief", *keys)
     assert said.code == 0, said.err
     assert read_rows(out / "evaluation/brief/sums.jsonl") == read_rows(ran / "run/evaluation/brief/sums.jsonl")
@@ -94,7 +97,7 @@ def remade(folder: Path) -> set[str]:
     before = tinyrun.stages(folder / "run")
     said = tinyrun.cirf("run", folder / "recipe.yaml", "--out", folder / "run")
     assert said.code == 0, said.err
-    rows = json.loads(tinyrun.cirf("status", folder / "run", "--json").out)
+    rows = json.loads(tinyrun.cirf("status", folder / "run", "--json", "--trust-remote-code").out)
     assert {row["state"] for row in rows} == {"done"}
     return tinyrun.remade(before, tinyrun.stages(folder / "run"))
 
@@ -108,12 +111,12 @@ def test_a_changed_file_or_setting_makes_again_what_depends_on_it_and_nothing_el
     recipe.write_text(recipe.read_text().replace("most: 1", "most: 2"))
     assert remade(copy) == {"models/brief", "evaluation/brief"}
     own.write_text(own.read_text() + "\n# changed\n")
-    rows = json.loads(tinyrun.cirf("status", copy / "run", "--json").out)
+    rows = json.loads(tinyrun.cirf("status", copy / "run", "--json", "--trust-remote-code").out)
     assert {row["stage"] for row in rows if row["state"] != "done"} == OWN
     own.write_text(EXAMPLE.read_text())
     assert remade(copy) == set()  # as it was: nothing is lost
     own.unlink()
-    said = tinyrun.cirf("status", copy / "run")
+    said = tinyrun.cirf("status", copy / "run", "--trust-remote-code")
     assert said.code == 0 and "cannot be told here" in said.out and "counted.py: no such file" in said.out
     assert tinyrun.cirf("show", copy / "run", "--method", "brief", "--limit", "1").code == 0
     said = tinyrun.cirf("run", recipe, "--out", copy / "run")
@@ -146,12 +149,14 @@ def test_a_file_that_is_no_method_is_told_in_one_line(tmp_path: Path, text: str,
     assert message in tinyrun.cirf("methods", path).error()
 
 
-@pytest.mark.parametrize("parent", ["cirf.methods.cot.SftCot", "cirf.methods.cirf.CirfFull", "cirf.methods.terse.SftTerse"])
+@pytest.mark.parametrize(
+    "parent", ["cirf.methods.prose.cot.SftCot", "cirf.methods.cirf.cirf.CirfFull", "cirf.methods.prose.terse.Terse"]
+)
 def test_one_that_comes_of_ours_may_have_settings_of_its_own_alone(tmp_path: Path, parent: str) -> None:
     module, _, name = parent.rpartition(".")
     fields = "    n: int = key(1, 'how many')\n    form: str = key('results', 'what')\n    codes: str = key('learned', 'which')\n"
     (tmp_path / "mine.py").write_text(
-        f"from {module} import {name}\nfrom cirf.recipe import Section, key\n\n\nclass Own(Section):\n{fields}\n\n"
+        f"from {module} import {name}\nfrom cirf.recipe.schema import Section, key\n\n\nclass Own(Section):\n{fields}\n\n"
         f"class METHOD({name}):\n    name = summary = 'mine'\n    Settings = Own\n"
     )
     recipe = parse(f"name: r\nmethods: [{tmp_path}/mine.py]\nproblems: {{tasks: [{{task: gsm8k}}]}}\n")
@@ -172,7 +177,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_what_a_recipe_makes_of_files_among_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cirf.commands.running import absolute
+    from cirf.commands.run import absolute
 
     head = "name: r\nproblems: {tasks: [{task: gsm8k}]}\n"
     recipe = parse(head + "methods: [direct, a/my-way.py]\nvariants: {my-way: {settings: {most: 3}}}\n")
@@ -196,3 +201,57 @@ def test_the_command_shows_it() -> None:
     assert said.code == 0, said.err
     assert "most: a whole number of at least 1. Default: 8. Unit: operations." in said.out
     assert "operations: fine-tuned to name the operations" in said.out and "no presets" in said.out
+
+
+# Methods and tasks that an installed package brings
+
+CODE = """
+from cirf.methods import Method
+from cirf.tasks.benchmarks.chain_sum import TASK as SUMS
+import dataclasses
+
+class Echo(Method):
+    name = "echo"
+    summary = "repeats the question"
+
+TASK = dataclasses.replace(SUMS, name="other_sums")
+"""
+POINTS = "[cirf.methods]\necho = extra:Echo\ncot = extra:Echo\ngone = extra:Missing\n[cirf.tasks]\nother_sums = extra:TASK\n"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package as an installer leaves it."""
+    (tmp_path / "extra.py").write_text(CODE)
+    about = tmp_path / "extra-1.5.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.5\n")
+    (about / "entry_points.txt").write_text(POINTS)
+    return tmp_path
+
+
+def run(package: Path, code: str) -> str:
+    paths = os.pathsep.join([str(package), tinyrun.ENVIRONMENT["PYTHONPATH"]])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=tinyrun.ENVIRONMENT | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_packages_method_and_task_are_found_by_name(package: Path) -> None:
+    code = "from cirf import methods, tasks; from cirf.recipe import schema\n"
+    code += "made = schema.Recipe(name='a', methods=('echo',), problems={'tasks': ({'task': 'other_sums'},)})\n"
+    code += "method, task = methods.get('echo', made), tasks.get('other_sums')\n"
+    code += "print(method.summary, method.origin, task.name, task.origin, 'other_sums' in tasks.names())"
+    assert run(package, code).strip() == "repeats the question extra 1.5 other_sums extra 1.5 True"
+
+
+def test_our_own_names_go_first(package: Path) -> None:
+    assert run(package, "from cirf.methods import METHODS; print(METHODS['cot'].__module__)").strip() == "cirf.methods.prose.cot"
+
+
+def test_a_package_that_is_broken_is_named(package: Path) -> None:
+    code = (
+        "from cirf.errors import CirfError\nfrom cirf.methods import named\ntry:\n    named('gone')\nexcept CirfError as error:\n"
+    )
+    assert run(package, code + "    print(error)").startswith("gone of extra 1.5: cannot be imported (AttributeError")

@@ -11,10 +11,10 @@ import pytest
 import tinyrun
 
 from cirf import methods
-from cirf.lm.probe import Prober
-from cirf.recipe import Recipe
-from cirf.rows import read_rows
+from cirf.evaluation.perturb import Prober
+from cirf.recipe.schema import Recipe
 from cirf.stages.probes import units_of
+from cirf.store.jsonl import read_rows
 
 VARIANTS = {
     "coconut": {"settings": {"start": "backbone", "stages": 1, "thoughts": 2, "stage_epochs": 0.2}},
@@ -25,7 +25,7 @@ VARIANTS = {
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probing")
-    keys: dict[str, Any] = {"methods": ["coconut", "pause", "direct_sft"], "variants": VARIANTS, "evaluate__latency_items": 0}
+    keys: dict[str, Any] = {"methods": ["coconut", "pause", "direct_sft"], "variants": VARIANTS, "evaluate__latency_questions": 0}
     said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
@@ -66,7 +66,7 @@ def test_what_can_be_probed_is_and_untouched_it_answers_as_ever(run: Path, tmp_p
     report = json.loads((out / "report.json").read_text())["probes"]
     assert list(report) == ["coconut", "pause"] and report["coconut"]["units"] == "thoughts"
     assert report["pause"]["probes"]["drop"]["n"] == 8 and report["coconut"]["probes"]["swap"]["n_partner"] == 8
-    assert "What the answers hang on" in (out / "report.html").read_text()
+    assert "What the answers depend on" in (out / "report.html").read_text()
     assert any(line.split()[:2] == ["coconut", "swap"] for line in said.out.splitlines()), said.out
     assert not (out / "latency").exists()
     again = tinyrun.cirf("probe", run, "--truncate", "1", "--protocol", "own", "--out", out)
@@ -74,7 +74,7 @@ def test_what_can_be_probed_is_and_untouched_it_answers_as_ever(run: Path, tmp_p
 
 
 def test_methods_with_functional_tokens_are_probed_by_their_traces(finished: Path, tmp_path: Path) -> None:
-    caps = ("--set", "evaluate.latency_items=0", "--protocol", "own")
+    caps = ("--set", "evaluate.latency_questions=0", "--protocol", "own")
     out = tmp_path / "out"
     said = tinyrun.cirf("probe", finished, "--probes", "drop", "--results", "keep", *caps, "--out", out, "--json")
     assert said.code == 0, said.err

@@ -15,18 +15,20 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf import methods, sweep_io, tasks
+from cirf import methods, tasks
 from cirf.lm.backbone import load_model, load_tokenizer
-from cirf.lm.decode import generate
+from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import prompt_text
-from cirf.recipe import Backbone, Recipe
-from cirf.recipe_io import dump, load, shipped
-from cirf.rows import read_rows
-from cirf.tasks.bbh import KINDS
+from cirf.recipe import sweep_load as sweep_io
+from cirf.recipe.load import dump, load, shipped
+from cirf.recipe.schema import Backbone, Recipe
+from cirf.store.jsonl import read_rows
+from cirf.tasks.benchmarks.bbh import KINDS
 
 UPDATES, TEST = 4, 2
+QUICK = ("cpu-real", "paper-qwen3-8b")  # the others are trained with -m slow
 KEPT = {
-    "compare-qwen2.5-0.5b": ("sft_cot", "cirf_subjects"),
+    "compare-qwen2.5-0.5b": ("sft_cot", "cirf_subjects_after_cot"),
     "paper-llama3.1-8b": ("cirf_fast", "sft_cot"),
     "paper-qwen3-8b": ("cirf_full", "cirf_faster", "direct"),
 }
@@ -139,14 +141,14 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
         "codebook.autoencoder_epochs": 1,
         "codebook.vq_epochs": 1,
         "finetune.batch_size": 2,
-        "finetune.accumulation": 1,
+        "finetune.gradient_accumulation_steps": 1,
         "finetune.overrides": {},
-        "finetune.trials": [],
+        "finetune.learning_rates": [],
         "finetune.max_length": 256,
-        "finetune.give_up": 0,  # two tokens hold no answer in form
-        "evaluate.text_cap": 2,
-        "evaluate.trace_cap": 2,
-        "evaluate.latency_items": 1,
+        "finetune.min_well_formed": 0,  # two tokens hold no answer in form
+        "evaluate.max_new_tokens": 2,
+        "evaluate.max_trace_tokens": 2,
+        "evaluate.latency_questions": 1,
         "evaluate.latency_warmup": 0,
         "evaluate.batch_size": 4,
         "methods": list(recipe.methods),
@@ -181,7 +183,9 @@ def test_the_language_model_of_these_runs_ends_its_answers(workshop: tinyrun.Wor
     assert not any(output.truncated for output in generate(model, tokenizer, prompts, 8))
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in sorted(shipped())]
+)
 def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     recipe = load(name)
     recipe = recipe.model_copy(update={"methods": list(KEPT.get(name, recipe.methods))})
@@ -218,6 +222,7 @@ OFFLINE = {
 PARTS = [(name, part.name) for name, path in sorted(sweep_io.shipped().items()) for part in sweep_io.load(str(path)).sweep.parts]
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), PARTS)
 def test_a_part_of_a_shipped_sweep_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str, part: str) -> None:

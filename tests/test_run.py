@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.commands.running import print_table
+from cirf.commands.run import print_table
 from cirf.environment import processor
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"}
 ALL = (
@@ -88,7 +88,7 @@ def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> N
 
 def test_a_training_and_an_evaluation_say_what_they_were_computed_in(finished: Path) -> None:
     assert json.loads((finished / "models/cirf_full/history.json").read_text())["computed_in"] == "float32"
-    assert json.loads((finished / "evaluation/cirf_full/stage.json").read_text())["summary"]["computed_in"] == "float32"
+    assert json.loads((finished / "evaluation/cirf_full/stage.json").read_text())["summary"]["engine"].endswith(", float32")
 
 
 def test_the_table_fits_eighty_columns_and_cuts_nothing_off(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,26 +125,34 @@ def test_a_moved_run_stands_and_its_own_recipe_runs_it(copy: Path, tmp_path: Pat
     assert rerun(moved, moved / "recipe.yaml") == set()
 
 
+FEW = (  # the others are tried with -m slow
+    "codebook.size", "evaluate.max_trace_tokens", "backbone.threads", "one method's rate", "another method", "fewer methods",
+    "test rows", "results.by", "finetune.save_steps, notes",
+)  # fmt: skip
 BOOK = {"traces"} | of("cirf_full")
 CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "codebook.size": ({"codebook__size": 5}, {"codebook-5"} | BOOK),
     "codebook.sizes": ({"codebook__sizes": [4, 3]}, {"codebook-3"}),
     "vocabulary.alpha": ({"vocabulary__alpha": 0.5}, of("cirf_full")),
-    "evaluate.latency_items": ({"evaluate__latency_items": 3}, {"latency"}),
+    "evaluate.latency_questions": ({"evaluate__latency_questions": 3}, {"latency"}),
     "evaluate.batch_size": ({"evaluate__batch_size": 8}, EVALUATION),
-    "evaluate.text_cap": ({"evaluate__text_cap": 9}, {"evaluation/cot", "latency"}),
-    "evaluate.trace_cap": ({"evaluate__trace_cap": 25}, {"evaluation/cirf_full", "latency"}),
+    "evaluate.max_new_tokens": ({"evaluate__max_new_tokens": 9}, {"evaluation/cot", "latency"}),
+    "evaluate.max_trace_tokens": ({"evaluate__max_trace_tokens": 25}, {"evaluation/cirf_full", "latency"}),
+    "evaluate.max_completion_tokens, below traces alone": (
+        {"evaluate__max_completion_tokens": 40},
+        {"evaluation/cirf_full", "latency"},
+    ),
+    "evaluate.max_completion_tokens, above all caps": ({"evaluate__max_completion_tokens": 900}, set()),
     "backbone.threads": ({"backbone__threads": 2}, {"latency"}),
     "backbone.trust_remote_code, revision of a folder": ({"backbone__trust_remote_code": True, "backbone__revision": "x"}, set()),
     "finetune.lora, where all weights are trained": ({"finetune__lora": {"rank": 3}}, set()),
     "one method's rate": ({"finetune__overrides": {"direct_sft": {"learning_rate": 0.02}}}, of("direct_sft")),
-    "finetune.save_every, notes": ({"finetune__save_every": 3, "notes": "new"}, set()),
+    "finetune.save_steps, notes": ({"finetune__save_steps": 3, "notes": "new"}, set()),
     "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency"}),
     "fewer methods": ({"methods": ["cirf_full", "cot"]}, {"latency"}),
     "nothing to train": ({"methods": ["cot"]}, {"problems", "latency"}),  # which then tell of no training
-    "no latency": ({"evaluate__latency_items": 0}, set()),
-    "throughput": ({"evaluate__throughput_batches": [2, 3], "evaluate__throughput_items": 4}, {"throughput"}),
-    "problems.near": ({"problems__near": "drop"}, {"problems"}),
+    "no latency": ({"evaluate__latency_questions": 0}, set()),
+    "problems.near_duplicates": ({"problems__near_duplicates": "drop"}, {"problems"}),
     "segments.maximum, which drops no row": ({"segments__maximum": 31}, {"segments"}),
     "results.max_characters, which empties none": ({"results__max_characters": 39}, {"results"}),
     "test rows": ({"problems__test": 6}, {"problems"} | EVALUATION | {"latency"}),
@@ -164,7 +172,7 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_kept(
     copy: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
-    keys = {"finetune__trials": [0.0001, 0.03], "finetune__overrides": {"cirf_full": {"learning_rate": 0.01}}}
+    keys = {"finetune__learning_rates": [0.0001, 0.03], "finetune__overrides": {"cirf_full": {"learning_rate": 0.01}}}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     tried = {"trials/direct_sft/0.0001", "trials/direct_sft/0.03"}
     assert rerun(copy, recipe) >= tried | {"models/direct_sft"}
@@ -187,14 +195,14 @@ def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_
     assert data["changed"] == []
     assert "Learning rates tried" in (copy / "report.html").read_text()
     assert f"{best['learning_rate']:g} (cosine)" in (copy / "models/direct_sft/README.md").read_text()
-    keys["finetune__trials"] = [0.0001, 0.03, 0.002]  # one more trains that one, and chooses anew
+    keys["finetune__learning_rates"] = [0.0001, 0.03, 0.002]  # one more trains that one, and chooses anew
     made = rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", **keys))
     assert {"trials/direct_sft/0.002", "models/direct_sft"} <= made and not made & tried
 
 
 def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0}
-    trials = {"finetune__trials": [0.0001, 0.03], "finetune__trial_epochs": 0.5}
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_questions": 0}
+    trials = {"finetune__learning_rates": [0.0001, 0.03], "finetune__trial_epochs": 0.5}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials)
     said = tinyrun.cirf("run", recipe, "--dry-run", "--out", tmp_path / "run")
     assert said.code == 0 and "updates after 2 trials of" in said.out, said
@@ -211,7 +219,7 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         assert not (folder / "model.safetensors").exists()
     [best] = [row for row in rows if row["chosen"]]
     assert best["validation_loss"] == min(row["validation_loss"] for row in rows)
-    assert "Direct, fine-tuned</span>, epochs a trial: 0.5</h3>" in (tmp_path / "run/report.html").read_text()
+    assert "Direct, fine-tuned</span>, epochs per trial: 0.5</h3>" in (tmp_path / "run/report.html").read_text()
     alone = {"finetune__learning_rate": best["learning_rate"]}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **alone), "--out", tmp_path / "alone")
     assert said.code == 0, said.err
@@ -219,7 +227,7 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         assert (model / file).read_bytes() == (tmp_path / "alone/models/direct_sft" / file).read_bytes(), file
     made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__epochs": 3.0}))
     assert "models/direct_sft" in made and not any(stage.startswith("trials/") for stage in made)
-    whole_trials = {"finetune__trials": [0.0001, 0.03], "finetune__epochs": 0.5}
+    whole_trials = {"finetune__learning_rates": [0.0001, 0.03], "finetune__epochs": 0.5}
     whole_trials["finetune__overrides"] = {"direct_sft": {"epochs": 0.5}}  # what a short trial's section says, too
     made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **whole_trials))
     assert {"trials/direct_sft/0.0001", "trials/direct_sft/0.03"} <= made and (model / "model.safetensors").exists()
@@ -228,9 +236,12 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
 @pytest.mark.parametrize(
     ("finetune", "said"),
     [
-        ({"trials": [0.001, 0.01], "trial_epochs": 5.0}, "trials of 5 epochs are no shorter than the training of direct_sft, 5"),
         (
-            {"trials": [1e-9, 3e4], "trial_epochs": 0.2, "epochs": 6.0, "warmup_steps": 0},
+            {"learning_rates": [0.001, 0.01], "trial_epochs": 5.0},
+            "trials of 5 epochs are no shorter than the training of direct_sft, 5",
+        ),
+        (
+            {"learning_rates": [1e-9, 3e4], "trial_epochs": 0.2, "epochs": 6.0, "warmup_steps": 0},
             "30000 won the short trials of direct_sft",
         ),
     ],
@@ -238,13 +249,13 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
 def test_short_trials_that_cannot_choose_are_told(
     workshop: tinyrun.Workshop, tmp_path: Path, finetune: dict[str, Any], said: str
 ) -> None:
-    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0, "finetune__epochs": 5.0}
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_questions": 0, "finetune__epochs": 5.0}
     keys |= {f"finetune__{name}": value for name, value in finetune.items()}
     assert said in tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
 
 
 def test_one_rate_is_chosen_among_none(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = {"methods": ["direct_sft"], "finetune__trials": [0.01], "finetune__trial_epochs": 0.5}
+    keys = {"methods": ["direct_sft"], "finetune__learning_rates": [0.01], "finetune__trial_epochs": 0.5}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--dry-run", "--out", tmp_path / "run")
     assert said.code == 0 and "models/direct_sft" in said.out and "trial" not in said.out
 
@@ -252,9 +263,9 @@ def test_one_rate_is_chosen_among_none(workshop: tinyrun.Workshop, tmp_path: Pat
 def test_a_schedule_that_does_not_fit_in_a_short_trial_is_told(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = {
         "methods": ["icot_si"],
-        "finetune__trials": [0.001, 0.01],
+        "finetune__learning_rates": [0.001, 0.01],
         "finetune__trial_epochs": 0.4,
-        "evaluate__latency_items": 0,
+        "evaluate__latency_questions": 0,
     }
     keys["variants"] = {"icot_si": {"settings": {"pretrain": 0.5}}}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run").error()
@@ -262,8 +273,8 @@ def test_a_schedule_that_does_not_fit_in_a_short_trial_is_told(workshop: tinyrun
 
 
 def test_a_learning_rate_that_comes_to_no_number_has_lost(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_items": 0}
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__trials=[1e30, 0.01], **keys)
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_questions": 0}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__learning_rates=[1e30, 0.01], **keys)
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert said.code == 0 and "trials/direct_sft/1e+30: no model: the gradient is not a number in update 3 (" in said.err
     rows = json.loads((tmp_path / "run/models/direct_sft/trials.json").read_text())["trials"]
@@ -271,7 +282,7 @@ def test_a_learning_rate_that_comes_to_no_number_has_lost(workshop: tinyrun.Work
     assert rows[0]["validation_loss"] is None and rows[1]["validation_loss"] > 0
     assert "no number" in (tmp_path / "run" / "report.html").read_text()
     assert rerun(tmp_path / "run", recipe) == set()
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__trials=[1e30, 1e29], **keys)
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__learning_rates=[1e30, 1e29], **keys)
     assert "no learning rate gave direct_sft a finite" in tinyrun.cirf("run", recipe, "--out", tmp_path / "none").error()
 
 
@@ -288,7 +299,7 @@ def test_untrained_methods_need_no_rationale_file(workshop: tinyrun.Workshop, tm
 
 
 def test_codebooks_of_several_sizes_are_compared(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], codebook__sizes=[3, 4], evaluate__latency_items=0)
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cot"], codebook__sizes=[3, 4], evaluate__latency_questions=0)
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     rows = json.loads((tmp_path / "run" / "report.json").read_text())["codebooks"]
@@ -302,13 +313,13 @@ def test_codebooks_of_several_sizes_are_compared(workshop: tinyrun.Workshop, tmp
 
 def test_trials_need_a_validation_row(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe = workshop.recipe(
-        tmp_path / "recipe.yaml", methods=["direct_sft"], finetune__trials=[0.001, 0.01], problems__validation=0
+        tmp_path / "recipe.yaml", methods=["direct_sft"], finetune__learning_rates=[0.001, 0.01], problems__validation=0
     )
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
-    assert "finetune.trials" in said.error() and "problems.validation" in said.error()
+    assert "finetune.learning_rates" in said.error() and "problems.validation" in said.error()
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FEW else pytest.mark.slow) for name in CHANGES])
 def test_a_changed_key_makes_again_just_what_depends_on_it(
     copy: Path, workshop: tinyrun.Workshop, tmp_path: Path, name: str
 ) -> None:
@@ -339,7 +350,7 @@ def test_trials_that_are_done_are_not_foretold_again(
     keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__trial_epochs": trial_epochs}
 
     def told(*rates: float) -> str:
-        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__trials=[*rates])
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rates=[*rates])
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run")
         assert said.code == 0, said.err
         return said.out
@@ -347,7 +358,7 @@ def test_trials_that_are_done_are_not_foretold_again(
     rates = (0.001, 0.01)
     times = " in each of 2 trainings" if trial_epochs is None else " after 2 trials of "
     assert times in told(*rates)
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__trials=[*rates])
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rates=[*rates])
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "trials").code == 0
     if trial_epochs is None:
         assert "nothing is left to train" in told(*rates)  # one of them is chosen
@@ -366,7 +377,7 @@ def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], A
 def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     train = shutil.copy(workshop.train, tmp_path / "train.jsonl")
     test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
-    keys: dict[str, Any] = {"methods": ["cirf_full", "cot"], "evaluate__latency_items": 0}
+    keys: dict[str, Any] = {"methods": ["cirf_full", "cot"], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train, test=test, **keys)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run").code == 0
     first = tinyrun.artefacts(tmp_path / "run")
@@ -391,7 +402,7 @@ def test_rationale_files_and_result_files_count_with_their_content(workshop: tin
     rows = tinyrun.sums(16)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
     told = tinyrun.write_jsonl(tmp_path / "told.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows])
-    keys = {"train": bare, "methods": ["cirf_full"], "rationales__files": [str(told)], "evaluate__latency_items": 0}
+    keys = {"train": bare, "methods": ["cirf_full"], "rationales__files": [str(told)], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     run = tmp_path / "run"
     assert tinyrun.cirf("run", recipe, "--out", run).code == 0
@@ -462,14 +473,14 @@ def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyr
         assert said.code == 0, said.err
         told = json.loads(said.out)
         assert list(told.get("methods", {})) == left and ("segments" in told) == (until != "problems")
-    tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"trials": [1e-3, 2e-3]})
+    tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"learning_rates": [1e-3, 2e-3]})
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "trials")
     assert list(json.loads(said.out)["methods"]) == ["cirf_full"], said.err
     pruned = workshop.recipe(tmp_path / "pruned.yaml", methods=["cirf_lean", "cot"])
     said = tinyrun.cirf("run", pruned, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "models/cirf_lean")
     assert list(json.loads(said.out)["methods"]) == ["cirf_full", "cirf_lean"], said.err  # what prunes its traces is trained, too
     tried = workshop.recipe(
-        tmp_path / "tried.yaml", methods=["direct_sft"], finetune={"trials": [1e-3, 2e-3], "trial_epochs": 0.2}
+        tmp_path / "tried.yaml", methods=["direct_sft"], finetune={"learning_rates": [1e-3, 2e-3], "trial_epochs": 0.2}
     )
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--until", "trials")
     assert re.search(r"^direct_sft: 36 rows, 2 trials of [\d,]+ tokens in \d+ updates each, ", said.out, re.M), said.out
@@ -537,7 +548,7 @@ def test_what_a_run_stands_on_is_written_anew_where_it_cannot_be_read(finished: 
 
 
 def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
 
     assert load(str(finished / "recipe.yaml")) == load(str(workshop.recipe(tmp_path / "recipe.yaml")))
     saved = read_rows(finished / "models" / "direct_sft" / "sft.jsonl")
@@ -565,11 +576,13 @@ def test_trackers_write_where_the_run_keeps_it(
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
     monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Recorder)
-    keys = {"methods": ["direct_sft"], "finetune__report_to": ["tensorboard"], "evaluate__latency_items": 0}
+    keys = {"methods": ["direct_sft"], "finetune__report_to": ["tensorboard"], "evaluate__latency_questions": 0}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err
     assert (tmp_path / "run/trackers/direct_sft/events").read_text() == "direct_sft 1 2 3 4 5"
-    said = tinyrun.cirf("run", tmp_path / "recipe.yaml", "--out", tmp_path / "tried", "--set", "finetune.trials=[0.001,0.01]")
+    said = tinyrun.cirf(
+        "run", tmp_path / "recipe.yaml", "--out", tmp_path / "tried", "--set", "finetune.learning_rates=[0.001,0.01]"
+    )
     assert said.code == 0, said.err
     for rate in ("0.001", "0.01"):
         assert (tmp_path / f"tried/trackers/direct_sft/{rate}/events").read_text() == f"direct_sft/{rate} 1 2 3 4 5"
@@ -577,7 +590,7 @@ def test_trackers_write_where_the_run_keeps_it(
 
 
 def test_rows_that_were_not_drawn_are_not_told_as_trained_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = {"methods": ["direct_sft"], "evaluate__latency_items": 0, "problems__validation": 0.25}
+    keys = {"methods": ["direct_sft"], "evaluate__latency_questions": 0, "problems__validation": 0.25}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--set", "problems.tasks.0.rows=8")
     assert said.code == 0, said.err
@@ -605,3 +618,64 @@ def test_what_was_dropped_is_said_as_it_happens(workshop: tinyrun.Workshop, tmp_
         "rationales: 1 dropped: another answer",
     ):
         assert line in said.err.splitlines()
+
+
+# A training that fails says so: it ends early, or is warned of in the log, the report and its JSON
+
+
+@pytest.fixture(scope="module")
+def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tinyrun.Said]:
+    """One update is far too few for a net that knows nothing."""
+    folder = tmp_path_factory.mktemp("failing")
+    keys = {"methods": ["cirf_full", "direct_sft"], "evaluate__check_questions": 3, "finetune__learning_rate": 1e-5}
+    made = workshop.recipe(folder / "recipe.yaml", **keys)
+    return folder / "run", tinyrun.cirf("run", made, "--out", folder / "run")
+
+
+def test_the_log_the_end_and_the_report_warn(run: tuple[Path, tinyrun.Said]) -> None:
+    folder, said = run
+    assert said.code == 0, said.err
+    told = "cirf_full is not trained enough to be used: only 0% of its answers to 3 held-out questions are well-formed"
+    assert f"checks/cirf_full: WARNING: {told}" in said.err
+    assert f"warning: {told}" in said.out
+    found = json.loads((folder / "report.json").read_text())["checks"]
+    assert found["cirf_full"]["n"] == 3 and found["cirf_full"]["well_formed"] == 0.0
+    assert any(told in line for line in found["cirf_full"]["faults"]) and "well_formed" in found["direct_sft"]
+    page = (folder / "report.html").read_text()
+    assert told in page and page.index(told) < page.index("Accuracy and cost")
+
+
+def test_a_check_asks_held_out_questions_alone(run: tuple[Path, tinyrun.Said]) -> None:
+    folder, _ = run
+    held_out = {row["id"] for row in read_rows(folder / "problems" / "validation.jsonl")}
+    asked = {row["id"] for row in read_rows(folder / "checks" / "cirf_full" / "sums.jsonl")}
+    assert len(asked) == 3 and asked <= held_out
+
+
+def test_the_prompt_ends_with_the_opening_delimiter(run: tuple[Path, tinyrun.Said]) -> None:
+    rows = read_rows(run[0] / "models" / "cirf_full" / "sft.jsonl")
+    assert all(row["prompt"].endswith("<cirf>") and row["completion"].startswith("<cirf_0") for row in rows)
+    assert not any("<cirf>" in row["prompt"] for row in read_rows(run[0] / "models" / "direct_sft" / "sft.jsonl"))
+
+
+def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {
+        "methods": ["cirf_full", "direct_sft"],
+        "finetune__min_well_formed": 0.5,
+        "finetune__epochs": 3.0,
+        "evaluate__check_questions": 3,
+    }
+    made = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rate=1e-5)
+    said = tinyrun.cirf("run", made, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    history = json.loads((tmp_path / "run" / "models" / "cirf_full" / "history.json").read_text())
+    epoch, total = history["updates_per_epoch"], 3 * history["updates_per_epoch"]
+    told = f"the training of cirf_full was ended after {epoch} of {total} updates"
+    assert history["ended"].startswith(told) and history["updates"] == len(history["losses"]) == epoch
+    assert f"warning: {told}" in said.out and "finetune.epochs: auto" in said.out and "finetune.min_well_formed: 0" in said.out
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["checks"]["cirf_full"]["faults"][0].startswith(told) and set(report["methods"]) == {"cirf_full", "direct_sft"}
+    whole = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--set", "finetune.min_well_formed=0")
+    assert whole.code == 0, whole.err
+    history = json.loads((tmp_path / "run" / "models" / "cirf_full" / "history.json").read_text())
+    assert history["updates"] == total and "ended" not in history

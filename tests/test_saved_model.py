@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 SCRIPT = """
 import json, sys, warnings
@@ -44,8 +44,8 @@ def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
         "problems__validation": 0.0,
         "finetune__epochs": 60.0,
         "finetune__learning_rate": 0.005,
-        "evaluate__text_cap": 60,
-        "evaluate__latency_items": 0,
+        "evaluate__max_new_tokens": 60,
+        "evaluate__latency_questions": 0,
     }
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err

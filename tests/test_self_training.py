@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from cirf import methods
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import parse_trace, read_trace, token_names, write_trace
-from cirf.methods.cirf_self import ranked
+from cirf.methods.cirf.self_training import ranked
 from cirf.methods.material import Material
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Steps, Trace
-from cirf.rows import read_rows
 from cirf.stages import keys
+from cirf.store.jsonl import read_rows
 
 NAMES = token_names(4)
 NAMED = ("cirf_full", "again")
@@ -107,7 +107,7 @@ def _material(answers: dict[str, list[dict[str, Any]]], recipe: Recipe, asked: l
         return answers
 
     return Material(
-        recipe=recipe, problems=problems, tasks={}, steps=steps, annotated=steps, source=missing, tokenizer=missing,
+        recipe=recipe, problems=problems, tasks={}, steps=steps, annotated=steps, tokenizer=missing,
         scratch=missing, progress=missing, folder=missing, held_out=frozenset(), asked=missing, answers=answered,
     )  # fmt: skip
 
@@ -176,12 +176,22 @@ def test_what_decides_the_samples_is_in_the_key_of_what_is_prepared_and_nothing_
         recipe = recipe.model_copy(update={"backbone": backbone, "evaluate": evaluate, "seed": seed})
         return keys.preparing(recipe, methods.get("cirf_self", recipe))
 
-    decides: list[dict[str, Any]] = [{"trace_cap": 9}, {"batch_size": 9}, {"weights": "int8"}, {"seed": 9}]
-    decides += [{"backbone": {"attention": "eager"}}, {"backbone": {"empty_system": False}}, {"backbone": {"dtype": "float16"}}]
+    decides: list[dict[str, Any]] = [{"max_trace_tokens": 9}, {"batch_size": 9}, {"seed": 9}]
+    decides += [
+        {"backbone": {"attn_implementation": "eager"}},
+        {"backbone": {"empty_system": False}},
+        {"backbone": {"dtype": "float16"}},
+    ]
     settings: list[dict[str, Any]] = [{"samples": 9}, {"temperature": 0.9}, {"top_p": 0.5}, {"keep": "short"}, {"of": "held"}]
     found = [key(), *(key(**changes) for changes in decides), *map(key, settings)]
     assert len({json.dumps(one, sort_keys=True) for one in found}) == len(found)
-    for changes in ({"text_cap": 9}, {"temperature": 0.9}, {"runs": 3}, {"latency_items": 0}, {"backbone": {"threads": 3}}):
+    for changes in (
+        {"max_new_tokens": 9},
+        {"temperature": 0.9},
+        {"runs": 3},
+        {"latency_questions": 0},
+        {"backbone": {"threads": 3}},
+    ):
         assert key(**changes) == key()
     assert key({"budget": 2}) == key()  # matters when it answers
 
@@ -202,7 +212,7 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
         "problems__validation": 0.0,
         "finetune__epochs": 60.0,
         "finetune__learning_rate": 0.005,
-        "evaluate__latency_items": 0,
+        "evaluate__latency_questions": 0,
     }
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **given), "--out", folder / "run")
     assert said.code == 0, said.err
@@ -244,7 +254,11 @@ def test_the_samples_stay_and_no_right_answer_was_in_sight(run: Path) -> None:
 
 def test_its_control_is_trained_and_asked(workshop: tinyrun.Workshop, run: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"train": run.parent / "train.jsonl", "methods": ["plain"], "variants": {"plain": SELF_RESULTS}}
-    given |= {"models": {"cirf_full": str(run / "models" / "cirf_full")}, "finetune__epochs": 1.0, "evaluate__latency_items": 0}
+    given |= {
+        "models": {"cirf_full": str(run / "models" / "cirf_full")},
+        "finetune__epochs": 1.0,
+        "evaluate__latency_questions": 0,
+    }
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **given), "--out", tmp_path / "run")
     assert said.code == 0, said.err
     prepared, rows = (read_rows(tmp_path / "run" / name) for name in ("prepared/plain/rows.jsonl", "models/plain/sft.jsonl"))
@@ -274,7 +288,7 @@ def test_what_a_sampled_model_from_elsewhere_was_trained_on_is_compared_with_the
 
 
 def test_a_kill_while_samples_are_drawn_changes_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cirf.lm import decode
+    from cirf.lm.decoding import generate as decode
 
     generate, calls = decode.generate, list[int]()
 

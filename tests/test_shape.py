@@ -13,6 +13,8 @@ from benchmarks.shape_model import Lengths
 
 from cirf.errors import CirfError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def answering() -> tuple[Any, Any]:
@@ -38,7 +40,7 @@ def test_lengths_are_those_of_the_papers_tables() -> None:
 
 
 def test_rows_have_the_lengths_asked_for(answering: tuple[Any, Any]) -> None:
-    from cirf.lm.batches import tokenise
+    from cirf.lm.training.batches import tokenise
 
     model, tokenizer = shape_model.build_model("tiny", "cpu", "float32"), shape_model.build_tokenizer()
     new = shape_model.new_tokens(model, tokenizer)

@@ -16,18 +16,19 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf import distributed, recipe
+from cirf import distributed
 from cirf.codebook import embedding
 from cirf.distributed import ALONE, Share
-from cirf.evaluation.harness import evaluate
+from cirf.evaluation.harness import Answerer, Questions, evaluate
 from cirf.lm import backbone
 from cirf.methods import get
 from cirf.progress import SILENT
-from cirf.recipe_io import load
+from cirf.recipe import schema
+from cirf.recipe.load import load
 from cirf.records import Problem
 from cirf.stages import compress
 from cirf.stages.context import Context
-from cirf.store import RunFolder
+from cirf.store.run_folder import RunFolder
 from cirf.tasks import get as get_task
 
 
@@ -92,7 +93,7 @@ def test_embedding_is_shared(
 ) -> None:
     monkeypatch.setattr(embedding, "CHUNK", 8)
     texts = [row["question"] for row in tinyrun.sums(37)] * 2
-    section = recipe.Embeddings(model="tiny", batch_size=4)
+    section = schema.Embeddings(model="tiny", batch_size=4)
     how = (section, workshop.embedder, "cpu")
     alone = embedding.embed(texts, *how, tmp_path / "alone", SILENT)
     embedder, read = embedding.Embedder(*how), list[str]()
@@ -125,7 +126,7 @@ class Written:
 
 @pytest.mark.parametrize("dies_at", [None, 0, 3])
 def test_evaluation_is_shared(tmp_path: Path, together: Callable[..., list[Any]], dies_at: int | None) -> None:
-    made = recipe.Recipe(name="test", problems=recipe.Problems(tasks=(recipe.TaskEntry(task="svamp"),)))
+    made = schema.Recipe(name="test", problems=schema.Problems(tasks=(schema.TaskEntry(task="svamp"),)))
     draw = random.Random(5)
     asked = [Problem(f"s{i}", "svamp", f"What is {i} + 1?" + " Think." * draw.randrange(4), str(i + 1)) for i in range(30)]
     test = {"svamp": asked, "again": asked[:3]}
@@ -143,8 +144,8 @@ def test_evaluation_is_shared(tmp_path: Path, together: Callable[..., list[Any]]
             batches.append((str(cap), *prompts))
             return [Written(f"{len(prompts)}\n#### {prompt.split()[2]}") for prompt in prompts]
 
-        section = recipe.Evaluate(batch_size=4)
-        return evaluate(get("cot", made), tasks, test, generate, lambda text: text, section, work, SILENT, share)
+        section = schema.Evaluate(batch_size=4)
+        return evaluate(Answerer(get("cot", made), generate, str), Questions(tasks, test), section, work, SILENT, share)
 
     scores = go(tmp_path / "alone", ALONE)
     count = len(batches)

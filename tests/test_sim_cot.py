@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from cirf import methods
 from cirf.errors import CirfError
-from cirf.methods.sim_cot import SimCot
-from cirf.recipe import Recipe
-from cirf.rows import read_rows
+from cirf.methods.latent.sim_cot import SimCot
+from cirf.recipe.schema import Recipe
+from cirf.store.jsonl import read_rows
 
 
 def _recipe(preset: str | None = None, variants: dict[str, Any] | None = None, **settings: Any) -> Recipe:
@@ -94,7 +94,7 @@ KEYS: dict[str, Any] = {
     "finetune__adaptation": "lora",
     "finetune__lora": {"rank": 4, "alpha": 8, "dropout": 0.1},
     "finetune__epochs": 2.0,
-    "evaluate__latency_items": 0,
+    "evaluate__latency_questions": 0,
 }
 
 
@@ -145,7 +145,9 @@ def test_what_is_saved_is_a_model_of_its_host(run: Path, tmp_path: Path) -> None
         for file in ("latent.json", "chat_template.jinja", "tokenizer.json", "config.json", "sft.jsonl"):
             assert (folders[0] / file).read_bytes() == (folders[1] / file).read_bytes(), file
     moved = shutil.copytree(run / "models/further", tmp_path / "moved")
-    said = tinyrun.cirf("evaluate", moved, "--protocol", "own", "--set", "evaluate.latency_items=0", "--out", tmp_path / "out")
+    said = tinyrun.cirf(
+        "evaluate", moved, "--protocol", "own", "--set", "evaluate.latency_questions=0", "--out", tmp_path / "out"
+    )
     assert said.code == 0, said.err
     assert read_rows(tmp_path / "out/evaluation/further/sums.jsonl") == read_rows(run / "evaluation/further/sums.jsonl")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import torch
 
 from cirf.analysis.traces import read_codes
 from cirf.errors import CirfError
-from cirf.lm.calculator import Calculator
+from cirf.lm.decoding.calculator import Calculator
 from cirf.methods import get
-from cirf.recipe_io import load, parse
-from cirf.rows import read_rows
+from cirf.recipe.load import load, parse
+from cirf.stats.tests import wilson
+from cirf.store.jsonl import read_rows
 
 CALLS: list[str] = []
 
@@ -37,6 +39,7 @@ def run(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.Tem
             "held": {"grammar": True},
             "two": {"budget": 2},
             "bare": {"results": False},
+            "rationed": {"at_most": {0: 0, 1: 1, 2: 0}},
             "counted": {"calculator": True},
         }.items()
     }
@@ -60,6 +63,8 @@ def test_every_answer_is_within_its_dials(run: Path) -> None:
     assert all(len([code for code, _ in read_codes(text) if code is not None]) <= 2 for text in outputs(run, "two"))
     assert all(not result for text in outputs(run, "bare") for code, result in read_codes(text))
     assert all(None not in [code for code, _ in read_codes(text)] for text in outputs(run, "held"))
+    rationed = [[code for code, _ in read_codes(text)] for text in outputs(run, "rationed")]
+    assert any(rationed) and all(not {0, 2} & set(codes) and codes.count(1) <= 1 for codes in rationed)
 
 
 def test_settings_that_steer_nothing_leave_a_method_what_it_was(run: Path) -> None:
@@ -96,7 +101,84 @@ def test_one_question_is_asked_within_the_dials_and_words_are_not_steered(run: P
     assert said.code == 0, said.err
     steps = json.loads(said.out)["steps"]
     assert len(steps) <= 1 and all(not step["result"] for step in steps)
+    few = tinyrun.cirf("ask", run, "How many?", "--forbid", "0", "--forbid", "<cirf_001>", "--at-most", "2=1", "--json")
+    tokens = [step["token"] for step in json.loads(few.out)["steps"]]
+    assert tokens and not {"<cirf_000>", "<cirf_001>"} & set(tokens) and tokens.count("<cirf_002>") <= 1
     worked_out = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--calculator", "--json")
     assert worked_out.code == 0, worked_out.err
     refused = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--budget", "1")
     assert refused.code == 2 and "which this model has none of" in refused.err
+
+
+def test_what_to_send_to_vllm_names_the_models_own_ids(run: Path) -> None:
+    from cirf.lm.backbone import load_tokenizer
+
+    tokenizer = load_tokenizer(run / "models" / "cirf_full")
+    told = json.loads(tinyrun.cirf("codes", run, "--forbid", "1", "--forbid", "3").out)
+    assert told == {"logit_bias": {str(tokenizer.convert_tokens_to_ids(f"<cirf_00{code}>")): -100 for code in (1, 3)}}
+    rationed = json.loads(tinyrun.cirf("codes", run, "--at-most", "1=2").out)["structured_outputs"]["regex"]
+    assert rationed.count("(<cirf_001>[^<]{0,40}") == 1 and "{0,2}</cirf>" in rationed and not rationed.startswith("<cirf>")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--forbid", "check"], "--forbid check: expected a code, such as 7"),
+        (["--at-most", "3"], "--at-most 3: expected CODE=N, such as 3=2"),
+        (["--forbid", "3", "--at-most", "3=1"], "--at-most: code 3 is named twice"),
+        (["--forbid", "9"], "there is no functional token 9; the model has <cirf_000> to <cirf_003>"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(run: Path, options: list[str], said: str) -> None:
+    assert said in tinyrun.cirf("ask", run, "How many?", *options).error()
+    assert said in tinyrun.cirf("codes", run, *options).error()
+
+
+# ``cirf without-results``, and training on rows without results
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_training_and_test_questions_are_answered_with_functional_tokens_alone(copy: Path) -> None:
+    said = tinyrun.cirf("without-results", copy, "--limit", "6", "--quiet")
+    assert said.code == 0, said.err
+    (out,) = (copy / "evaluations").iterdir()
+    told = json.loads((out / "shares.json").read_text())
+    known = {row["id"] for row in read_rows(copy / "problems" / "train.jsonl")}
+    for split, line in zip(("train", "test"), said.out.splitlines(), strict=False):
+        rows = read_rows(out / split / "without" / "sums.jsonl")
+        assert len(rows) == 6 and {row["id"] in known for row in rows} == {split == "train"}
+        for row in rows:
+            trace = row["output"].partition("</cirf>")[0]
+            assert re.fullmatch(r"(<cirf_\d+>)*", trace.replace(" ", "")), row["output"]
+        right = sum(row["correct"] for row in rows)
+        low, high = wilson(right, 6)
+        assert line.startswith(f"{split}: {right / 6:.1%} right with functional tokens alone (95 % interval {low:.1%} to ")
+        assert f"to {high:.1%}, n = 6); " in line and told[split]["with"]["n"] == 6
+        assert {row["id"] for row in read_rows(out / split / "with" / "sums.jsonl")} == {row["id"] for row in rows}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    again = tinyrun.cirf("without-results", copy, "--limit", "6", "--json")
+    assert json.loads(again.out) == told and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert tinyrun.cirf("report", copy).code == 0
+
+
+def test_a_method_without_results_is_refused(copy: Path) -> None:
+    assert "direct_sft: it writes no functional tokens with results; name one that does (cirf_full)" in (
+        tinyrun.cirf("without-results", copy, "--method", "direct_sft").error()
+    )
+
+
+def test_a_share_of_the_training_rows_has_no_results(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {"methods": ["cirf_full"], "results__dropout": 0.5}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", tmp_path / "run", "--until", "models")
+    assert said.code == 0, said.err
+    traces = read_rows(tmp_path / "run" / "traces" / "traces.jsonl")
+    assert all(any(row["results"]) for row in traces)
+    text = (tmp_path / "run" / "models" / "cirf_full" / "sft.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    bare = [re.search(r"(?:<cirf_\d+>)+</cirf>", str(row)) and not re.search(r"<cirf_\d+>[^<]+<", str(row)) for row in rows]
+    assert len(rows) == 36 and sum(map(bool, bare)) == 18

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +16,15 @@ from typing import Any
 
 import pytest
 import tinyrun
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.files import RowLog, hash_json, write_atomic, write_rows
-from cirf.rows import read_rows
-from cirf.store import Part, Plan, RunFolder
+from cirf.records import Dropped, Example, Problem, Rationale, Record, Steps, Trace
+from cirf.store.files import RowLog, hash_json, load_object, write_atomic, write_changed, write_rows
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import Part, Plan, RunFolder
 
 HERE = Path(__file__).parent
 
@@ -45,7 +49,7 @@ def test_a_kill_before_any_change_of_the_disk_leaves_what_the_next_start_complet
 WRITER = """
 import sys
 from pathlib import Path
-from cirf.files import RowLog, write_atomic
+from cirf.store.files import RowLog, write_atomic
 path, size = Path(sys.argv[1]), int(sys.argv[2])
 for letter in "AB" * 10_000:
     write_atomic(path, letter * size)
@@ -150,6 +154,24 @@ def test_a_mark_of_the_byte_order_windows_line_ends_and_blank_lines_are_let_pass
     assert read_rows(path) == [{"a": "ü"}, {"a": "😀"}]
     path.write_bytes(b"")
     assert read_rows(path) == []
+
+
+def test_a_key_that_stands_twice_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "q", "answer": "4"}\n{"a": {"x": 1, "x": 2}}\n')
+    with pytest.raises(CirfError, match="line 2: the key 'x' stands twice; remove one"):
+        read_rows(path)
+
+
+def test_a_pipe_or_device_is_not_waited_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", Path("/dev/zero")):
+        with pytest.raises(CirfError, match="not a regular file"):
+            read_rows(path)
+        recipe = workshop.recipe(tmp_path / "recipe.yaml", train=path)
+        for options in (["--dry-run"], ["--limit", "4", "--dry-run"]):
+            said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", *options)
+            assert "not a regular file" in said.error()
 
 
 def test_what_is_no_readable_file_is_one_sentence(tmp_path: Path) -> None:
@@ -392,3 +414,242 @@ def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_atomic(path, "\ud800")
     assert path.read_text() == "old" and [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_clock_that_was_set_adds_no_years(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    plan = house.plan("a")
+    work = tmp_path / ".work" / f"a-{(house.folder.key(plan) or '')[:16]}"
+    write_atomic(work / "scratch" / "lives.json", json.dumps({"seconds": 5.0, "begun": 60.0}))  # in January 1970
+    house.run(plan)
+    assert 5 <= (house.folder.standing(plan).seconds or 0) < 60
+
+
+# Symbolic links
+
+
+def _written(work: Path) -> dict[str, Any]:
+    RowLog(work / "scratch" / "log.jsonl").append({"a": 1})
+    write_atomic(work / "file", "x")
+    return {}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [".work", ".work/models--a-KEY", ".work/models--a-KEY/scratch", ".work/models--a-KEY/scratch/log.jsonl",
+     ".work/models--a.old", ".work/b.taken", ".work/models--a-0123456789abcdef", "models", "asked"],
+)  # fmt: skip
+def test_nothing_is_written_or_removed_through_a_symbolic_link(tmp_path: Path, place: str) -> None:
+    run, theirs = tmp_path / "run", tmp_path / "theirs"
+    plan = Plan("models/a", {}, {}, _written)
+    folder = RunFolder(run)
+    path = run / place.replace("KEY", str(folder.key(plan))[:16])
+    for name in ("scratch/log.jsonl", "a/file", f".work/models--a-{folder.key(plan)}/file", "holder.json"):
+        write_atomic(theirs / name, "mine, without an end")
+    before = tinyrun.artefacts(theirs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(theirs / "scratch/log.jsonl" if path.suffix == ".jsonl" else theirs)
+    with pytest.raises(CirfError, match=f"{path}: a symbolic link"), folder.alone():
+        folder.sweep([plan])
+        folder.run(plan)
+    assert tinyrun.artefacts(theirs) == before
+
+
+def test_a_log_is_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("mine, without an end")
+    (tmp_path / "log").symlink_to(tmp_path / "theirs")
+    with pytest.raises(CirfError, match="log: a symbolic link"):
+        RowLog(tmp_path / "log").append({"a": 1})
+    assert (tmp_path / "theirs").read_text() == "mine, without an end"
+
+
+def test_a_finished_stage_may_lie_on_another_disk(tmp_path: Path) -> None:
+    folder, plan = RunFolder(tmp_path / "run"), Plan("models/a", {}, {}, _written)
+    with folder.alone():
+        folder.run(plan)
+    (tmp_path / "run/models/a").rename(tmp_path / "disk")
+    (tmp_path / "run/models/a").symlink_to(tmp_path / "disk")
+    with folder.alone():
+        folder.sweep([plan])
+        assert (folder.run(plan) / "file").read_text() == "x"
+
+
+def test_a_record_nested_without_end_is_made_again(tmp_path: Path) -> None:
+    folder, plan = RunFolder(tmp_path), Plan("a", {}, {}, _written)
+    folder.run(plan)
+    (tmp_path / "a/stage.json").write_text("[" * 100_000)
+    assert folder.damaged("a") == ["stage.json"]
+    with pytest.raises(CirfError, match=r"stage\.json: damaged"):
+        folder.manifest("a")
+    folder.set_aside("a")
+    folder.run(plan)
+    (tmp_path / "a/timings.json").write_text("[" * 100_000)
+    assert folder.standing(plan).state == "done"
+
+
+def test_a_link_in_a_folder_that_was_set_aside_is_left_alone(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.run(plan := house.plan("a"))
+    (house.folder.folder("a") / "link").symlink_to("/dev/null")
+    house.folder.set_aside("a")
+    with house.folder.alone():
+        assert house.run(plan) == ["a"]
+
+
+# Files that are written only where they change, and objects that are read from them
+
+
+def test_what_is_there_already_is_not_written_again_but_is_of_now(tmp_path: Path) -> None:
+    path = tmp_path / "told.json"
+    write_changed(path, "one")
+    os.utime(path, (1, 1))
+    node = path.stat().st_ino
+    write_changed(path, "one")
+    assert path.stat().st_ino == node and path.stat().st_mtime > 1
+    write_changed(path, "two")
+    assert path.read_text() == "two" and path.stat().st_ino != node
+
+
+def test_what_cannot_be_read_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "told.json"
+    path.write_text("one")
+
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refuse)
+        write_changed(path, "one")
+    assert path.read_text() == "one"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_changed(folder, "one")
+
+
+def test_of_a_damaged_file_its_stage_is_to_be_removed_where_it_is_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "trials.json"
+    assert load_object(path) is None
+    path.write_text('{"a": 1}')
+    assert load_object(path) == {"a": 1}
+    path.write_text("[]")
+    with pytest.raises(CirfError, match=r"expected a JSON object; remove the file$"):
+        load_object(path)
+    (tmp_path / "stage.json").write_text("{}")
+    with pytest.raises(CirfError, match=rf"expected a JSON object; remove the folder {tmp_path} and run again$"):
+        load_object(path)
+    path.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(CirfError, match="not valid JSON"):
+        load_object(path)
+
+
+def test_what_is_no_file_is_not_read_without_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(CirfError, match=f"{path}: not a regular file; name a file of rows"):
+            read_rows(path)
+
+
+def test_a_key_that_stands_twice_in_a_row_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"answer": "7"}\n{"answer": "7", "answer": "8"}\n')
+    with pytest.raises(CirfError, match="line 2: the key 'answer' stands twice; remove one"):
+        read_rows(tmp_path / "rows.jsonl")
+
+
+# Records go to JSON and come back the same
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+texts = st.lists(text, max_size=4).map(tuple)
+problems = st.builds(Problem, text, text, text, text, st.none() | texts, st.none() | text)
+traces = st.builds(Trace, text, st.integers(0, 9), st.lists(st.integers(0, 300), max_size=4).map(tuple), texts, text)
+flat = st.one_of(
+    problems,
+    traces,
+    st.builds(Rationale, text, st.integers(0, 9), text, text, st.none() | st.booleans()),
+    st.builds(Steps, text, st.integers(0, 9), text, texts),
+    st.builds(Dropped, text, st.none() | st.integers(0, 9), text, text),
+)
+
+
+@given(flat)
+def test_a_record_survives_one_line_of_json(record: Record) -> None:
+    line = record.to_json()
+    assert "\n" not in line
+    again = type(record).from_dict(json.loads(line))
+    assert again == record
+    assert again.to_json() == line
+
+
+@given(problems, texts, traces)
+def test_an_example_holds_its_problem_and_trace_in_json(problem: Problem, segments: tuple[str, ...], trace: Trace) -> None:
+    row = json.loads(Example(problem, segments, trace).to_json())
+    assert Problem.from_dict(row["problem"]) == problem
+    assert Trace.from_dict(row["trace"]) == trace
+
+
+def test_unknown_and_missing_keys_are_errors() -> None:
+    row: dict[str, Any] = {"id": "1", "task": "t", "question": "q", "answer": "a"}
+    assert Problem.from_dict(row) == Problem("1", "t", "q", "a")
+    with pytest.raises(TypeError, match="colour"):
+        Problem.from_dict(row | {"colour": "red"})
+    with pytest.raises(TypeError, match="answer"):
+        Problem.from_dict({key: value for key, value in row.items() if key != "answer"})
+
+
+def test_records_never_change() -> None:
+    problem = Problem("1", "t", "q", "a", choices=("x", "y"))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        problem.answer = "b"  # type: ignore[misc]
+    assert hash(problem) == hash(Problem("1", "t", "q", "a", choices=("x", "y")))
+
+
+# Runs that an older version has begun: read, gone on with, or refused in one line that names the key
+
+
+@pytest.fixture
+def old(finished: Path, tmp_path: Path) -> Path:
+    """A finished run as a version left it that had no hashes in records, no times, and fewer keys."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    for path in run.rglob("stage.json"):
+        told = json.loads(path.read_text())
+        del told["sha256"]
+        path.write_text(json.dumps(told))
+    (run / "environment.json").unlink()
+    (run / "problems" / "timings.json").unlink()
+    made = yaml.safe_load((run / "recipe.yaml").read_text())
+    del (
+        made["problems"]["max_unusable_share"],
+        made["evaluate"]["probes"],
+        made["vocabulary"]["init_from_token"],
+        made["steering" if "steering" in made else "notes"],
+    )
+    (run / "recipe.yaml").write_text(yaml.safe_dump(made))
+    return run
+
+
+def test_what_has_not_changed_since_stands_and_is_reported(old: Path) -> None:
+    before = tinyrun.stages(old)
+    said = tinyrun.cirf("status", old, "--verify")
+    assert said.code == 0 and "a rerun would do nothing" in said.out, said.out + said.err
+    assert tinyrun.cirf("report", old).code == 0
+    said = tinyrun.cirf("run", old / "recipe.yaml", "--out", old)
+    assert said.code == 0 and tinyrun.stages(old) == before, said.err
+
+
+def test_a_stage_whose_code_has_changed_is_made_again_with_what_rests_on_it(old: Path) -> None:
+    record = old / "segments" / "stage.json"
+    told = json.loads(record.read_text())
+    record.write_text(json.dumps(told | {"key": "0" * len(told["key"])}))
+    rows = {row["stage"]: row["state"] for row in json.loads(tinyrun.cirf("status", old, "--json").out)}
+    assert rows["problems"] == "done" and rows["segments"] == "stale" and rows["evaluation/cot"] == "done"
+    before = tinyrun.stages(old)
+    said = tinyrun.cirf("run", old / "recipe.yaml", "--out", old)
+    assert said.code == 0, said.err
+    assert tinyrun.remade(before, tinyrun.stages(old)) == {"segments"}  # it came out as it was
+
+
+def test_a_key_that_is_no_more_is_named(old: Path) -> None:
+    path = old / "recipe.yaml"
+    path.write_text(path.read_text() + "temperature_of_old: 1\n")
+    for command in (["status", old], ["report", old], ["run", path, "--out", old]):
+        assert "temperature_of_old: no such key" in tinyrun.cirf(*command).error()

@@ -11,9 +11,9 @@ import tinyrun
 
 from cirf.errors import CirfError
 from cirf.methods import get
-from cirf.recipe_io import parse
+from cirf.recipe.load import parse
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 COIN = Example(
     Problem("p", "coin_flip", "A coin is heads up. ann flips it. bob does not flip it. Is it still heads up?", "no"),
@@ -66,7 +66,7 @@ def test_a_run_learns_them(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
         "methods": ["cirf_full", "told"],
         "variants": {"told": {"method": "cirf_full", "settings": {"subjects": True}}},
         "problems__tasks": [{"task": "made_coin_flip", "train": 24, "test": 4}],
-        "evaluate__latency_items": 0,
+        "evaluate__latency_questions": 0,
     }
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err

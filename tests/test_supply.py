@@ -13,10 +13,12 @@ from benchmarks import closure, licences, oldest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 PINS = closure.pins(ROOT / "constraints.txt")
 OPEN = {"cuda-bindings"}  # constraints.txt says why
-EXTRAS = ("server", "lm-eval", "dev")
+EXTRAS = ("serve", "lm-eval", "dev", "docs")
 OSI = "License :: OSI Approved ::"
 
 
@@ -104,6 +106,6 @@ def test_a_licence_needs_a_place_in_the_list(name: str, licence: str, allowed: b
 
 
 def test_the_page_of_licences_lists_every_pinned_version() -> None:
-    rows = re.findall(r"^\| ([\w.-]+) \| (\S+) \| .*\|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([\w.-]+) \| (\S+) \| .*\|$", (ROOT / "docs" / "reference" / "licences.md").read_text(), re.MULTILINE)
     cpu = {name: version for name, version in PINS.items() if not name.startswith(("cuda-", "nvidia-"))}
     assert dict(rows[1:]) == cpu, "run `make licences` with torch's build for CPUs"

@@ -12,8 +12,9 @@ import pytest
 import tinyrun
 import yaml
 
-from cirf.commands.sweeping import _Threads
-from cirf.rows import read_rows
+from cirf.commands.sweep import Threads
+from cirf.store.jsonl import read_rows
+from cirf.store.paths import without_folders
 
 FIRST = ["problems", "rationales", "segments", "results", "embeddings"]
 NEEDED = [stage for stage in FIRST if stage != "results"]  # by a codebook
@@ -36,7 +37,7 @@ PARTS: list[dict[str, Any]] = [
 
 
 def base(workshop: tinyrun.Workshop, **keys: Any) -> dict[str, Any]:
-    keys = {"methods": ["cirf_full"], "evaluate__latency_items": 0} | keys
+    keys = {"methods": ["cirf_full"], "evaluate__latency_questions": 0} | keys
     return tinyrun.recipe(workshop.backbone, workshop.embedder, workshop.train, workshop.test, **keys)
 
 
@@ -81,24 +82,11 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
         assert said.code == 0, said.err
     begun = {point["run"] for point in swept.record()["points"] if point["stages"]["made"] or point["stages"]["taken"]}
     assert set(json.loads(said.out)["runs"]) == begun >= {SMALL, SHORT}
-    assert {path.parent.relative_to(out).as_posix() for path in out.rglob("archive.json")} == begun
-    assert not list(out.rglob("*.safetensors")) and str(swept.out.parent) not in (out / "sweep.json").read_text()
-    analysed = tinyrun.cirf("analyze", out, "--json")
-    assert analysed.code == 0, analysed.err
-    assert "pareto" in json.loads(analysed.out)["analyses"]
-    elsewhere = shutil.copytree(swept.out, tmp_path / "elsewhere")  # as on a machine that has one of the runs alone
-    record = swept.record()
-    for point in record["points"]:
-        if point["run"] != SHORT:
-            point["stages"] |= {"made": [], "taken": {}, "before": [], "open": point["stages"]["asked"]}
-    (elsewhere / "sweep.json").write_text(json.dumps(record))
-    kept = json.loads((out / "sweep.json").read_text())
-    assert tinyrun.cirf("archive", elsewhere, "--out", out).code == 0
-    assert json.loads((out / "sweep.json").read_text()) == kept
-    assert kept["stages"] == swept.record()["stages"]
-    (out / "sweep.json").write_text(json.dumps(swept.record() | {"name": "other"}))
-    assert "holds the archive of the sweep other" in tinyrun.cirf("archive", swept.out, "--out", out).error()
-    assert "the sweep itself" in tinyrun.cirf("archive", swept.out, "--out", swept.out).error()
+    assert {path.name for path in out.iterdir()} == {"answers.parquet", "measured.json"}
+    told = [json.loads(tinyrun.cirf("analyze", folder, "--json").out)["analyses"] for folder in (out, swept.out)]
+    assert told[0]["pareto"]["tables"] == without_folders(told[1]["pareto"]["tables"])
+    assert tinyrun.cirf("report", out / SHORT).code == 0 and (out / SHORT / "report.html").is_file()
+    assert f"with RUN one of {SMALL}, " in tinyrun.cirf("report", out).error()
 
 
 def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept: Swept) -> None:
@@ -208,7 +196,7 @@ def test_another_version_of_the_file_takes_over_what_the_first_has_left(
     swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     out = shutil.copytree(swept.out, tmp_path / "out")
-    parts = [{"name": "new", "until": "traces", "points": [{"codebook.size": 4, "evaluate.trace_cap": 9}]}]
+    parts = [{"name": "new", "until": "traces", "points": [{"codebook.size": 4, "evaluate.max_trace_tokens": 9}]}]
     said = tinyrun.cirf("sweep", write_sweep(tmp_path / "small.yaml", base(workshop), parts), "--out", out, "--json")
     assert said.code == 0, said.err
     [point] = json.loads(said.out)["points"]
@@ -261,7 +249,7 @@ def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, work
     other = write_sweep(tmp_path / "other.yaml", base(workshop), PARTS, name="other")
     says = f"--out {swept.out}: the sweep small lies there; give other a folder of its own"
     assert says in tinyrun.cirf("sweep", other, "--out", swept.out).error()
-    from cirf.store import RunFolder
+    from cirf.store.run_folder import RunFolder
 
     with RunFolder(swept.out).alone():
         assert "works on this sweep; wait for it" in tinyrun.cirf("sweep", swept.file, "--out", swept.out).error()
@@ -269,7 +257,7 @@ def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, work
 
 
 def test_a_run_that_two_parts_ask_for_makes_what_either_needs(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    from cirf.commands.planning import Asked, plan
+    from cirf.commands.sweep_plan import Asked, plan
 
     parts = [
         {"name": name, "until": until, "points": [{"seed": 2}]} for name, until in (("a", "codebook"), ("b", "evaluation/cot"))
@@ -293,14 +281,14 @@ def test_shipped_sweeps_are_listed() -> None:
 def test_threads_are_each_runs_own(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     import torch
 
-    from cirf.commands.planning import Asked, plan
+    from cirf.commands.sweep_plan import Asked, plan
 
     parts = [{"name": "threads", "grid": {"backbone.threads": [2, None]}}]
     planned = plan(str(write_sweep(tmp_path / "small.yaml", base(workshop), parts)), Asked(out=tmp_path / "out"))
     usual = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        threads, seen = _Threads(planned.runs), []
+        threads, seen = Threads(planned.runs), []
         for run in planned.runs:
             threads.set(run)
             seen.append(torch.get_num_threads())

@@ -11,7 +11,7 @@ import nursery
 import pytest
 import tinyrun
 
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 
 def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Path:
@@ -22,7 +22,7 @@ def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Pat
     endpoint = {"url": url, "model": "m"}
     made = {
         "methods": ["cirf_full"],
-        "evaluate__latency_items": 0,
+        "evaluate__latency_questions": 0,
         "rationales__source": "teacher",
         "rationales__teacher__endpoints": [endpoint],
         "results__by": "llm",
@@ -35,7 +35,7 @@ def recipe(workshop: tinyrun.Workshop, path: Path, url: str, **keys: Any) -> Pat
 def test_a_run_with_nothing_but_questions_and_an_endpoint(
     workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
+    monkeypatch.setattr("cirf.endpoints.fleet._FIRST_PAUSE", 0.005)
     faulty = tinyrun.faulty()
     with faulty.serve(faulty.Server(tinyrun.reply, share=0.2, faults=("429", "500", "invalid JSON"))) as server:
         path = recipe(workshop, tmp_path / "recipe.yaml", server.url)
@@ -53,12 +53,6 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
         report = json.loads((tmp_path / "run" / "results" / "report.json").read_text())
         assert report["agreement_with_rule"] == 1.0 and report["share_fallen_back"] == 0 and report["mean_tokens"] > 0
         asked = len(server.asked)
-        assert tinyrun.cirf("archive", tmp_path / "run", "--out", tmp_path / "kept").code == 0
-        assert not (tmp_path / "kept" / "teacher" / "answers.jsonl").exists()
-        said = tinyrun.cirf("run", path, "--out", tmp_path / "kept", "--dry-run")
-        assert said.code == 0 and "nothing is left to train" in said.out and "questions go to" not in said.out, said.err
-        said = tinyrun.cirf("run", path, "--out", tmp_path / "kept", "--dry-run", "--set", "finetune.epochs=2")
-        assert said.code == 0 and "40 questions go to 1 model;" in said.out, said.err
         # Another way of counting what will do is no reason to ask again.
         more = recipe(workshop, tmp_path / "other.yaml", server.url, rationales__check="keep")
         said = tinyrun.cirf("run", more, "--out", tmp_path / "run", "--until", "rationales")
@@ -114,3 +108,21 @@ def test_a_model_in_this_process_teaches(workshop: tinyrun.Workshop, tmp_path: P
     shutil.rmtree(tmp_path / "run" / "teacher")
     assert tinyrun.cirf("run", path, "--out", tmp_path / "run", "--until", "teacher").code == 0
     assert read_rows(tmp_path / "run" / "teacher" / "answers.jsonl") == rows
+
+
+def test_what_a_recipe_would_send_and_where_is_told_before_it_is_sent(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THEIR_API_KEY", "secret")
+    url = "https://teacher.example/v1"
+    endpoint = {"url": url, "model": "m", "api_key_env": "THEIR_API_KEY"}
+    path = recipe(workshop, tmp_path / "recipe.yaml", url, rationales__teacher__endpoints=[endpoint])
+    said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run")
+    assert said.code == 0 and f"{url}: asked for m, with the API key in THEIR_API_KEY" in said.out, said.err
+    endpoint["api_key_env"] = "AWS_SECRET_ACCESS_KEY"
+    path = recipe(workshop, tmp_path / "recipe.yaml", url, rationales__teacher__endpoints=[endpoint])
+    for more in ([], ["--dry-run"]):
+        said = tinyrun.cirf("run", path, "--out", tmp_path / "run", *more)
+        assert "AWS_SECRET_ACCESS_KEY, which is not named like an API key" in said.error()
+    assert not (tmp_path / "run" / "problems").exists()
+    assert tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run", "--allow-env", "AWS_SECRET_ACCESS_KEY").code == 0

@@ -10,15 +10,19 @@ from typing import Any
 
 import pytest
 import tinyrun
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from cirf import methods, tasks
+from cirf.errors import CirfError
+from cirf.methods.base import Method
 from cirf.methods.material import Material
-from cirf.methods.method import Method
 from cirf.progress import SILENT
-from cirf.recipe import Recipe
-from cirf.recipe_io import parse
+from cirf.recipe.load import parse
+from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Steps, Trace
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 CLIPS = Problem("n", "gsm8k", "Natalia sold clips to 48 friends in April, and half as many in May. How many in all?", "72")
 COIN = Problem("c", "coin_flip", "A coin is heads up. Rosa flips the coin. Jean does not. Is the coin still heads up?", "no")
@@ -39,7 +43,7 @@ STEPS = {
 
 def method(form: str, more: str = "") -> tuple[Method, Recipe]:
     tasks_of = "problems: {tasks: [{task: gsm8k}, {task: coin_flip}]}"
-    recipe = parse(f"name: r\n{tasks_of}\nvariants: {{x: {{method: sft_terse, settings: {{form: {form}{more}}}}}}}")
+    recipe = parse(f"name: r\n{tasks_of}\nvariants: {{x: {{method: terse_equations, settings: {{form: {form}{more}}}}}}}")
     return methods.get("x", recipe), recipe
 
 
@@ -52,9 +56,7 @@ def prepared(made: Method, recipe: Recipe, scratch: Path) -> dict[str, Any]:
 
     named = {name: tasks.get(name) for name in ("gsm8k", "coin_flip")}
     problems = {"n": CLIPS, "c": COIN}
-    material = Material(
-        recipe, problems, named, annotated, annotated, none, none, scratch, SILENT, scratch, frozenset(), none, none
-    )
+    material = Material(recipe, problems, named, annotated, annotated, none, scratch, SILENT, scratch, frozenset(), none, none)
     rows, report = made.prepare(material)
     assert report["steps"] == 7 and report["share_empty"] == round(2 / 7, 4)
     assert all(row["sample"] == 0 for row in rows)
@@ -103,7 +105,7 @@ def test_subjects_stand_before_the_lines_of_all_steps_but_the_first(form: str) -
 def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     """What traces with subjects say, in their order; each subject stands in the line of its own step."""
     variants = {
-        "lines": {"method": "sft_terse", "settings": {"form": "results", "subjects": True, "start": "sft_cot"}},
+        "lines": {"method": "terse_equations", "settings": {"form": "results", "subjects": True, "start": "sft_cot"}},
         "traces": {"method": "cirf_full", "settings": {"subjects": True}},
     }
     coins = {"problems__tasks": [{"task": "made_coin_flip", "train": 12, "test": 4}]}
@@ -139,21 +141,21 @@ def ran(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
 def make(workshop: tinyrun.Workshop, folder: Path, **keys: Any) -> str:
     coins = {"task": "made_coin_flip", "train": 12, "test": 4}
     sums = {"task": "jsonl", "name": "sums", "train_file": str(workshop.train), "test_file": str(workshop.test), "train": 12}
-    variants = {"short": {"method": "sft_terse", "settings": {"form": "results"}}}
-    keys = {"methods": ["sft_terse", "short"], "variants": variants, "problems__tasks": [sums, coins], **keys}
+    variants = {"short": {"method": "terse_equations", "settings": {"form": "results"}}}
+    keys = {"methods": ["terse_equations", "short"], "variants": variants, "problems__tasks": [sums, coins], **keys}
     said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run", "--until", "models")
     return "" if said.code == 0 else said.err
 
 
 def test_what_is_trained_on(ran: Path) -> None:
     run = ran / "run"
-    assert (run / "prepared/sft_terse/rows.jsonl").is_file() and not (run / "prepared/short").exists()
+    assert (run / "prepared/terse_equations/rows.jsonl").is_file() and not (run / "prepared/short").exists()
     segments = {row["problem"]: row for row in read_rows(run / "segments/segments.jsonl")}
-    lines = {row["problem"]: row["lines"] for row in read_rows(run / "prepared/sft_terse/rows.jsonl")}
+    lines = {row["problem"]: row["lines"] for row in read_rows(run / "prepared/terse_equations/rows.jsonl")}
     results = {row["problem"]: row["results"] for row in read_rows(run / "results/results.jsonl")}
     assert set(lines) == set(segments) == set(results)
     problems = {row["id"]: row for row in read_rows(run / "problems/train.jsonl")}
-    for name, by_problem in (("sft_terse", lines), ("short", results)):
+    for name, by_problem in (("terse_equations", lines), ("short", results)):
         taught = [row["completion"] for row in read_rows(run / f"models/{name}/sft.jsonl")]
         wanted = [
             "\n".join([*filter(None, by_problem[problem]), f"#### {problems[problem]['answer']}"])
@@ -165,17 +167,17 @@ def test_what_is_trained_on(ran: Path) -> None:
     coins = [lines[problem] for problem, row in problems.items() if row["task"] == "made_coin_flip"]
     assert sums and all("+" in line and "=" in line for row in sums for line in row)
     assert coins and all(set(row) <= {"heads", "tails", ""} and any(row) for row in coins)
-    report = json.loads((run / "prepared/sft_terse/report.json").read_text())
+    report = json.loads((run / "prepared/terse_equations/report.json").read_text())
     assert report["steps"] == sum(map(len, lines.values()))
 
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ({"results__max_characters": 5}, {"results", "prepared/sft_terse", "models/sft_terse"}),
+        ({"results__max_characters": 5}, {"results", "prepared/terse_equations", "models/terse_equations"}),
         ({"results__by": "none"}, {"results", "models/short"}),
         ({"results__working": "keep"}, {"results", "models/short"}),
-        ({"finetune__learning_rate": 0.02}, {"models/sft_terse", "models/short"}),
+        ({"finetune__learning_rate": 0.02}, {"models/terse_equations", "models/short"}),
     ],
 )
 def test_each_form_is_made_again_by_what_it_reads(
@@ -186,3 +188,62 @@ def test_each_form_is_made_again_by_what_it_reads(
     assert make(workshop, tmp_path / "copy", **keys) == ""
     made = tinyrun.remade(before, tinyrun.stages(tmp_path / "copy/run"))
     assert {stage for stage in made if not stage.startswith("evaluation")} == expected
+
+
+# Functional tokens learned by a model that has learned the rationales in words first (`start: sft_cot`)
+
+HEAD = "name: r\nproblems: {tasks: [{task: gsm8k}]}\nmethods: [%s]\nvariants: {%s}\n"
+AFTER = "after: {method: cirf_full, settings: {start: sft_cot}}"
+
+
+def test_it_goes_on_from_the_model_of_sft_cot() -> None:
+    recipe = parse(HEAD % ("after", AFTER))
+    assert [method.name for method in methods.learners(recipe)] == ["sft_cot", "after"]
+    after = methods.get("after", recipe)
+    assert after.taught_by["settings"] == after.identity["settings"] == {"start": "sft_cot"}
+    usual = parse(HEAD % ("x", "x: {method: cirf_full, settings: {start: backbone}}"))
+    assert [method.name for method in methods.learners(usual)] == ["x"] and "settings" not in methods.get("x", usual).taught_by
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "more", "said"),
+    [
+        ("cirf_full", "cirf_full: {settings: {start: sft_cot}}", "", "give the variant another name"),
+        (
+            "x",
+            "x: {method: cirf_fast, settings: {start: sft_cot}}",
+            "compression: {start: full}\n",
+            "set one of them to backbone",
+        ),
+        ("x", "x: {method: cirf_full, settings: {start: coconut}}", "", "variants.x.settings.start"),
+    ],
+)
+def test_a_start_that_is_taken_is_named(name: str, variant: str, more: str, said: str) -> None:
+    with pytest.raises(CirfError, match=said):
+        methods.get(name, parse(HEAD % (name, variant) + more))
+
+
+def test_it_learns_the_traces_from_there(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {
+        "methods": ["cirf_full", "after", "pruned"],
+        "variants": {
+            "after": {"method": "cirf_full", "settings": {"start": "sft_cot"}},
+            "pruned": {"method": "cirf_fast", "settings": {"start": "sft_cot"}},
+        },
+        "finetune__overrides": {name: {"learning_rate": 1e-30} for name in ("after", "pruned")},
+        "evaluate__latency_questions": 0,
+    }
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    models = tmp_path / "run" / "models"
+    assert list(read_rows(models / "after" / "sft.jsonl")) == list(read_rows(models / "cirf_full" / "sft.jsonl"))
+    words = len(AutoTokenizer.from_pretrained(workshop.backbone))
+    untrained = load_file(workshop.backbone / "model.safetensors")
+    begun = load_file(models / "sft_cot" / "model.safetensors")
+    for name in ("after", "pruned"):
+        made = load_file(models / name / "model.safetensors")
+        assert made.keys() == begun.keys()
+        for key, weight in begun.items():
+            known = words if "embed" in key or "head" in key else len(weight)  # rows behind them are the functional tokens'
+            assert torch.equal(made[key][:known], weight[:known]), key
+    assert any(not torch.equal(begun[key][: len(weight)], weight) for key, weight in untrained.items()), "sft_cot has learned"

@@ -10,18 +10,18 @@ import pytest
 import tinyrun
 
 from cirf import methods, tasks
-from cirf.commands.running import absolute
+from cirf.commands.run import absolute
 from cirf.errors import CirfError
 from cirf.lm.backbone import load_tokenizer
 from cirf.lm.prompt import prompt_text
-from cirf.recipe import Backbone, Recipe, Variant
-from cirf.recipe_io import load
+from cirf.recipe.load import load
+from cirf.recipe.schema import Backbone, Recipe, Variant
 from cirf.records import Example, Problem, Trace
-from cirf.rows import read_rows
 from cirf.stages import keys
 from cirf.stages.context import Context
 from cirf.stages.models import load_for
-from cirf.store import RunFolder
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import RunFolder
 
 
 def _recipe(**settings: Any) -> Recipe:
@@ -66,9 +66,7 @@ def test_at_ratio_one_it_is_sft_cot() -> None:
     [
         ({"ratio": 0.3}, "ratio 0.3 lies outside the ratios that are taught"),
         ({"ratios": []}, "lies outside"),
-        ({"scorer": "rules", "judge": "sft_cot"}, "rules asks no language model, so judge would do nothing"),
         ({"scorer": "random", "scorer_model": "x"}, "random asks no model"),
-        ({"scorer": "answer_grad", "judge": "sft_cot", "scorer_model": "x"}, "two models; name one"),
         ({"scorer": "magic"}, "variants.token_skip.settings.scorer: "),
     ],
 )
@@ -77,29 +75,20 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], sai
         methods.get("token_skip", _recipe(**settings))
 
 
-@pytest.mark.parametrize(
-    ("judge", "said"), [("cot", "cot is not trained"), ("token_skip", "prepared with token_skip's model itself")]
-)
-def test_a_judge_must_be_a_model_that_can_be_there_before(judge: str, said: str) -> None:
-    with pytest.raises(CirfError, match=said):
-        methods.learners(_recipe(scorer="answer_grad", judge=judge).model_copy(update={"methods": ("token_skip",)}))
-
-
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with rules, a sweep of the ratio by one model, chance, a judge, and everything at ratio 1."""
+    """A run with rules, a sweep of the ratio by one model, chance, a classifier, and everything at ratio 1."""
     folder = tmp_path_factory.mktemp("skip")
-    other = str(tinyrun.write_backbone(folder / "other", kind="gpt2", seed=5))
+    other = str(tinyrun.write_classifier(folder / "other", "bert"))
     by: dict[str, dict[str, Any]] = {
-        "other": {"settings": {"scorer": "surprisal", "scorer_model": other, "keep_numbers": True}},
+        "other": {"settings": {"scorer": "llmlingua2", "scorer_model": other, "keep_numbers": True}},
         "rules": {"settings": {"scorer": "rules"}},
         "at_07": {"model": "rules", "settings": {"scorer": "rules", "ratio": 0.7}},
         "chance": {"settings": {"scorer": "random"}},
-        "judged": {"settings": {"scorer": "answer_grad", "judge": "sft_cot"}},
         "whole": {"settings": {"scorer": "rules", "ratios": [1.0], "ratio": 1.0}},
     }
     variants = {name: {"method": "token_skip", **variant} for name, variant in by.items()}
-    recipe = workshop.recipe(folder / "r.yaml", methods=[*by, "sft_cot"], variants=variants, evaluate__latency_items=0)
+    recipe = workshop.recipe(folder / "r.yaml", methods=[*by, "sft_cot"], variants=variants, evaluate__latency_questions=0)
     said = tinyrun.cirf("run", recipe, "--out", folder / "run")
     assert said.code == 0, said.err
     assert "prepared/rules: share of the tokens left by rules: 1.00 for 1.0, " in said.err
@@ -113,7 +102,7 @@ def _rows(run: Path, name: str) -> list[dict[str, Any]]:
 def test_every_rationale_is_taught_once_at_one_of_the_ratios(run: Path) -> None:
     segments = read_rows(run / "segments" / "segments.jsonl")
     whole = {row["problem"]: "\n".join(row["segments"]) for row in segments}
-    for name in ("rules", "chance", "judged"):
+    for name in ("rules", "chance"):
         rows = _rows(run, name)
         assert [row["problem"] for row in rows] == [row["problem"] for row in segments]
         assert {row["ratio"] for row in rows} == {1.0, 0.9, 0.8, 0.7, 0.6, 0.5}
@@ -126,7 +115,7 @@ def test_every_rationale_is_taught_once_at_one_of_the_ratios(run: Path) -> None:
 
 
 def test_the_achieved_share_is_near_the_one_asked_for(run: Path) -> None:
-    for name in ("rules", "chance", "judged"):  # not where numbers stay whatever they weigh
+    for name in ("rules", "chance"):  # not where numbers stay whatever they weigh
         told = json.loads((run / "prepared" / name / "report.json").read_text())["ratios"]
         assert sum(row["rows"] for row in told.values()) == len(_rows(run, name))
         assert all(abs(row["achieved"] - float(ratio)) < 0.05 for ratio, row in told.items())
@@ -166,7 +155,7 @@ def test_the_saved_model_asks_for_the_ratio_itself(run: Path) -> None:
 
 
 def test_a_model_that_weighs_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, recipe = tmp_path / "other", _recipe(scorer="surprisal", scorer_model=str(tmp_path / "other"))
+    folder, recipe = tmp_path / "other", _recipe(scorer="llmlingua2", scorer_model=str(tmp_path / "other"))
     found = []
     for seed in (1, 1, 2):
         tinyrun.write_backbone(folder, seed=seed)
@@ -174,7 +163,7 @@ def test_a_model_that_weighs_is_known_by_its_content(tmp_path: Path, monkeypatch
     assert found[0] == found[1] != found[2]
     assert "reads" not in keys.preparing(_recipe(), methods.get("token_skip", _recipe()))
     monkeypatch.chdir(tmp_path)
-    relative = _recipe(scorer="surprisal", scorer_model="other")
+    relative = _recipe(scorer="llmlingua2", scorer_model="other")
     assert absolute(relative).variants["token_skip"].settings["scorer_model"] == str(folder.resolve())
 
 
@@ -188,11 +177,11 @@ def test_taught_at_ratio_one_alone_it_is_sft_cot_to_the_bit(run: Path) -> None:
 def test_what_was_weighed_before_a_kill_is_not_weighed_again(
     workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cirf.methods import token_skip
-    from cirf.rationales.importance.surprisal import Surprisal
+    from cirf.methods.token_skip import token_skip
+    from cirf.methods.token_skip.llmlingua2 import LlmLingua2
 
-    monkeypatch.setattr(token_skip, "_WINDOW", 8)
-    score, seen = Surprisal.score, []
+    monkeypatch.setattr(token_skip, "WINDOW", 8)
+    score, seen = LlmLingua2.score, []
 
     def breaking(self: Any, texts: Any, *more: Any) -> Any:
         seen.extend(texts)
@@ -200,9 +189,10 @@ def test_what_was_weighed_before_a_kill_is_not_weighed_again(
             raise KeyboardInterrupt
         return score(self, texts, *more)
 
-    monkeypatch.setattr(Surprisal, "score", breaking)
-    variants = {"token_skip": {"settings": {"scorer": "surprisal"}}}
-    given: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_items": 0}
+    monkeypatch.setattr(LlmLingua2, "score", breaking)
+    source = str(tinyrun.write_classifier(tmp_path / "classifier", "bert"))
+    variants = {"token_skip": {"settings": {"scorer": "llmlingua2", "scorer_model": source}}}
+    given: dict[str, Any] = {"methods": ["token_skip"], "variants": variants, "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "r.yaml", **given)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code != 0
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "killed", "--until", "prepared/token_skip").code == 0

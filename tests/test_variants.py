@@ -11,17 +11,21 @@ from typing import Any
 import hypothesis
 import pytest
 import tinyrun
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf import methods
+from cirf.cpu import linear as products
+from cirf.cpu.linear import by_onednn, linear
 from cirf.errors import CirfError
-from cirf.lm import decode
+from cirf.lm.decoding import generate as decode
 from cirf.methods.pause import PAUSE
-from cirf.recipe import Override, Recipe, Variant
-from cirf.recipe_io import dump, parse
+from cirf.recipe.load import dump, parse
+from cirf.recipe.schema import Override, Recipe, Variant
 from cirf.report.page import render
-from cirf.rows import read_rows
 from cirf.stages import compress
+from cirf.store.jsonl import read_rows
 
 HEAD = "name: r\nproblems: {tasks: [{task: gsm8k}]}\n"
 
@@ -148,7 +152,7 @@ def test_settings_go_before_a_presets_and_overrides_before_its_training() -> Non
 
 
 def test_a_learning_rate_that_comes_with_a_preset_is_not_tried_among_others() -> None:
-    made = recipe("variants: {x: {method: pause, preset: paper}}", "finetune: {trials: [1.0e-3, 1.0e-2]}")
+    made = recipe("variants: {x: {method: pause, preset: paper}}", "finetune: {learning_rates: [1.0e-3, 1.0e-2]}")
     assert made.finetune.tried("x", methods.get("x", made).training) == ()
     assert made.finetune.tried("pause", methods.get("pause", made).training) == (1e-3, 1e-2)
 
@@ -290,7 +294,7 @@ def test_a_model_is_not_taken_for_what_another_method_or_other_settings_would_ha
         ("direct_sft", {}, "plain", None),
     ):
         saved: dict[str, Any] = {"models": {name: str(run / "models" / model)}, "variants": {name: variant} if variant else {}}
-        made = workshop.recipe(tmp_path / "r.yaml", methods=[name], evaluate__latency_items=0, **saved)
+        made = workshop.recipe(tmp_path / "r.yaml", methods=[name], evaluate__latency_questions=0, **saved)
         said = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run")
         assert said.code == 0 if message is None else message in said.error(), said.err
 
@@ -352,24 +356,28 @@ def test_a_change_makes_again_what_depends_on_it_and_nothing_else(
 
 
 def test_a_dry_run_counts_what_a_preset_trains(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = KEYS | {"methods": ["one", "five", "plain", "sft_terse"]}
+    keys = KEYS | {"methods": ["one", "five", "plain", "terse_equations"]}
     made = workshop.recipe(tmp_path / "r.yaml", **keys, variants=VARIANTS)
     said = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err
     told = json.loads(said.out)
-    assert list(told["methods"]) == ["one", "plain"] and told["prepared"] == ["sft_terse"]
+    assert list(told["methods"]) == ["one", "plain"] and told["prepared"] == ["terse_equations"]
     assert (told["methods"]["one"]["updates"], told["methods"]["plain"]["updates"]) == (5, 5)  # half of 9; 5 of 8 rows
     longer = {name: row["tokens_trained"] / (0.5 if name == "one" else 1) / row["rows"] for name, row in told["methods"].items()}
     assert longer["one"] - longer["plain"] > 5 - 1  # five pauses more and the marks of its prompt, one end token less
     people = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run").out
-    assert re.search(r"sft_terse: .* prepared/sft_terse", people)
+    assert re.search(r"terse_equations: .* prepared/terse_equations", people)
 
 
 def test_what_an_override_makes_the_training_read_is_part_of_its_key() -> None:
     from cirf.stages import keys
 
     def key(schedule: str, least: float) -> Any:
-        finetune = {"schedule": "linear", "min_lr_ratio": least, "overrides": {"direct_sft": {"schedule": schedule}}}
+        finetune = {
+            "lr_scheduler_type": "linear",
+            "min_lr_ratio": least,
+            "overrides": {"direct_sft": {"lr_scheduler_type": schedule}},
+        }
         made = {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "finetune": finetune}
         recipe = Recipe.model_validate(made)
         return keys.training(recipe, recipe.finetune, methods.get("direct_sft", recipe))
@@ -378,34 +386,35 @@ def test_what_an_override_makes_the_training_read_is_part_of_its_key() -> None:
     assert key("linear", 0.1) == key("linear", 0.5)  # it is read of a cosine alone
 
 
-def test_the_rate_of_new_rows_counts_where_there_are_any_and_it_is_another() -> None:
+def test_the_rate_of_new_rows_counts_where_there_are_any() -> None:
     from cirf.stages import keys
 
     def key(name: str, ratio: float, override: dict[str, Any] | None = None) -> Any:
-        finetune = {"rows_lr_ratio": ratio, "overrides": {name: override} if override else {}}
+        finetune = {"new_token_lr_multiplier": ratio, "overrides": {name: override} if override else {}}
         recipe = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "finetune": finetune})
         return keys.training(recipe, recipe.finetune, methods.get(name, recipe))
 
-    assert "rows_lr_ratio" not in key("cirf_full", 1.0)["finetune"]  # runs of before the key was there stay up to date
     assert key("cirf_full", 1.0) != key("cirf_full", 3.0) != key("cirf_full", 5.0)
     assert key("coconut", 1.0) != key("coconut", 3.0)  # its markers
     assert key("direct_sft", 1.0) == key("direct_sft", 3.0)
-    assert key("cirf_full", 1.0) != key("cirf_full", 1.0, {"rows_lr_ratio": 3.0})
-    assert key("cirf_full", 3.0, {"rows_lr_ratio": 5.0}) != key("cirf_full", 3.0)
+    assert key("cirf_full", 1.0) != key("cirf_full", 1.0, {"new_token_lr_multiplier": 3.0})
+    assert key("cirf_full", 3.0, {"new_token_lr_multiplier": 5.0}) != key("cirf_full", 3.0)
 
 
-def test_the_weight_of_functional_tokens_counts_where_there_are_any_and_it_is_another() -> None:
+def test_the_weight_of_functional_tokens_counts_where_there_are_any() -> None:
     from cirf.stages import keys
 
     def key(name: str, **finetune: Any) -> Any:
         recipe = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "finetune": finetune})
         return keys.training(recipe, recipe.finetune, methods.get(name, recipe))
 
-    assert "functional_weight" not in key("cirf_full", functional_weight=1.0)["finetune"]
-    assert "like" not in key("cirf_full")["vocabulary"]
-    assert key("cirf_full") != key("cirf_full", functional_weight=2.0) != key("cirf_full", functional_weight=3.0)
-    assert key("sft_cot") == key("sft_cot", functional_weight=2.0)
-    assert key("cirf_full") != key("cirf_full", overrides={"cirf_full": {"functional_weight": 2.0}})
+    assert (
+        key("cirf_full")
+        != key("cirf_full", functional_token_loss_weight=2.0)
+        != key("cirf_full", functional_token_loss_weight=3.0)
+    )
+    assert key("sft_cot") == key("sft_cot", functional_token_loss_weight=2.0)
+    assert key("cirf_full") != key("cirf_full", overrides={"cirf_full": {"functional_token_loss_weight": 2.0}})
 
 
 @pytest.mark.parametrize("base", ["direct_sft", "mine.py"])
@@ -421,3 +430,51 @@ def test_an_override_of_a_variant_that_is_not_trained_itself_is_refused(workshop
     recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run").error()
     assert "finetune.overrides.five: it answers with the model of pause; override that one" in said
+
+
+# Products by oneDNN are torch's own, with their gradients
+
+SIZES = st.integers(1, 40)
+
+
+@given(rows=SIZES, inputs=SIZES, outputs=SIZES, biased=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_values_and_gradients_are_torchs_own(rows: int, inputs: int, outputs: int, biased: bool, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    made = [torch.randn(shape, generator=draw) for shape in ((rows, inputs), (outputs, inputs), (outputs,))]
+    sides = []
+    for function in (linear, torch.nn.functional.linear):
+        x, weight, bias = (value.clone().requires_grad_() for value in made)
+        given_bias = bias if biased else None
+        found = function(x, weight, given_bias)
+        found.square().sum().backward()
+        sides.append([found.detach(), x.grad, weight.grad, bias.grad if biased else None])
+    for ours, theirs in zip(*sides, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_other_number_formats_and_a_torch_without_it_take_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(3, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
+    monkeypatch.setattr(products, "_is_there", lambda: False)
+    x, weight = x.float(), weight.float()
+    assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
+
+
+def test_the_layers_of_a_module_go_by_it_and_keep_their_names() -> None:
+    torch.manual_seed(0)
+    whole = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3, bias=False))
+    x = torch.randn(2, 5, 8)
+    wanted = whole(x)
+    wanted.square().sum().backward()
+    gradients = [value.grad.clone() for value in whole.parameters() if value.grad is not None]
+    names = list(whole.state_dict())
+    whole.zero_grad()
+    found = by_onednn(whole)(x)
+    torch.testing.assert_close(found, wanted)
+    found.square().sum().backward()
+    assert list(whole.state_dict()) == names
+    for value, gradient in zip(whole.parameters(), gradients, strict=True):
+        torch.testing.assert_close(value.grad, gradient, rtol=1e-4, atol=1e-4)

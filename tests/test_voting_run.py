@@ -12,14 +12,14 @@ import pytest
 import tinyrun
 import yaml
 
-from cirf.evaluation.vote_times import with_fallback
-from cirf.lm import decode
-from cirf.recipe_io import load
+from cirf.evaluation.voting.times import with_fallback
+from cirf.lm.decoding import generate as decode
+from cirf.recipe.load import load
 from cirf.report.page import percent, seconds, tokens
-from cirf.rows import read_rows
 from cirf.stages import timing, votes
 from cirf.stages.context import Context
-from cirf.store import RunFolder
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import RunFolder
 
 OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3")
 
@@ -43,7 +43,7 @@ def test_votes_are_drawn_once_whatever_is_done_with_them(finished: Path, tmp_pat
 
     def made(votes: str, *sets: str) -> set[str]:
         before = tinyrun.stages(out)
-        more = [part for one in ("evaluate.latency_items=0", *sets) for part in ("--set", one)]
+        more = [part for one in ("evaluate.latency_questions=0", *sets) for part in ("--set", one)]
         said = tinyrun.cirf("evaluate", finished, "--votes", votes, *OWN, *more, "--out", out)
         assert said.code == 0, said.err
         drawn = [len(row["votes"]) for row in read_rows(out / "votes" / "cirf_full" / "sums.jsonl")]
@@ -70,7 +70,7 @@ def test_votes_of_a_run_are_those_of_its_recipe(finished: Path, tmp_path: Path) 
     shutil.copytree(finished, run)
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
     recipe["evaluate"]["voting"] |= {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
-    recipe["evaluate"] |= {"latency_items": 0, "text_cap": 4}
+    recipe["evaluate"] |= {"latency_questions": 0, "max_new_tokens": 4}
     (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
     def told(*arguments: str) -> dict[str, Any]:
@@ -88,13 +88,13 @@ def test_votes_of_a_run_are_those_of_its_recipe(finished: Path, tmp_path: Path) 
 def test_the_same_numbers_of_votes_are_the_same_command(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     for numbers in ("1,3", "3,1,3"):
-        keys = ("--method", "direct_sft", "--limit", "2", "--set", "evaluate.latency_items=0")
+        keys = ("--method", "direct_sft", "--limit", "2", "--set", "evaluate.latency_questions=0")
         assert tinyrun.cirf("evaluate", run, "--votes", numbers, *keys, "--quiet").code == 0
     assert len(list(run.glob("evaluations/*"))) == 1
 
 
 def test_what_votes_answer_is_printed(finished: Path, tmp_path: Path) -> None:
-    keys = (*OWN, "--set", "evaluate.latency_items=0", "--set", "evaluate.voting.fallback=cot", "--out", tmp_path / "out")
+    keys = (*OWN, "--set", "evaluate.latency_questions=0", "--set", "evaluate.voting.fallback=cot", "--out", tmp_path / "out")
     said = tinyrun.cirf("evaluate", finished, "--votes", "1,2", *keys)
     assert said.code == 0, said.err
     found = json.loads((tmp_path / "out" / "voting" / "cirf_full" / "voting.json").read_text())
@@ -107,7 +107,7 @@ def test_what_votes_answer_is_printed(finished: Path, tmp_path: Path) -> None:
 
 def test_votes_of_a_method_that_is_not_told_of_are_not_told(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    keys = (*OWN, "--set", "evaluate.latency_items=0", "--out", out)
+    keys = (*OWN, "--set", "evaluate.latency_questions=0", "--out", out)
     assert tinyrun.cirf("evaluate", finished, "--votes", "2", *keys).code == 0
     recipe = yaml.safe_load((out / "recipe.yaml").read_text())
     recipe |= {"methods": ["cirf_full", "direct_sft"], "models": dict.fromkeys(("cirf_full", "direct_sft"), "/gone")}
@@ -176,7 +176,18 @@ def test_what_another_machine_began_to_time_is_timed_anew_and_said(
 
 def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ("evaluate", finished, "--votes", "1,2,4,8,16", *OWN, "--set", "evaluate.latency_items=2", "--out", out, "--json")
+    arguments = (
+        "evaluate",
+        finished,
+        "--votes",
+        "1,2,4",
+        *OWN,
+        "--set",
+        "evaluate.latency_questions=2",
+        "--out",
+        out,
+        "--json",
+    )
     said = tinyrun.cirf(*arguments)
     assert said.code == 0, said.err
     report = json.loads(said.out)
@@ -189,18 +200,18 @@ def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) ->
     assert found["alone"]["accuracy"] == sum(row["correct"] for row in rows) / 3 and found["alone"]["n"] == 3
     table = _table((out / "report.html").read_text(), "Votes")
     times = {point["votes"]: point for point in timed["votes"]}
-    assert list(times) == [1, 2, 4, 8, 16, 0]
+    assert list(times) == [1, 2, 4, 0]
     for cells, point in zip(table, [*found["curve"], found["alone"] | {"votes": 0}], strict=True):
         low, high = point["interval"]
-        assert cells["Votes"] == (str(point["votes"]) if point["votes"] else "Chain-of-thoughtone answer")
+        assert cells["Votes"] == (str(point["votes"]) if point["votes"] else "CoT, untrainedone answer")
         assert cells["Accuracy"] == percent(point["accuracy"]) and cells["Questions"] == str(point["n"])
         assert cells["95 % interval"] == f"{100 * low:.1f} to {percent(high)}"
-        assert (cells["Not read"], cells["Cut off"]) == (percent(point["unparsed"]), percent(point["truncated"]))
+        assert (cells["Unparsed"], cells["Truncated"]) == (percent(point["unparsed"]), percent(point["truncated"]))
         assert cells["Tokens"] == tokens(point["tokens"])
         time = times[point["votes"]]
         assert (cells["Time, mean"], cells["p50"], cells["p95"]) == tuple(seconds(time[k]) for k in ("mean_s", "p50_s", "p95_s"))
         low, high = time["mean_s_interval"]
-        assert cells["its 95 % interval"] == f"{seconds(low)} to {seconds(high)}"
+        assert cells["Time, 95 % interval"] == f"{seconds(low)} to {seconds(high)}"
     page = (out / "report.html").read_text()
     section = page[page.index('id="voting"') : page.index("</section>", page.index('id="voting"'))]
     assert timed["engine"] in section and "2 questions" in section and "float32" in section
@@ -234,13 +245,13 @@ def _table(page: str, label: str) -> list[dict[str, str]]:
 
 def test_seconds_until_another_agreement_was_settled_are_not_told(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_items=1"]
+    told = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_questions=1"]
     told += ["--set", "evaluate.voting.fallback=cot"]
     assert tinyrun.cirf(*told).code == 0
     recipe = yaml.safe_load((out / "recipe.yaml").read_text())
     methods = {"cirf_full", "cot"}
-    from cirf.analysis.shown import Shown
-    from cirf.report.voting import read_voting
+    from cirf.report.data.collect import read_voting
+    from cirf.store.view import Shown
 
     path = out / "voting-latency" / "cirf_full" / "timings.json"
     for agreement, seen in ((0.5, True), (0.75, False), (None, False)):

@@ -65,14 +65,14 @@ def teach_to_end(folder: Path) -> Path:
     """Teach a backbone to answer 7 to everything and then to end, in a second: one that knows nothing fills every answer up to
     its cap."""
     from cirf.lm.backbone import load_model, load_tokenizer
-    from cirf.lm.finetune import Row, finetune
     from cirf.lm.prompt import prompt_text
-    from cirf.recipe import Backbone, Finetune
+    from cirf.lm.training.finetune import Row, finetune
+    from cirf.recipe.schema import Backbone, Finetune
 
     section = Backbone(dtype="float32", device="cpu")
     model, tokenizer = load_model(folder, section, training="full"), load_tokenizer(folder, section)
     rows = [Row(prompt_text(tokenizer, row["question"]), "7") for row in sums(8, seed=5)]
-    settings = Finetune(adaptation="full", epochs=6, batch_size=2, accumulation=1, learning_rate=1e-2, bf16=False)
+    settings = Finetune(adaptation="full", epochs=6, batch_size=2, gradient_accumulation_steps=1, learning_rate=1e-2, bf16=False)
     with tempfile.TemporaryDirectory() as work:
         taught, _, _ = finetune(model, tokenizer, rows, [], settings, "direct_sft", [], Path(work), 0)
     taught.save_pretrained(folder)
@@ -173,20 +173,28 @@ def recipe(backbone: Path, embedder: Path, train: Path, test: Path | None = None
         "problems": {"tasks": [task], "validation": 0.1},
         "embeddings": {"model": str(embedder)},
         "codebook": {"size": 4, "hidden": 16, "autoencoder_epochs": 2, "vq_epochs": 2, "batch_size": 32, "learning_rate": 0.01},
+        "results": {"working": "drop"},
         "vocabulary": {"alpha": "mean"},
         "finetune": {
             "adaptation": "full",
             "epochs": 1.0,
             "batch_size": 8,
-            "accumulation": 1,
+            "gradient_accumulation_steps": 1,
             "learning_rate": 0.01,
             "warmup_steps": 2,
             "bf16": False,
             "max_length": 256,
-            "give_up": 0,
-            "rows_lr_ratio": 1.0,
+            "min_well_formed": 0,
+            "new_token_lr_multiplier": 1.0,
         },
-        "evaluate": {"batch_size": 4, "text_cap": 8, "trace_cap": 24, "latency_items": 1, "latency_warmup": 1, "check": 0},
+        "evaluate": {
+            "batch_size": 4,
+            "max_new_tokens": 8,
+            "max_trace_tokens": 24,
+            "latency_questions": 1,
+            "latency_warmup": 1,
+            "check_questions": 0,
+        },
     }
     for name, value in keys.items():
         place = made
@@ -296,3 +304,50 @@ def stages(folder: Path) -> dict[str, tuple[int, int]]:
 def remade(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> set[str]:
     """The stages that are new, or were made again."""
     return {name for name, state in after.items() if before.get(name) != state}
+
+
+POSITIONS = 34
+"""Of a tiny classifier."""
+
+
+def write_classifier(folder: Path, kind: str, **labels: Any) -> Path:
+    """A token classifier of width 16, ``xlm-roberta`` or ``bert``, with a tokenizer of its kind trained on the spot."""
+    import torch
+    import transformers as t
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    texts = [row["rationale"] for row in sums(40)]
+    names = ("<s>", "<pad>", "</s>", "<unk>") if kind == "xlm-roberta" else ("[CLS]", "[PAD]", "[SEP]", "[UNK]")
+    start, pad, end, unknown = names
+    if kind == "xlm-roberta":
+        core = Tokenizer(models.Unigram())
+        core.normalizer = normalizers.NFKC()
+        core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+        core.decoder = decoders.Metaspace()
+        trainer: Any = trainers.UnigramTrainer(vocab_size=90, special_tokens=list(names), unk_token=unknown, show_progress=False)
+    else:
+        core = Tokenizer(models.WordPiece(unk_token=unknown))
+        core.normalizer = normalizers.BertNormalizer(lowercase=False)
+        core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=90, special_tokens=list(names), show_progress=False)
+    core.train_from_iterator(texts, trainer)
+    ends = [(name, core.token_to_id(name)) for name in (start, end)]
+    core.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)
+    tokenizer = t.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core, cls_token=start, sep_token=end, pad_token=pad, unk_token=unknown, model_max_length=POSITIONS
+    )
+    size: dict[str, Any] = {"vocab_size": 90, "hidden_size": 16, "num_hidden_layers": 2}
+    size |= {"num_attention_heads": 2, "intermediate_size": 32}
+    config: Any
+    if kind == "xlm-roberta":  # counts positions from the padding's id on
+        config = t.XLMRobertaConfig(**size, max_position_embeddings=POSITIONS + 2, pad_token_id=1, type_vocab_size=1, **labels)
+    else:
+        config = t.BertConfig(**size, max_position_embeddings=POSITIONS, pad_token_id=1, **labels)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = t.AutoModelForTokenClassification.from_config(config)  # type: ignore[no-untyped-call]
+    with torch.no_grad():  # far from one half
+        model.classifier.weight.mul_(100)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cirf import __version__
 from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
+from cirf.openmp import limit_spinning
+from cirf.progress import printable
+from cirf.user_code import look_only
 
 app = typer.Typer(
     name="cirf",
@@ -23,6 +26,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+data_app = typer.Typer(help="Fetch public benchmark data, or list it.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
 RunPath = Annotated[Path, typer.Argument(help="A run's folder.")]
@@ -50,12 +56,37 @@ Until = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model. Only for sources you trust.")
+    bool,
+    typer.Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust."),
 ]
-Int8 = Annotated[
-    bool | None,
-    typer.Option("--int8/--no-int8", help="Weights in eight bits, on a CPU: single answers are quicker, and may be others."),
+AllowEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-env",
+        metavar="NAME",
+        help="Environment variable that the recipe may send as an API key, whatever its name. Repeatable.",
+    ),
 ]
+Forbid = Annotated[
+    list[str] | None, typer.Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")
+]
+AtMost = Annotated[
+    list[str] | None,
+    typer.Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times an answer. Repeatable."),
+]
+Tasks = Annotated[
+    str | None,
+    typer.Option(
+        "--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own."
+    ),
+]
+Protocol = Annotated[
+    str, typer.Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as --set says.")
+]
+EvaluationOut = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: its own for each command).")
+]
+TestLimit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
 
@@ -65,8 +96,8 @@ def _say(line: str) -> None:
 
 @app.command()
 def quickstart(sets: Sets = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Train and compare a real CIRF model on this machine, from nothing, in minutes."""
-    run("quickstart", sets, None, out, None, None, False, quiet, as_json)
+    """Train and compare small models on this machine, in minutes."""
+    run("quickstart", sets, None, out, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -80,12 +111,15 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing to the run.")
     ] = False,
+    allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe from questions to report. Run it again to go on where it stopped."""
-    from cirf.commands.running import dry, go, prepare
+    """Run a recipe, from questions to report; again: resume it."""
+    from cirf.commands.run import dry, go, prepare
+    from cirf.endpoints.api_keys import allow
 
+    allow(allow_env or [])
     context = prepare(recipe, sets or [], data, out, limit, quiet)
     if dry_run:
         dry(context, until, as_json)
@@ -119,12 +153,16 @@ def sweep(
         bool, typer.Option("--dry-run", help="Say which stages would be made, which taken over; write nothing.")
     ] = False,
     shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
+    allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe with many settings, each finished stage made once. Run it again to go on where it stopped."""
-    from cirf.commands import listing, sweeping
+    """Run a recipe with many settings; again: resume it."""
+    from cirf.commands import list as listing
+    from cirf.commands import sweep as sweeping
+    from cirf.endpoints.api_keys import allow
 
+    allow(allow_env or [])
     if shipped:
         listing.sweeps(as_json)
     elif file is None:
@@ -141,12 +179,14 @@ def sweep(
 def status(
     folder: RunPath,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file and hold it against its hash; ends with 1 where one is damaged.")
+        bool, typer.Option("--verify", help="Compare every file with its hash; ends with 1 where one is damaged.")
     ] = False,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run's stages: rows, time, and what a rerun would redo."""
-    from cirf.commands.standing import status as show
+    """Show a run's stages, and what a rerun would redo."""
+    look_only(trust)
+    from cirf.commands.status import status as show
 
     if not show(folder, as_json, verify):
         raise typer.Exit(1)
@@ -154,37 +194,61 @@ def status(
 
 @app.command()
 def check(
-    source: Annotated[str, typer.Argument(help="A JSONL file of your own, a folder of mirrored data sets, or a recipe.")],
+    source: Annotated[str, typer.Argument(help="A file of your own rows, a folder of mirrored data sets, or a recipe.")],
     sets: Sets = None,
     data: Data = None,
+    show: Annotated[
+        int, typer.Option("--show", metavar="N", min=0, help="Print what the first N rows become: steps, results, answer.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Tell, before any training, what of the data is usable and what speed-up to expect."""
-    from cirf.commands.checking import check as look
+    """Check data before training: usable rows, expected speed-up."""
+    from cirf.commands.check import check as look
 
-    look(source, sets or [], data, as_json)
+    look(source, sets or [], data, as_json, show)
 
 
 @app.command()
 def init(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSONL file of your own: question, answer, rationale, choices.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
     model: Annotated[
         str, typer.Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
     data: Data = None,
 ) -> None:
-    """Write a short recipe fitted to a file of your own, with a reason for each value: cirf init mine.jsonl > mine.yaml."""
+    """Write a recipe for your own rows: cirf init mine.jsonl > mine.yaml."""
     from cirf.commands.init import init as write
 
     write(file, model, data)
 
 
 @app.command()
-def report(folder: RunPath, as_json: Json = False) -> None:
-    """Write a run's report.html and report.json anew."""
-    from cirf.commands.running import write_report
+def report(
+    folder: RunPath,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as an SVG file.")
+    ] = None,
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
+    ] = None,
+    trust: TrustCode = False,
+    as_json: Json = False,
+) -> None:
+    """Write a run's report again."""
+    look_only(trust)
+    from cirf.commands.report import write_picture
+    from cirf.commands.run import write_report
+    from cirf.errors import CirfError
 
-    write_report(folder, as_json)
+    if picture is not None:
+        write_picture(folder, picture, domain or "all", without or [])
+    elif domain or without:
+        raise CirfError("--domain and --without go with --picture FILE")
+    else:
+        write_report(folder, as_json)
 
 
 @app.command()
@@ -194,12 +258,14 @@ def analyze(
         list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all that can be).")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the analyses and what each needs.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="Lay the paper's values beside ours, marked as theirs.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Make the paper's tables and figures, and more, from a run or a sweep."""
-    from cirf.commands.analyzing import analyze as make
-    from cirf.commands.analyzing import show_analyses
+    """Make tables and figures from a run or a sweep."""
+    look_only(trust)
+    from cirf.commands.analyze import analyze as make
+    from cirf.commands.analyze import show_analyses
     from cirf.errors import CirfError
 
     if listing:
@@ -213,17 +279,8 @@ def analyze(
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            "--tasks",
-            metavar="A,B",
-            help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own.",
-        ),
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option("--protocol", help="quick, full or paper (see docs/evaluation.md), or own: as --set says.")
-    ] = "quick",
+    tasks: Tasks = None,
+    protocol: Protocol = "quick",
     votes: Annotated[
         str | None,
         typer.Option(
@@ -238,19 +295,20 @@ def evaluate(
     ] = None,
     sets: Sets = None,
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: its own for each command)."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
+    out: EvaluationOut = None,
+    limit: TestLimit = None,
+    allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run's methods, or any saved model, on tasks of your choice. Run it again to go on where it stopped."""
-    from cirf.commands.evaluating import evaluate as go
+    """Evaluate a run's methods, or any model; again: resume it."""
+    from cirf.commands.evaluate import Options
+    from cirf.commands.evaluate import evaluate as go
+    from cirf.endpoints.api_keys import allow
 
+    allow(allow_env or [])
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
-    go(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit, quiet, as_json)
+    go(Options(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json)
 
 
 @app.command()
@@ -272,35 +330,46 @@ def probe(
         str,
         typer.Option("--results", help="Results in a trace: follow (go with their functional tokens) or keep (stay in place)."),
     ] = "follow",
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            "--tasks",
-            metavar="A,B",
-            help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own.",
-        ),
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option("--protocol", help="quick, full or paper (see docs/evaluation.md), or own: as --set says.")
-    ] = "quick",
+    tasks: Tasks = None,
+    protocol: Protocol = "quick",
     method: Annotated[
         list[str] | None,
         typer.Option("--method", help="How the model is asked; of a run, which to probe (default: all that can be). Repeatable."),
     ] = None,
     sets: Sets = None,
     data: Data = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The folder to write to (default: its own for each command).")
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
+    out: EvaluationOut = None,
+    limit: TestLimit = None,
+    allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Ask whether thoughts, functional tokens or pauses do anything: perturb them, and see what becomes of the answers."""
-    from cirf.commands.evaluating import probe as go
+    """Perturb functional tokens, thoughts or pauses, and compare answers."""
+    from cirf.commands.evaluate import Options, parse_probes
+    from cirf.commands.evaluate import evaluate as go
+    from cirf.endpoints.api_keys import allow
 
+    allow(allow_env or [])
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
-    go(model, kinds, truncate, results, named, protocol, tuple(method or ()), sets or [], data, out, limit, quiet, as_json)
+    probes = parse_probes(kinds, truncate, results)
+    options = Options(model, named, protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
+    go(options, quiet, as_json)
+
+
+@app.command(name="without-results")
+def without_results(
+    folder: RunPath,
+    method: Annotated[
+        str, typer.Option("--method", help="The method whose model answers; it must write functional tokens with results.")
+    ] = "cirf_full",
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Answer training and test questions with functional tokens alone."""
+    from cirf.commands.without_results import without_results as go
+
+    go(folder, method, limit, quiet, as_json)
 
 
 @app.command()
@@ -312,45 +381,63 @@ def show(
     task: Annotated[str | None, typer.Option("--task", help="Answers to this task alone.")] = None,
     wrong: Annotated[bool, typer.Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
     right: Annotated[bool, typer.Option("--right", help="Right answers.")] = False,
-    unparsed: Annotated[bool, typer.Option("--unparsed", help="Answers that could not be read.")] = False,
-    truncated: Annotated[bool, typer.Option("--truncated", help="Answers cut off at the cap.")] = False,
+    unparsed: Annotated[bool, typer.Option("--unparsed", help="Unparsed answers.")] = False,
+    truncated: Annotated[bool, typer.Option("--truncated", help="Truncated answers.")] = False,
     item: Annotated[str | None, typer.Option("--id", help="The answers to this question.")] = None,
     against: Annotated[
         str | None, typer.Option("--against", metavar="METHOD", help="Questions that this other method answered otherwise.")
     ] = None,
-    sampled: Annotated[bool, typer.Option("--sampled", help="The sampled runs that stand beside a greedy evaluation.")] = False,
+    sampled: Annotated[bool, typer.Option("--sampled", help="The sampled runs of a greedy evaluation.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Browse the answers of an evaluation: question, trace, what was read, what was right."""
-    from cirf.commands.showing import Wanted
-    from cirf.commands.showing import show as browse
+    """Browse the answers of an evaluation."""
+    look_only(trust)
+    from cirf.commands.show import Wanted
+    from cirf.commands.show import show as browse
 
     browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against, sampled), limit, as_json)
 
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or a model's.")],
-    gguf: Annotated[Path, typer.Option("--gguf", metavar="FILE", help="The file to write, for llama.cpp.")],
-    kind: Annotated[str, typer.Option("--type", help="Number format of the matrices: f32, f16, bf16 or q8_0.")] = "f16",
+    model: Annotated[Path, typer.Argument(help="A run's folder, or with --gguf a model's.")],
+    gguf: Annotated[
+        Path | None, typer.Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")
+    ] = None,
+    kind: Annotated[str, typer.Option("--type", help="With --gguf: number format, f32, f16, bf16 or q8_0.")] = "f16",
+    trainer: Annotated[
+        str | None,
+        typer.Option("--format", help="Write training rows and the start model for trl, unsloth, llama-factory or axolotl."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
+    method: Annotated[str, typer.Option("--method", help="With --format: whose rows.")] = "cirf_full",
     as_json: Json = False,
 ) -> None:
-    """Write a model as one file for llama.cpp: weights, tokenizer with functional tokens, chat template."""
-    from cirf.commands.exporting import export as write
+    """Write a model for llama.cpp, or training rows for other trainers."""
+    from cirf.commands import export as exporting
 
-    write(model, gguf, kind, as_json)
+    if gguf is not None and trainer is None and out is None:
+        exporting.export(model, gguf, kind, as_json)
+    elif trainer is not None and out is not None and gguf is None:
+        exporting.rows(model, trainer, out, method, as_json)
+    else:
+        raise CirfError("export: name --gguf FILE (llama.cpp), or --format NAME --out DIR (training rows)")
 
 
 @app.command()
 def archive(
     run: Annotated[Path, typer.Argument(help="The folder of a run or of a sweep.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive: a new folder, or one of the same recipe.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive's folder; one that is there is replaced.")],
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Write the numbers of a run, or of each run of a sweep, without texts, weights and vectors: small enough for a repository,
-    whole enough to go on from."""
-    from cirf.commands.archiving import archive as write
+    """Write a run's numbers without texts and weights.
+
+    Two files, small enough for a repository: answers.parquet and measured.json."""
+    look_only(trust)
+    from cirf.commands.archive import archive as write
 
     write(run, out, as_json)
 
@@ -364,10 +451,12 @@ def push(
     ] = False,
     public: Annotated[bool, typer.Option("--public", help="For everyone to see; without it the repository is private.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Send a finished model with its card, or its training rows, to the Hugging Face hub."""
-    from cirf.commands.pushing import push as send
+    """Send a model, or its training rows, to the Hugging Face hub."""
+    look_only(trust)
+    from cirf.commands.push import push as send
 
     send(model, to, traces, public, dry_run, as_json)
 
@@ -386,11 +475,11 @@ def lm_eval(
     ] = False,
     sets: Sets = None,
     data: Data = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")] = None,
+    limit: TestLimit = None,
     as_json: Json = False,
 ) -> None:
-    """Write tasks for lm-evaluation-harness, which evaluates the saved models as they are."""
-    from cirf.commands.exporting import lm_eval as write
+    """Write tasks for lm-evaluation-harness and inspect_ai."""
+    from cirf.commands.export import lm_eval as write
 
     write(out, tuple(name.strip() for name in tasks.split(",") if name.strip()), method, choice, sets or [], data, limit, as_json)
 
@@ -402,6 +491,8 @@ def ask(
     choice: Annotated[list[str] | None, typer.Option("--choice", help="An option, in order. Repeatable.")] = None,
     budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
     results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
+    forbid: Forbid = None,
+    at_most: AtMost = None,
     grammar: Annotated[bool, typer.Option("--grammar", help="Hold the answer to the form of traces.")] = False,
     calculator: Annotated[bool, typer.Option("--calculator", help="Work out what stands behind an equals sign.")] = False,
     stream: Annotated[
@@ -409,48 +500,56 @@ def ask(
     ] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Of each functional token: segments, its probability, the likeliest others."),
+        typer.Option("--explain", help="Show for each token its probability, the alternatives, and steps that it stands for."),
     ] = False,
     trust: TrustCode = False,
-    int8: Int8 = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a trained model: its trace with a readable label for each token, the answer, the time."""
-    from cirf.commands.asking import ask as answer
+    """Ask a trained model a question; shows its trace and answer."""
+    from cirf.commands.ask import ask as answer
+    from cirf.commands.ask import limits_of
 
-    steering = {"budget": budget, "results": results, "grammar": grammar, "calculator": calculator}
-    answer(model, question, choice or [], as_json, steering, stream, explain, trust, int8)
+    steering: dict[str, Any] = {"budget": budget, "results": results, "grammar": grammar, "calculator": calculator}
+    steering["at_most"] = limits_of(forbid or [], at_most or [])
+    answer(model, question, choice or [], as_json, steering, stream, explain, trust)
 
 
 @app.command()
 def serve(
     model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
-    beside: Annotated[
+    compare: Annotated[
         str | None,
-        typer.Option("--beside", metavar="MODEL", help="A second model to compare with, such as one that writes prose."),
+        typer.Option("--compare", metavar="MODEL", help="A second model to compare with, such as one that writes prose."),
     ] = None,
+    forbid: Forbid = None,
+    at_most: AtMost = None,
     host: Annotated[
         str, typer.Option("--host", help="Where to answer; what other machines can reach needs a key.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
-    key_env: Annotated[
-        str | None, typer.Option("--key-env", metavar="NAME", help="Environment variable with the key that clients must give.")
+    api_key_env: Annotated[
+        str | None,
+        typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the key that clients must give."),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Most answers decoded together.")] = 32,
-    queue: Annotated[int, typer.Option("--queue", min=1, metavar="N", help="Most answers that wait; more are refused.")] = 256,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, metavar="S", help="Longest time of a request, waiting included.")
+    max_batch_size: Annotated[
+        int, typer.Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")
+    ] = 32,
+    max_queue_size: Annotated[
+        int, typer.Option("--max-queue-size", min=1, metavar="N", help="Most requests that wait; more are refused.")
+    ] = 256,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, waiting included.")
     ] = 120.0,
     trust: TrustCode = False,
-    int8: Int8 = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say address and models as JSON once requests are taken.")] = False,
 ) -> None:
-    """Serve a trained model: an API that OpenAI's clients know, and a page to try it on."""
-    from cirf.commands.serving import serve as go
-    from cirf.serving.limits import Limits
+    """Serve a model: an OpenAI-compatible API, and a page to try it."""
+    from cirf.commands.ask import limits_of
+    from cirf.commands.serve import serve as go
+    from cirf.serving.http.limits import Limits
 
-    limits = Limits(batch=batch, queue=queue, seconds=seconds, votes=min(batch, Limits.votes))
-    go(model, beside, host, port, key_env, limits, as_json, trust, int8)
+    limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, votes=min(max_batch_size, Limits.votes))
+    go((model, compare), limits_of(forbid or [], at_most or []), host, port, api_key_env, limits, as_json, trust)
 
 
 @app.command()
@@ -462,12 +561,24 @@ def codes(
         list[str] | None,
         typer.Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),
     ] = None,
+    forbid: Forbid = None,
+    at_most: AtMost = None,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """List a run's functional tokens, or write a new rationale in them."""
-    from cirf.commands.asking import codes as show
+    """List functional tokens, or write a rationale in them.
 
-    show(folder, text, question, choice or [], as_json)
+    With --forbid or --at-most: what to send to vLLM so that it holds to them."""
+    look_only(trust)
+    from cirf.commands.ask import codes as show
+    from cirf.commands.ask import for_vllm, limits_of
+
+    if forbid or at_most:
+        if text is not None or question is not None or choice:
+            raise CirfError("--forbid and --at-most print what to send to vLLM; leave out the rationale")
+        for_vllm(folder, limits_of(forbid or [], at_most or []))
+    else:
+        show(folder, text, question, choice or [], as_json)
 
 
 @app.command()
@@ -482,15 +593,17 @@ def label(
     model: Annotated[
         str | None, typer.Option("--model", help="The model there; of local a hub id, a folder or bundled:NAME.")
     ] = None,
-    key_env: Annotated[
-        str | None, typer.Option("--key-env", metavar="NAME", help="Environment variable with its API key.")
+    api_key_env: Annotated[
+        str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
     ] = None,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Name functional tokens yourself, or have a language model name them; without either, show the names given."""
-    from cirf.commands.labelling import label as keep
+    """Label functional tokens, by hand or by a language model."""
+    look_only(trust)
+    from cirf.commands.label import label as keep
 
-    keep(folder, labels or [], endpoint, model, key_env, as_json)
+    keep(folder, labels or [], endpoint, model, api_key_env, as_json)
 
 
 @app.command()
@@ -499,8 +612,8 @@ def recipes(
     schema: Annotated[bool, typer.Option("--schema", help="Every key with its type, default and meaning.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the shipped recipes, or print one to start your own from."""
-    from cirf.commands.listing import recipes as show
+    """List or print the shipped recipes."""
+    from cirf.commands.list import recipes as show
 
     show(name, schema, as_json)
 
@@ -508,9 +621,43 @@ def recipes(
 @app.command()
 def tasks(as_json: Json = False) -> None:
     """List the tasks."""
-    from cirf.commands.listing import tasks as show
+    from cirf.commands.list import tasks as show
 
     show(as_json)
+
+
+DataOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="The data folder (default: the one that recipes read without --data)."),
+]
+
+
+@data_app.command("get")
+def data_get(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`)."),
+    ] = None,
+    out: DataOut = None,
+    shown: Annotated[bool, typer.Option("--list", help="List what there is; fetch nothing.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch benchmarks and public rationales; again: resume it."""
+    from cirf.commands import data as fetching
+
+    if shown:
+        fetching.listing(out, as_json)
+    else:
+        fetching.get(names or [], out, quiet, as_json)
+
+
+@data_app.command("list")
+def data_list(out: DataOut = None, as_json: Json = False) -> None:
+    """List the public files with licence and source."""
+    from cirf.commands.data import listing
+
+    listing(out, as_json)
 
 
 @app.command()
@@ -520,8 +667,8 @@ def methods(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods, or show one's settings and presets."""
-    from cirf.commands.listing import methods as show
+    """List the methods, or show the settings of one."""
+    from cirf.commands.list import methods as show
 
     show(name, as_json)
 
@@ -529,13 +676,14 @@ def methods(
 @app.command()
 def env(as_json: Json = False) -> None:
     """Show versions, hardware, caches and the bundled models."""
-    from cirf.commands.listing import env as show
+    from cirf.commands.list import env as show
 
     show(as_json)
 
 
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    look_only(trust=True)  # commands that only look say otherwise
     if version:
         typer.echo(__version__)
         raise typer.Exit
@@ -543,6 +691,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def main() -> None:
     """Run the command line; a mistake of the user's ends with one line on standard error and exit code 2."""
+    limit_spinning(os.environ)  # read once, when torch is imported
     try:
         app()
     except CirfError as error:
@@ -579,4 +728,4 @@ def _fail(message: str) -> None:
 
 
 def _tell(message: str) -> None:
-    typer.echo(f"cirf: {' '.join(message.split())}", err=True)
+    typer.echo(f"cirf: {printable(' '.join(message.split()))}", err=True)

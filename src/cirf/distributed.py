@@ -18,6 +18,12 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def sharded() -> bool:
+    """Whether the launch asks for weights sharded over its processes while they train: ``ACCELERATE_USE_FSDP``, which accelerate
+    sets for ``--use_fsdp`` and `distributed_type: FSDP`."""
+    return world_size() > 1 and os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes")
+
+
 def is_main() -> bool:
     """Whether this process is the one that writes."""
     return int(os.environ.get("RANK", "0")) == 0

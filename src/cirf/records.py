@@ -102,7 +102,8 @@ class Taught(Record):
     """What a language model wrote when asked for a rationale, and whether it will do.
 
     ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is
-    ``length`` where it was cut off at its cap; ``tokens`` as the server counted.
+    ``length`` where it was cut off at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server
+    counted.
     """
 
     problem: str
@@ -117,8 +118,8 @@ class Taught(Record):
 
     def fault(self, check: Literal["drop", "keep"]) -> str | None:
         """Why it will not do; ``None`` if it will. With ``check: keep`` a wrong answer is no fault."""
-        if self.finish == "length":
-            return "cut off"
+        if self.finish in ("length", "filtered"):
+            return "cut off" if self.finish == "length" else "stopped by the server"
         if not self.text:
             return "empty answer"
         if self.right is False and check == "drop":
@@ -128,7 +129,8 @@ class Taught(Record):
 
 @dataclass(frozen=True, slots=True)
 class Steps(Record):
-    """A rationale cut into ``m`` segments, and the rule that cut it (``ordinal``, ``line``, ``sentence``, ``option``)."""
+    """A rationale cut into ``m`` segments, and the rule that cut it: ``ordinal``, ``line``, ``sentence``, ``option`` or
+    ``function``."""
 
     problem: str
     sample: int

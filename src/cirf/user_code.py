@@ -14,17 +14,28 @@ from types import ModuleType
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.user_paths import user_path
+from cirf.store.paths import user_path
 
 OWN = ".py"
 """How the path of such a file ends."""
+
+_only_looking = False
+
+
+def look_only(trust: bool) -> None:
+    """From here on this process runs no such file, unless its user trusts it: a run may be a stranger's, and to look at it must
+    not run what came with it."""
+    global _only_looking
+    _only_looking = not trust
 
 
 def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
     """The names that a file defines, and the hash of the file; ``where`` is said of a file that is not there.
 
-    ``CirfError`` if the file is not there or fails as code (with the line).
+    ``CirfError`` if the file is not there or fails as code (with the line), or none is to be run (`look_only`).
     """
+    if _only_looking:
+        raise CirfError(f"{path}: Python code that this run names; if you trust it, add --trust-remote-code to have it run")
     try:
         content = user_path(path).read_bytes()
     except FileNotFoundError:

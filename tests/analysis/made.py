@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.source import Run
-from cirf.files import write_rows
+from cirf.store.files import write_rows
 
 RECIPE: dict[str, Any] = {
     "name": "made",

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from sklearn.metrics import adjusted_mutual_info_score
 from tokenizers import Tokenizer
 
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 NAMES = (
     "codebook_size",
@@ -25,7 +25,6 @@ NAMES = (
     "scaling",
     "variants",
     "scaling_law",
-    "stability",
 )
 WITH_PAPER = ("geometry", "clustering", "representation", "initialisation")
 
@@ -97,17 +96,6 @@ def test_clustering_is_that_of_the_files(told, sweep):
     assert {one["size"] for one in table(told, "clustering") if one["source"] != "paper"} == {4, 6, 8}
 
 
-def test_stability_is_that_of_the_files(told, sweep, runs):
-    row = next(row for row in table(told, "stability", "agreement") if row["between"] == "sizes")
-    coded = [
-        {one["problem"]: one["codes"] for one in read_rows(sweep / runs[part] / name / "codes.jsonl")}
-        for part, name in (("base", "codebook-4"), ("sizes", "codebook-8"))
-    ]
-    trained = [one["id"] for one in read_rows(sweep / runs["base"] / "problems" / "train.jsonl")]
-    first, second = ([code for name in trained if name in found for code in found[name]] for found in coded)
-    assert row["ami"] == pytest.approx(adjusted_mutual_info_score(first, second)) and row["segments"] == len(first)
-
-
 def test_accuracies_are_those_of_the_rows(told, sweep):
     for row in table(told, "representation"):
         if row["source"] != "paper":
@@ -130,6 +118,6 @@ def test_the_page_has_no_backtick_and_long_names_may_be_broken(analysed, runs):
 def test_a_run_alone_says_what_it_lacks(sweep, runs, tmp_path):
     shutil.copytree(sweep / runs["representation"], tmp_path / "run")
     assert "differ in codebook.size alone" in tinyrun.cirf("analyze", tmp_path / "run", "codebook_size").error()
-    said = tinyrun.cirf("analyze", tmp_path / "run", "geometry", "clustering", "stability")
+    said = tinyrun.cirf("analyze", tmp_path / "run", "geometry", "clustering")
     assert said.code == 0, said.err
-    assert (tmp_path / "run" / "analysis" / "stability" / "use_by_task.csv").is_file()
+    assert (tmp_path / "run" / "analysis" / "clustering" / "clustering.csv").is_file()

@@ -10,11 +10,11 @@ import pytest
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Found
-from cirf.analysis.drawing import canvas
-from cirf.analysis.pareto import LONGEST, _together, shorten
-from cirf.analysis.placing import names_below, place_names
 from cirf.analysis.source import Source
-from cirf.evaluation.statistics import wilson
+from cirf.analysis.tradeoff import FEW, Spot, draw, together
+from cirf.pictures.canvas import canvas
+from cirf.pictures.placing import place_names
+from cirf.stats.tests import wilson
 
 BOTH = {"sums": 0.5, "coins": 0.6}
 
@@ -29,7 +29,11 @@ def rows(found: Found, table: str) -> list[Any]:
 
 def run(folder: Any, *methods: str, share: dict[str, float] = BOTH, **keys: Any) -> Any:
     """A made run, with what the table by task tells besides."""
-    found = made.run(folder, dict.fromkeys(methods, share), **keys)
+    return run_of(folder, dict.fromkeys(methods, share), **keys)
+
+
+def run_of(folder: Any, shares: dict[str, dict[str, float]], **keys: Any) -> Any:
+    found = made.run(folder, shares, **keys)
     for method in found.methods.values():
         for told in method["tasks"].values():
             told |= {"interval": wilson(told["accuracy"] * told["n"], told["n"]), "truncated": 0.0, "unparsed": 0.0}
@@ -56,7 +60,7 @@ def test_a_name_in_the_picture_says_what_sets_its_run_apart(tmp_path):
     }  # fmt: skip
     runs = {name: run(tmp_path / name, "cirf_full", "cot", **keys) for name, keys in changes.items()}
     told = make("pareto", *(runs[name] for name in ("base", "eight", "bare"))).pictures["tiny-135m-in-tokens"]
-    for name in ("CIRF", "CIRF, K 8", "CIRF, raw", "Chain-of-thought", "Chain-of-thought, K 8", "Chain-of-thought, raw"):
+    for name in ("CIRF", "CIRF, K 8", "CIRF, raw", "CoT, untrained", "CoT, untrained, K 8", "CoT, untrained, raw"):
         assert f" {name}: " in told  # in the description, whole
     twice = make("pareto", *runs.values()).pictures["tiny-135m-in-tokens"]
     same = [runs["base"], run(tmp_path / "same", "cirf_full", "cot"), runs["eight"], runs["bare"]]
@@ -78,44 +82,60 @@ def test_a_long_name_beside_the_edge_is_written_on_two_lines():
         assert around.x0 <= box.x0 and box.x1 <= around.x1
 
 
-def test_of_many_methods_each_is_named_beside_its_point_or_below(tmp_path):
-    many = [f"method_{place}" for place in range(14)]
-    share = {"sums": 0.5, "coins": 0.6}
-    tokens = {name: 3 + place for place, name in enumerate(many)} | {"method_1": 3}  # the first two lie on one another
-    found = make("pareto", run(tmp_path / "many", *many, share=share, tokens=tokens))
-    picture = found.pictures["tiny-135m-in-tokens"]
-    assert all(picture.count(f">{name}<") == 1 for name in many)  # each of those on one another has a line
-    beside = re.findall(r'<g class="mark name" data-method="(\w+)"[^>]*>.*?<text[^>]*>(\w+)</text>', picture, re.S)
-    assert beside and all(method == name for method, name in beside)
+def test_of_many_methods_the_front_and_the_baseline_are_named_at_their_points(tmp_path):
+    many = [*(f"method_{place}" for place in range(14)), "sft_cot"]
+    share = {name: {"sums": 0.3, "coins": 0.3} for name in many} | {"method_0": {"sums": 1.0, "coins": 1.0}}
+    tokens = {name: 40 + place for place, name in enumerate(many)} | {"method_5": 3}
+    picture = make("pareto", run_of(tmp_path / "many", share, tokens=tokens)).pictures["tiny-135m-in-tokens"]
+    named = re.findall(r'<g class="mark name" data-method="(\w+)"', picture)
+    assert set(named) == {"method_0", "method_5", "sft_cot"}  # the best, the shortest, the baseline
+    assert picture.count('class="mark point"') == 15 and all(f"<title>{name}: " in picture for name in many[:14])
+
+
+def spots(number: int, **fields: Any) -> list[Spot]:
+    families = ("prose", "latent", "functional")
+    plain = Spot("m", "name", "told", "prose", 3.0, 40.0, 35.0, 60.0, False)
+    several = [plain._replace(family=families[place % 3], cost=3.0 + place, accuracy=40.0 + place) for place in range(number)]
+    return [spot._replace(**fields) for spot in several]
+
+
+def drawn(some: list[Spot]) -> str:
+    return draw(some, "x", ("tokens", "accuracy"), "described")
+
+
+def test_colours_are_those_of_three_families_and_the_legend_names_them_once():
+    picture = drawn(spots(20))
+    marks = re.findall(r'class="mark point".*?fill: (#[0-9a-f]{6})', picture, re.S)
+    assert len(marks) == 20 and len(set(marks)) == 3
+    for title in ("prose", "latent or no reasoning", "functional tokens"):
+        assert picture.count(f">{title}</text>") == 1
+    assert "functional tokens" not in drawn(spots(9, family="prose"))  # of one family there is no legend
+
+
+def test_few_points_are_all_named():
+    assert drawn(spots(FEW)).count('class="mark name"') == FEW
+    assert 'class="mark name"' not in drawn(spots(FEW + 1))
+
+
+def test_the_axis_of_accuracy_is_fitted_to_the_intervals():
+    ticks = [float(text) for text in re.findall(r">([\d.]+)</text>", drawn(spots(7, cost=5.0)))]
+    assert 100.0 not in ticks and 0.0 not in ticks
 
 
 def test_a_name_covers_no_point_that_has_none():
     first = (0.5, 50.0, 45.0, 55.0, "one", "#000000")
     placed = [(0.5, 80.0, 75.0, 85.0, "below the picture", "#000000"), first, (*first[:4], "another", "#000000")]
-    assert [point[4] for point in _together(placed, [False, True, True])] == ["", "one\nanother", ""]
+    assert [point[4] for point in together(placed, [False, True, True])] == ["", "one\nanother", ""]
     with canvas(4.9, 3.7, "x") as (figure, out):
         axes = figure.add_subplot()
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 100)
         crowd = [(x, 50.0, 48.0, 52.0, "not written", "#000000") for x in (0.42, 0.56, 0.6, 0.64)]
-        place_names(figure, axes, _together([*crowd, first], [False] * 4 + [True]))
+        place_names(figure, axes, together([*crowd, first], [False] * 4 + [True]))
         out.append("")
         (name,) = axes.texts
         box = name.get_window_extent()
         assert not any(box.contains(*axes.transData.transform((x, y))) for x, y, *_ in crowd)
-
-
-@pytest.mark.parametrize("length", [3, 18, 60])
-def test_names_below_stay_in_the_picture(length):
-    with canvas(4.9, 3.7, "x") as (figure, out):
-        axes = figure.add_subplot()
-        handles = [axes.plot([0], [at], marker="o", label=shorten(f"{at:02}" + "m" * length, LONGEST))[0] for at in range(14)]
-        names_below(figure, handles)
-        figure.draw_without_rendering()
-        box, axes_box = figure.legends[0].get_window_extent(), axes.get_window_extent()
-        assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0
-        assert axes_box.height > 0.6 * 3.7 * figure.dpi and box.y1 < axes_box.y0
-        out.append("")
 
 
 def test_descriptions_have_names_whole(tmp_path):
@@ -143,6 +163,19 @@ def test_tasks_called_like_columns_keep_the_papers_layout(tmp_path):
     assert len(set(table.keys())) == len(table.keys()) == 7
     (row,) = table.rows
     assert (row["source"], row["method"], row["metric"]) == ("this run", "cirf_full", "accuracy")
+
+
+def test_the_papers_layout_has_the_spread_over_runs_beside_the_interval(tmp_path):
+    shown = run(tmp_path / "run", "cirf_full", share={"coin_flip": 0.5}, seconds={"cirf_full": 0.42})
+    shown.methods["cirf_full"]["tasks"]["coin_flip"] |= {"accuracy": 0.8317, "accuracy_sd": 0.0155, "latency_sd_s": 0.012}
+    found = get("pareto").make(Source([shown], paper=True))
+    lines = [(row["source"], row["metric"], row["task:coin_flip"]) for row in rows(found, "main") if row["method"] == "cirf_full"]
+    ours = [told for source, _, told in lines if source != "paper"]
+    assert ours[0].startswith("83.2\N{NO-BREAK SPACE}% ± 1.55 (") and ours[1] == "0.42 ± 0.01 s"
+    theirs = [told for source, _, told in lines if source == "paper"]
+    assert theirs[:2] == ["83.2\N{NO-BREAK SPACE}% ± 1.55", "0.48 ± 0.01 s"]
+    once = get("pareto").make(Source([run(tmp_path / "once", "cirf_full")]))
+    assert not any(key.endswith("_sd") for one in once.tables for key in one.to_dict()["rows"][0])
 
 
 def test_each_run_of_a_sweep_is_told_by_its_name(tmp_path):
@@ -173,7 +206,7 @@ def test_other_training_of_a_backbone_is_a_line_of_its_own(name, tmp_path):
     assert {row["backbone"] for row in table} == {"small (learning_rate 0.1)", "small (learning_rate 0.01)", "large"}
 
 
-def test_methods_of_one_setting_in_several_runs_stand_together(tmp_path):
+def test_methods_of_one_setting_in_several_runs_standtogether(tmp_path):
     small = [run(tmp_path / name, name) for name in ("cirf_full", "cirf_bare", "codi")]
     large = run(tmp_path / "large", "cirf_full", "codi", "pause", backbone__model="large")
     table = rows(make("scaling", *small, large), "scaling")

@@ -103,13 +103,10 @@ def test_no_picture_takes_the_place_of_another():
 def test_runs_of_other_methods_alone_count_once(tmp_path):
     same = [made.run(tmp_path / name, shares, codes=codes(24)) for name, shares in (("few", PLAIN), ("more", MORE))]
     larger = made.run(tmp_path / "larger", PLAIN, codes=codes(24, 8), codebook__size=8)
-    seeded = made.run(tmp_path / "seeded", PLAIN, codes=codes(24, 4, 1), seed=2)
     (group,) = grouped([*same, larger], ("codebook.size",))
     assert [run.name for run in group.runs] == ["more", "larger"]
     sizes = [(row["size"], row["task"]) for row in rows(make("codebook_size", *same, larger), "codebook_size")]
     assert len(sizes) == len(set(sizes)) == 6
-    pairs = rows(make("stability", *same, larger, seeded), "agreement")
-    assert [(row["between"], row["first"], row["second"]) for row in pairs] == [("seeds", 1, 2), ("sizes", 4, 8)]
 
 
 def test_a_second_run_of_the_papers_choice_does_not_keep_from_testing(tmp_path):
@@ -143,7 +140,3 @@ def test_tasks_called_like_columns_take_no_columns_place(tmp_path):
     tasks = chosen.methods["cirf_full"]["tasks"]
     assert row["source"] == "chosen" and row["mean"] == pytest.approx(sum(one["accuracy"] for one in tasks.values()) / 4)
     assert {task: row[f"task:{task}"] for task in shares} == {task: pytest.approx(one["accuracy"]) for task, one in tasks.items()}
-    coded = made.run(tmp_path / "coded", {}, codes={"code": [[0, 1]] * 8, "label": [[2]] * 8})
-    table = next(one for one in make("stability", coded).tables if one.name == "use_by_task")
-    assert {row["code"] for row in table.rows} == {0, 1, 2, 3}
-    assert [column.title for column in table.columns[-2:]] == ["code", "label"]

@@ -1,8 +1,13 @@
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.labels import MIXED, UNUSED, label_codes, operations
+from cirf.analysis.names import NAMES, base, describe, display_names, family
+from cirf.codebook.labels import MIXED, UNUSED, label_codes, operations
+from cirf.methods import METHODS
+from cirf.pictures.style import FAMILIES
 
 
 @pytest.mark.parametrize(
@@ -69,3 +74,56 @@ def test_labels_are_short_and_the_same_every_time(segments):
     assert all(1 <= len(label.split()) <= 3 for label in labels.values())
     assert label_codes(dict(reversed(segments.items()))) == labels
     assert all((label == UNUSED) == (not segments[code]) for code, label in labels.items())
+
+
+# Display names and families of methods: one each, the same everywhere
+
+VARIANTS = {
+    "subjects": {"method": "cirf_full", "settings": {"subjects": True}},
+    "helped": {"method": "cirf_full", "settings": {"subjects": True, "start": "sft_cot", "calculator": True}, "model": "other"},
+    "lines": {"method": "terse", "settings": {"form": "equations"}},
+    "pause_10": {"method": "pause", "settings": {"n": 10}},
+    "theirs": {"method": "codi", "preset": "official"},
+    "again": {"method": "cirf_full", "settings": {"subjects": True}},
+    "mine": {"method": "my_method.py", "settings": {"depth": 2}},
+}
+
+
+def test_every_method_has_one_name_of_its_own_and_a_family():
+    assert set(METHODS) <= set(NAMES) and len(set(NAMES.values())) == len(NAMES)
+    assert {family(name, {}) for name in METHODS} == set(FAMILIES)
+
+
+def test_a_variant_of_known_settings_is_named_by_them_and_any_other_by_itself():
+    names = display_names([*VARIANTS, "cirf_full"], VARIANTS)
+    assert names == {
+        "subjects": "CIRF with subjects",
+        "helped": "CIRF with subjects, after CoT + calculator",
+        "lines": "Terse, equations",
+        "pause_10": "pause_10",
+        "theirs": "theirs",
+        "again": "again",  # the name is taken
+        "mine": "mine",
+        "cirf_full": "CIRF",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pause_10", "Pause tokens (pause): n = 10"),
+        ("theirs", "CODI (codi): preset official"),
+        ("mine", "my_method.py (my_method.py): depth = 2"),
+        ("sft_cot", METHODS["sft_cot"].summary),
+        ("unknown", ""),
+    ],
+)
+def test_what_a_method_is_and_a_variant_changes(name, words):
+    assert describe(name, VARIANTS) == words
+    assert describe("helped", VARIANTS).endswith("calculator = True, answers with the model of other")
+
+
+def test_families_are_of_the_method_behind_a_variant_and_for_unknown_ones_of_what_they_write():
+    assert base("pause_10", VARIANTS) == "pause" and family("pause_10", VARIANTS) == "latent"
+    assert family("subjects", VARIANTS) == "functional" and family("lines", VARIANTS) == "prose"
+    assert family("mine", VARIANTS) == "prose" and family("mine", VARIANTS, functional=True) == "functional"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections import defaultdict
+import random
+from typing import Any
 
+import made
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,12 +17,16 @@ from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.metrics.pairwise import cosine_similarity
 
+from cirf.analysis import get
+from cirf.analysis.accuracy import FUNCTIONAL
+from cirf.analysis.analysis import Found
 from cirf.analysis.clustering import measure
 from cirf.analysis.geometry import measures, pairwise_cosines
-from cirf.analysis.jackknife import interval, left_out
-from cirf.analysis.line import drawn, fit
-from cirf.analysis.stability import distribution, jensen_shannon
+from cirf.analysis.scaling_law import drawn, fit
+from cirf.analysis.source import Source
 from cirf.codebook.clustering import clustering
+from cirf.stats.bootstrap import interval, left_out
+from cirf.store.files import write_rows
 
 MATRICES = st.tuples(st.integers(1, 9), st.integers(1, 7), st.integers(0, 2**32 - 1)).map(
     lambda drawn: np.random.default_rng(drawn[2]).standard_normal(drawn[:2]).astype(np.float32)
@@ -97,17 +104,6 @@ def test_one_unit_has_no_interval():
     assert interval(1.0, left_out([3], lambda kept: [1.0])) == (None, None)
 
 
-@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=6), RATIONALES)
-def test_jensen_shannon_by_its_definition(ours, others):
-    theirs = [[min(code, 4) for code in codes] for _, _, codes in others if codes]
-    first, second = distribution(ours, 5), distribution(theirs, 5)
-    divergence = 0.0
-    for one in (first, second):
-        for share, both in zip(one, zip(first, second, strict=True), strict=True):
-            divergence += share * math.log2(2 * share / sum(both)) / 2 if share else 0
-    assert jensen_shannon(first, second) == pytest.approx(math.sqrt(max(0.0, divergence)), abs=1e-6)
-
-
 def test_a_line_through_points_on_a_line():
     x = np.array([1.0, 2.0, 3.0, 5.0])
     many = np.broadcast_to(x, (7, 4))
@@ -136,8 +132,88 @@ def test_draws_take_the_same_questions_for_all_points():
     assert means[:, 0].mean() == pytest.approx((values[0].mean() + values[0, :10].mean()) / 2, abs=0.01)
 
 
-def test_uses_add_up():
-    counts: dict[int, int] = defaultdict(int)
-    for code in (0, 1, 1, 3):
-        counts[code] += 1
-    assert distribution([[0, 1], [1, 3]], 4) == [counts[code] / 4 for code in range(4)]
+# The line through accuracies: which points count, how many models they are of, and what shows that it is no line
+
+TOKENS = dict(zip(FUNCTIONAL, (4, 8, 16, 32, 64, 128), strict=False))
+
+
+def make(*runs: Any) -> Found:
+    return get("scaling_law").make(Source(runs))
+
+
+def fits(found: Found, against: str = "log2 tokens") -> dict[str, Any]:
+    (row,) = (row for row in found.tables[0].rows if row["against"] == against)
+    return dict(row)
+
+
+def nested(folder: Any, accuracies: list[float], questions: int = 400, **keys: Any) -> Any:
+    """A run whose methods solve the same questions first, so that their differences are sure where their intervals are wide."""
+    order = list(range(questions))
+    random.Random(1).shuffle(order)
+    found = made.run(folder, {name: {"sums": 0.5} for name in FUNCTIONAL[: len(accuracies)]}, questions=questions, **keys)
+    for name, accuracy in zip(FUNCTIONAL, accuracies, strict=False):
+        solved = set(order[: round(accuracy * questions)])
+        rows = [
+            {"id": f"sums-{number}", "run": 0, "output": "x", "correct": number in solved, "tokens": TOKENS[name]}
+            for number in range(questions)
+        ]
+        write_rows(folder / "evaluation" / name / "sums.jsonl", rows)
+    return found
+
+
+def test_a_bend_is_seen_that_lies_within_each_points_interval(tmp_path):
+    bent = make(nested(tmp_path / "bent", [0.50, 0.56, 0.60, 0.62, 0.63, 0.63]))
+    assert fits(bent)["p_line"] < 0.01 and "no line" in fits(bent)["reading"] and "no line" in bent.notes[0]
+    points = bent.tables[1].rows
+    assert all(row["accuracy_low"] < row["accuracy"] - row["residual_tokens"] < row["accuracy_high"] for row in points)
+    straight = make(nested(tmp_path / "straight", [0.50, 0.53, 0.56, 0.59, 0.62, 0.65]))
+    assert fits(straight)["reading"] == "a trend that these questions do not tell from a line"
+
+
+def test_a_line_is_seldom_called_none():
+    dice, x = np.random.default_rng(0), np.arange(6.0)
+    called = 0
+    for _ in range(200):
+        ease = dice.random((1, 300)) * 0.7 + dice.random((6, 300)) * 0.3  # a question that is easy for one is so for all
+        solved = (ease < (0.4 + 0.03 * x)[:, None]).astype(float)
+        heights = np.array([np.mean((dice.random((20000,)) * 0.7 + dice.random(20000) * 0.3) < 0.4 + 0.03 * at) for at in x])
+        y = solved.mean(axis=1) - (heights - np.polyval(np.polyfit(x, heights, 1), x))  # the truth on a line
+        draws = drawn([solved], 400) + (y - solved.mean(axis=1))
+        line = fit(x, y, np.broadcast_to(x, draws.shape), draws, 0.5 / 300)
+        called += line.p_line is not None and line.p_line < 0.05
+    assert called <= 24
+
+
+def test_models_count_once(tmp_path):
+    run = made.run(tmp_path / "run", {name: {"sums": 0.5} for name in FUNCTIONAL[:4]}, tokens=TOKENS)
+    run.data["recipe"]["variants"] = {FUNCTIONAL[3]: {"method": FUNCTIONAL[3], "model": FUNCTIONAL[0]}}
+    assert (fits(make(run))["points"], fits(make(run))["models"]) == (4, 3)
+    other = made.run(tmp_path / "other", {FUNCTIONAL[0]: {"sums": 0.5}}, draw=1, tokens={FUNCTIONAL[0]: 5}, seed=2)
+    for one in (run, other):
+        stage = one.folder / "models" / FUNCTIONAL[0] / "stage.json"
+        stage.parent.mkdir(parents=True)
+        stage.write_text(json.dumps({"key": "same"}))
+    assert (fits(make(run, other))["points"], fits(make(run, other))["models"]) == (5, 3)
+
+
+def test_points_of_the_same_settings_count_once(tmp_path):
+    shares = {name: {"sums": 0.5} for name in FUNCTIONAL[:4]}
+    runs = [made.run(tmp_path / "one", shares, tokens=TOKENS)]
+    runs.append(made.run(tmp_path / "two", shares | {"direct": {"sums": 0.5}}, tokens=TOKENS, methods=[*shares, "direct"]))
+    assert fits(make(*runs))["points"] == 4
+
+
+def test_points_without_times_leave_the_others_theirs(tmp_path):
+    shares = {name: {"sums": 0.5} for name in FUNCTIONAL[:4]}
+    timed = made.run(tmp_path / "timed", shares, tokens=TOKENS, seconds={name: TOKENS[name] / 10 for name in shares})
+    untimed = made.run(tmp_path / "untimed", shares, tokens=TOKENS, codebook__size=8)
+    found = make(timed, untimed)
+    assert fits(found)["points"] == 8 and fits(found, "seconds")["points"] == 4
+    assert any("4 of 8 points have no time" in note for note in found.notes)
+
+
+def test_backbones_of_one_last_part_have_lines_of_their_own(tmp_path):
+    shares = {name: {"sums": 0.5} for name in FUNCTIONAL[:4]}
+    runs = [made.run(tmp_path / name, shares, tokens=TOKENS, backbone__model=f"/{name}/model") for name in "ab"]
+    found = make(*runs)
+    assert [row["points"] for row in found.tables[0].rows] == [4, 4] and len(found.pictures) == 2

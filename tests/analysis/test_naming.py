@@ -12,7 +12,7 @@ import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.naming import _read, clean
+from cirf.codebook.naming import clean, read_label
 from cirf.errors import CirfError
 
 
@@ -57,13 +57,13 @@ def test_what_cannot_be_a_label_is_refused(run: Path) -> None:
 def test_labels_of_another_codebook_are_passed_over_and_a_models_own_are_kept(run: Path) -> None:
     code, other = list(codes(run))[:2]
     assert tinyrun.cirf("label", run / "models" / "cirf_full", f"{other}=of the model").code == 0
-    assert tinyrun.cirf("label", run, f"{code}=of the run").code == 0
-    assert {codes(run)[code], codes(run)[other]} == {"of the run", "of the model"}  # as the model has them
+    assert tinyrun.cirf("label", run, f"{code}=named in this folder").code == 0
+    assert {codes(run)[code], codes(run)[other]} == {"named in this folder", "of the model"}  # as the model has them
     told = json.loads((run / "labels.json").read_text())
-    assert told["labels"] == {code: "of the run"}
+    assert told["labels"] == {code: "named in this folder"}
     (run / "labels.json").write_text(json.dumps(told | {"codes": "0123456789abcdef"}))
     assert tinyrun.cirf("report", run).code == 0
-    assert "of the run" not in (run / "report.html").read_text()
+    assert "named in this folder" not in (run / "report.html").read_text()
     (run / "labels.json").write_text(json.dumps(told | {"labels": {code: "<b>"}}))
     assert "cannot be a label" in tinyrun.cirf("report", run).err
 
@@ -107,13 +107,13 @@ def test_a_language_model_labels_every_code_and_is_asked_once(run: Path) -> None
     ],
 )
 def test_the_label_is_read_out_of_an_answer(text: str, label: str | None) -> None:
-    assert _read(text) == label
+    assert read_label(text) == label
 
 
 @given(st.text())
 def test_whatever_a_model_says_is_a_clean_label_or_none(text: str) -> None:
-    label = _read(text)
-    assert label is None or clean(label) == label
+    label = read_label(text)
+    assert read_label(json.dumps({"label": label or ""})) == label  # it is clean: read once more it stays
 
 
 @given(st.text())

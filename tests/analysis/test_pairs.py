@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Lacking
-from cirf.analysis.pairs import _lanes, compare_all, together
+from cirf.analysis.pairs import compare_all, lanes_of, together
 from cirf.analysis.source import Source
-from cirf.analysis.style import style
-from cirf.evaluation.statistics import wilson
-from cirf.files import write_rows
-from cirf.rows import read_rows
+from cirf.pictures.style import style
+from cirf.stats.tests import wilson
+from cirf.store.files import write_rows
+from cirf.store.jsonl import read_rows
 
 SHARES = {
     "cirf_full": {"sums": 0.9, "coins": 0.8, "riddles": 0.3},
@@ -61,7 +61,7 @@ def test_every_two_methods_are_compared_on_the_questions_of_both(tmp_path: Path)
                 assert row["difference"] >= 0 and row["difference_low"] <= row["difference"] <= row["difference_high"]
                 fewer = sum(comb(wins + losses, k) for k in range(min(wins, losses) + 1))
                 assert row["p"] == pytest.approx(min(1.0, 2 * fewer / 2 ** (wins + losses)))
-                assert row["reading"] == ("above" if row["p_holm"] < 0.05 else "inside the noise")
+                assert row["reading"] == ("above" if row["p_holm"] < 0.05 else "not significant")
             ordered = sorted(rows, key=lambda row: row["p"])
             assert ordered[0]["p_holm"] == pytest.approx(min(1.0, 6 * ordered[0]["p"]))
             assert all(one["p_holm"] <= two["p_holm"] for one, two in pairwise(ordered))
@@ -74,7 +74,7 @@ def test_what_is_told_apart_is_not_joined(tmp_path: Path) -> None:
     names = list(dict.fromkeys(row[key] for row in found.tables[0].rows for key in ("first", "second")))
     assert set(names[:2]) == {"cirf_full", "sft_cot"}
     titles = [style(name, list(SHARES)).title for name in names]
-    assert f"Neighbours not told apart: {titles[0]} to {titles[1]}; {titles[2]} to {titles[3]}." in picture
+    assert f"Neighbours without significant differences: {titles[0]} to {titles[1]}; {titles[2]} to {titles[3]}." in picture
     assert picture.count('class="mark point"') == 4
 
 
@@ -90,7 +90,7 @@ def test_the_picture_shows_what_the_tables_say(tmp_path: Path) -> None:
     assert list(rows) == list(combinations(order, 2))
     assert rows["best", "one"]["p"] < 0.05 < rows["best", "one"]["p_holm"]
     picture = found.pictures["pairs-in"]
-    assert "Neighbours not told apart: best to two." in picture
+    assert "Neighbours without significant differences: best to two." in picture
     lines = dict(re.findall(r'text-anchor: end[^>]*? y="([\d.]+)"[^>]*>(\w+)<', picture))
     assert list(lines.values()) == order
     heights = [float(y) for y in lines]
@@ -170,7 +170,7 @@ def test_long_names_leave_room_to_draw(tmp_path: Path) -> None:
     for picture in make(*runs).pictures.values():
         texts = re.findall(r">([^<>]*)</(?:text|tspan)>", picture)
         assert "a_variant_of_a_name_that_is_lon…" in texts
-        assert "are not told apart" in " ".join(texts) and max(map(len, texts)) <= 64
+        assert "differences are not significant" in " ".join(texts) and max(map(len, texts)) <= 64
         assert f"{long}: " in picture
 
 
@@ -212,6 +212,6 @@ def test_bars_are_the_longest_runs_without_a_difference(drawn: tuple[int, set[tu
     every = [(start, end) for start in range(n) for end in range(start + 1, n) if alike(start, end)]
     longest = [one for one in every if not any(other != one and other[0] <= one[0] and one[1] <= other[1] for other in every)]
     assert found == longest
-    lanes = _lanes(found)
+    lanes = lanes_of(found)
     for (one, lane), (two, other) in combinations(zip(found, lanes, strict=True), 2):
         assert lane != other or one[1] < two[0]

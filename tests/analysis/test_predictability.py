@@ -90,6 +90,11 @@ def test_the_steps_own_vectors_foretell_codes_that_were_made_of_them_and_the_mod
     assert [row["loss"] for name, row in rows.items() if "cirf_" in name] == [1.25]
 
 
+def test_codes_that_are_all_the_same_are_foretold(tmp_path):
+    rows = losses(tmp_path, lambda *_: 1)
+    assert all(row["loss"] < 0.1 and row["right"] == 1 for known, row in rows.items() if not known.startswith("nothing"))
+
+
 def test_a_question_is_foretold_by_others_alone():
     """A classifier that saw the question itself would know the code of all its steps by heart."""
     dice = np.random.default_rng(1)

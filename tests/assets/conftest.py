@@ -36,7 +36,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     hashes = [hashlib.sha256((links / wheel.filename).read_bytes()).hexdigest() for wheel in asset.wheels]
     asset = replace(asset, wheels=tuple(replace(wheel, sha256=each) for wheel, each in zip(asset.wheels, hashes, strict=True)))
     monkeypatch.setitem(catalogue.ASSETS, "fake", asset)
-    monkeypatch.setattr(fetch, "_unreachable", set())
+    monkeypatch.setattr(fetch, "UNREACHABLE", set())
     monkeypatch.setenv("CIRF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import http_backoff
 from shop import Shop
 
 from cirf.assets import catalogue, listing, published_hash, resolve
 from cirf.assets import fetch as fetch_module
+from cirf.assets.hub import snapshot
 from cirf.errors import CirfError
 
 resolve_module = importlib.import_module("cirf.assets.resolve")  # the package's name for it is the function's
@@ -67,7 +72,7 @@ def test_a_model_with_a_damaged_file_is_made_again(at_hand: Shop, damage: str, m
         (folder / "cirf-files.json").write_text("[")
     else:
         weights.write_bytes(whole[:-1] + (bytes([whole[-1] ^ 1]) if damage == "changed" else b""))
-    monkeypatch.setattr(resolve_module, "_whole", set())  # as another process
+    monkeypatch.setattr(resolve_module, "VERIFIED", set())  # as another process
     assert resolve("bundled:fake") == folder
     assert weights.read_bytes() == whole
 
@@ -76,7 +81,7 @@ def test_a_model_of_a_version_that_wrote_no_hashes_is_taken_as_it_is(at_hand: Sh
     folder = resolve("bundled:fake")
     assert isinstance(folder, Path)
     (folder / "cirf-files.json").unlink()
-    monkeypatch.setattr(resolve_module, "_whole", set())
+    monkeypatch.setattr(resolve_module, "VERIFIED", set())
     monkeypatch.setattr(fetch_module, "fetch", lambda *_: pytest.fail("fetched"))
     assert resolve("bundled:fake") == folder
 
@@ -187,3 +192,60 @@ def test_what_is_no_model_is_said_in_one_line(model: str, words: str, tmp_path: 
         resolve(model)
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
+
+
+# Models on the hub: taken from its cache, and a hub that does not answer told of once
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the hub's library says, with an empty cache and a hub that refuses every connection."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", NOWHERE)
+    chatter = logging.getLogger("huggingface_hub.utils._http")
+    level = chatter.level
+    chatter.setLevel(logging.NOTSET)
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("huggingface_hub").addHandler(handler)
+    yield said
+    chatter.setLevel(level)
+    logging.getLogger("huggingface_hub").removeHandler(handler)
+
+
+def knock() -> None:
+    """Two attempts to reach the hub, as a loader makes them."""
+    with pytest.raises(Exception, match="refused"):
+        http_backoff("HEAD", f"{NOWHERE}/some/model/resolve/main/config.json", max_retries=1, base_wait_time=0.01)
+
+
+def test_attempts_to_reach_the_hub_are_not_told_one_by_one(lines: list[str]) -> None:
+    knock()
+    assert len(lines) == 3, "two refusals and a retry"
+    del lines[:]
+    assert resolve("some/model") == "some/model"
+    knock()
+    assert lines == []
+
+
+def test_a_hub_that_does_not_answer_is_one_sentence(lines: list[str]) -> None:
+    with pytest.raises(
+        CirfError, match=r"^some/model at v1: the hub does not give it \(.*refused\) and its cache does not hold it; "
+    ):
+        snapshot("some/model", "v1")
+    assert lines == []
+
+
+def test_the_cache_answers_where_the_hub_does_not(lines: list[str], tmp_path: Path) -> None:
+    repo = tmp_path / "hub" / "models--some--model"
+    kept = repo / "snapshots" / ("c" * 40)
+    kept.mkdir(parents=True)
+    (kept / "config.json").write_text("{}")
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("c" * 40)
+    assert snapshot("some/model") == kept
+    assert lines == []

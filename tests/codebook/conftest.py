@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from watching import Counting
 
-from cirf import recipe
+from cirf.recipe import schema
 
 WORDS = (
     "add",
@@ -45,9 +45,9 @@ def segments() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="session")
-def small() -> recipe.Codebook:
+def small() -> schema.Codebook:
     """Settings that train in a blink."""
-    return recipe.Codebook(size=6, hidden=16, autoencoder_epochs=3, vq_epochs=3, batch_size=32, learning_rate=1e-2)
+    return schema.Codebook(size=6, hidden=16, autoencoder_epochs=3, vq_epochs=3, batch_size=32, learning_rate=1e-2)
 
 
 @pytest.fixture(scope="session")

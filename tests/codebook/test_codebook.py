@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cirf import recipe
-from cirf.codebook.centering import represent
+from cirf.codebook.centering import mean_of, represent
+from cirf.codebook.clustering import clustering
 from cirf.codebook.codebook import Codebook, train, usage
 from cirf.errors import CirfError
 from cirf.progress import SILENT
+from cirf.recipe import schema
 
 Segments = tuple[np.ndarray, np.ndarray]
 Trained = tuple[Codebook, np.ndarray, dict[str, Any], np.ndarray]
@@ -22,13 +27,13 @@ EMBEDDER = {"model": "tiny", "revision": None, "numbers": "keep", "choices": "ke
 
 
 @pytest.fixture(scope="module")
-def trained(segments: Segments, small: recipe.Codebook, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(segments: Segments, small: schema.Codebook, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     found = represent(*segments, "mean_centered", "corpus_mean", 1)
     book, codes, report = train(found.vectors, 10, small, 1, tmp_path_factory.mktemp("work"), SILENT)
     return book.described(found.corpus_mean, EMBEDDER), codes, report, found.vectors
 
 
-def test_the_report_tells_what_happened(trained: Trained, small: recipe.Codebook) -> None:
+def test_the_report_tells_what_happened(trained: Trained, small: schema.Codebook) -> None:
     book, codes, report, vectors = trained
     assert codes.shape == (120,) and codes.dtype == np.int64 and report["segments"] == 120
     assert report["usage"] == [int((codes == k).sum()) for k in range(6)] and sum(report["usage"]) == 120
@@ -40,7 +45,7 @@ def test_the_report_tells_what_happened(trained: Trained, small: recipe.Codebook
 
 
 def test_assign_nearest_gives_training_segments_what_a_new_one_would_get(
-    segments: Segments, small: recipe.Codebook, trained: Trained, tmp_path: Path
+    segments: Segments, small: schema.Codebook, trained: Trained, tmp_path: Path
 ) -> None:
     section = small.model_copy(update={"assign": "nearest"})
     book, codes, report = train(trained[3], 10, section, 1, tmp_path, SILENT)
@@ -107,7 +112,7 @@ def test_a_folder_without_a_whole_codebook_is_named(trained: Trained, tmp_path: 
         Codebook.load(tmp_path)
 
 
-def test_a_fixed_dimension_must_be_the_backbones(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_a_fixed_dimension_must_be_the_backbones(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     with pytest.raises(CirfError, match=r"codebook.dimension is 12, the backbone's embeddings are 10"):
         train(segments[0], 10, small.model_copy(update={"dimension": 12}), 1, tmp_path, SILENT)
 
@@ -120,7 +125,7 @@ def test_a_new_rationale_is_centred_on_itself(trained: Trained, segments: Segmen
     np.testing.assert_array_equal(book.quantise(vectors[8:9]), book.encode(vectors[8:9] - book.corpus_mean))
 
 
-def test_a_question_centred_codebook_asks_for_the_question(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_a_question_centred_codebook_asks_for_the_question(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     vectors, groups = segments
     section = small.model_copy(update={"representation": "question_centered"})
     found = represent(vectors, groups, "question_centered", "zero", 1, vectors[::4] * 0.5)
@@ -130,7 +135,7 @@ def test_a_question_centred_codebook_asks_for_the_question(segments: Segments, s
         book.quantise(vectors[4:8])
 
 
-def test_what_cannot_be_quantised_is_said(trained: Trained, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_what_cannot_be_quantised_is_said(trained: Trained, small: schema.Codebook, tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no step"):
         trained[0].quantise(np.zeros((0, 12), np.float32))
     section = small.model_copy(update={"representation": "random", "autoencoder_epochs": 0, "vq_epochs": 0})
@@ -144,3 +149,131 @@ def test_usage_of_even_and_of_one_sided_codes() -> None:
     one = usage(np.zeros(5, np.int64), 4)
     assert one == {"usage": [5, 0, 0, 0], "used": 1, "perplexity": pytest.approx(1)}
     assert usage(np.zeros(0, np.int64), 2) == {"usage": [0, 0], "used": 0, "perplexity": 0.0}
+
+
+# Centring takes a question's situation away and nothing else
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes=st.lists(st.integers(2, 5), min_size=1, max_size=8), width=st.integers(1, 70), seed=st.integers(0, 99))
+def test_an_offset_of_each_question_leaves_no_trace(sizes: list[int], width: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    # Integers: every sum is exact, so equality may be asked for to the last bit (sizes of 3 and 5 round alike on both sides).
+    plain = random.integers(-8, 8, size=(len(groups), width)).astype(np.float32) * 60
+    plain[np.flatnonzero(np.diff(groups, prepend=-1))] += 17 * 60  # no group of vectors that are all alike
+    offset = random.integers(-8, 8, size=(len(sizes), width)).astype(np.float32) * 60
+    before = represent(plain, groups, "mean_centered", "corpus_mean", 0)
+    after = represent(plain + offset[groups], groups, "mean_centered", "corpus_mean", 0)
+    np.testing.assert_array_equal(before.vectors, after.vectors)
+    for group in range(len(sizes)):
+        np.testing.assert_allclose(after.vectors[groups == group].sum(axis=0), 0, atol=1e-3)
+
+
+def test_mean_centring_is_equation_five_in_any_order_of_rows(segments: tuple[np.ndarray, np.ndarray]) -> None:
+    vectors, groups = segments
+    plain = np.stack([vector - vectors[groups == group].mean(axis=0) for vector, group in zip(vectors, groups, strict=True)])
+    shuffle = np.random.default_rng(0).permutation(len(vectors))
+    found = represent(vectors[shuffle], groups[shuffle], "mean_centered", "corpus_mean", 0)
+    np.testing.assert_allclose(found.vectors, plain[shuffle], atol=1e-5)
+    assert found.vectors.dtype == np.float32 and found.single_steps == 0
+
+
+def test_a_single_step_loses_the_corpus_mean_or_everything() -> None:
+    vectors = np.arange(12, dtype=np.float32).reshape(4, 3) ** 2
+    groups = np.array([0, 0, 7, 9])
+    centred = represent(vectors, groups, "mean_centered", "corpus_mean", 0)
+    np.testing.assert_allclose(centred.corpus_mean, vectors.mean(axis=0))
+    np.testing.assert_allclose(centred.vectors[2:], vectors[2:] - vectors.mean(axis=0))
+    zero = represent(vectors, groups, "mean_centered", "zero", 0)
+    assert not zero.vectors[2:].any() and zero.vectors[:2].any()
+    assert centred.single_steps == zero.single_steps == 2
+
+
+def test_steps_that_all_read_alike_are_a_single_step() -> None:
+    draw = np.random.default_rng(3)
+    vectors = draw.standard_normal((6, 70)).astype(np.float32)
+    vectors[2:5] = vectors[2]  # a rationale of three steps with one embedding
+    groups = np.array([0, 0, 4, 4, 4, 9])
+    found = represent(vectors, groups, "mean_centered", "corpus_mean", 0)
+    assert found.single_steps == 2
+    np.testing.assert_array_equal(found.vectors[2:], vectors[2:] - found.corpus_mean)
+    np.testing.assert_allclose(found.vectors[0], (vectors[0] - vectors[1]) / 2, atol=1e-6)
+    assert not represent(vectors, groups, "mean_centered", "zero", 0).vectors[2:].any()
+
+
+def test_the_corpus_mean_is_the_one_given() -> None:
+    vectors, groups = np.eye(4, dtype=np.float32), np.arange(4)
+    fitted = represent(vectors, groups, "mean_centered", "corpus_mean", 0, corpus_mean=mean_of(vectors[:2]))
+    np.testing.assert_allclose(fitted.corpus_mean, [0.5, 0.5, 0, 0])
+    np.testing.assert_allclose(fitted.vectors[3], [-0.5, -0.5, 0, 1])
+    again = represent(vectors[3:], groups[3:], "mean_centered", "corpus_mean", 0, corpus_mean=fitted.corpus_mean)
+    np.testing.assert_array_equal(again.vectors[0], fitted.vectors[3])
+
+
+def test_the_other_kinds(segments: tuple[np.ndarray, np.ndarray]) -> None:
+    vectors, groups = segments
+    np.testing.assert_array_equal(represent(vectors, groups, "raw", "zero", 0).vectors, vectors)
+    questions = np.random.default_rng(1).normal(size=(30, 12)).astype(np.float32)
+    asked = represent(vectors, groups, "question_centered", "zero", 0, questions).vectors
+    np.testing.assert_allclose(asked, vectors - questions[groups], rtol=1e-6)
+    noise = represent(vectors, groups, "random", "zero", 3).vectors
+    np.testing.assert_allclose(np.linalg.norm(noise, axis=1), np.linalg.norm(vectors, axis=1), rtol=1e-4)
+    np.testing.assert_array_equal(noise, represent(vectors, groups, "random", "zero", 3).vectors)
+    assert not np.allclose(noise, represent(vectors, groups, "random", "zero", 4).vectors)
+
+
+def test_the_input_is_left_alone(segments: tuple[np.ndarray, np.ndarray]) -> None:
+    vectors, groups = segments[0].copy(), segments[1]
+    found = represent(vectors, groups, "raw", "zero", 0)
+    found.vectors[:] = 0
+    np.testing.assert_array_equal(vectors, segments[0])
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    vectors, groups = np.zeros((3, 2), np.float32), np.array([0, 0, 1])
+    with pytest.raises(CirfError, match="rationale numbers"):
+        represent(vectors, groups[:2], "raw", "zero", 0)
+    with pytest.raises(CirfError, match="no question was embedded"):
+        represent(vectors, groups, "question_centered", "zero", 0)
+    with pytest.raises(CirfError, match="do not fit 2 rationales"):
+        represent(vectors, groups, "question_centered", "zero", 0, np.zeros((1, 2), np.float32))
+
+
+# Intrinsic measures of an assignment, on assignments whose measures are known
+
+
+def test_a_code_for_each_question_says_all_of_it():
+    found = clustering([[0, 0], [1, 1], [2, 2]], 4)
+    assert found.ami == pytest.approx(1)
+    assert found.purity == 1
+    assert found.collapsed == 1
+    assert found.unique == 1
+    assert found.used == 0.75
+    assert found.perplexity == pytest.approx(3)
+
+
+def test_the_same_codes_for_every_question_say_nothing_of_it():
+    found = clustering([[0, 1, 2, 3]] * 50, 4)
+    assert found.ami <= 0.0
+    assert found.purity == pytest.approx(1 / 50)
+    assert found.collapsed == 0
+    assert found.unique == 4
+
+
+def test_random_codes_have_no_mutual_information_left_after_adjustment():
+    draw = random.Random(3)
+    found = clustering([[draw.randrange(16) for _ in range(5)] for _ in range(400)], 16)
+    assert abs(found.ami) < 0.05
+    assert 15 < found.perplexity <= 16
+
+
+def test_a_rationale_of_one_step_is_not_collapsed():
+    found = clustering([[0], [1, 1], [0, 1]], 2)
+    assert found.collapsed == 0.5
+    assert math.isclose(found.unique, 4 / 3)
+
+
+def test_no_step_is_an_error():
+    with pytest.raises(ValueError, match="no step"):
+        clustering([[]], 4)

@@ -11,15 +11,15 @@ import tinyrun
 import torch
 from watching import Counting, StopAfter, StopError
 
-from cirf import recipe
 from cirf.codebook import fit as module
 from cirf.codebook.centering import represent
-from cirf.codebook.fit import Fit, fit
-from cirf.codebook.initialise import code_means, draw_distinct, first_codes
+from cirf.codebook.codebook import train
+from cirf.codebook.fit import Fit, code_means, draw_distinct, first_codes, fit
 from cirf.codebook.sinkhorn import assign
 from cirf.codebook.vqvae import Encoded, FeedForward
 from cirf.errors import CirfError
 from cirf.progress import SILENT
+from cirf.recipe import schema
 
 Segments = tuple[np.ndarray, np.ndarray]
 
@@ -41,7 +41,7 @@ def _save_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
 
 
-def test_losses_fall_and_are_recorded_for_every_epoch(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_losses_fall_and_are_recorded_for_every_epoch(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     centred = represent(*segments, "mean_centered", "corpus_mean", 1).vectors
     section = small.model_copy(update={"vq_epochs": 8})
     found = fit(centred, 10, section, 1, tmp_path, SILENT).losses
@@ -52,8 +52,15 @@ def test_losses_fall_and_are_recorded_for_every_epoch(segments: Segments, small:
     assert last["total"] == pytest.approx(last["reconstruction"] + last["codebook"] + small.beta * last["commitment"], rel=1e-6)
 
 
+def test_gradients_are_clipped(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
+    """Of gradients far below its epsilon Adam makes no step to speak of."""
+    section = small.model_copy(update={"max_grad_norm": 1e-12})
+    for losses in fit(segments[0], 10, section, 1, tmp_path, SILENT).losses.values():
+        assert [row["total"] for row in losses] == pytest.approx([losses[0]["total"]] * len(losses), rel=1e-4)
+
+
 @pytest.mark.parametrize("initialiser", ["sinkhorn", "kmeans", "random"])
-def test_same_seed_same_bytes(segments: Segments, small: recipe.Codebook, tmp_path: Path, initialiser: str) -> None:
+def test_same_seed_same_bytes(segments: Segments, small: schema.Codebook, tmp_path: Path, initialiser: str) -> None:
     section = small.model_copy(update={"initialiser": initialiser})
     one, two, other = (fit(segments[0], 10, section, seed, tmp_path / str(n), SILENT) for n, seed in enumerate([1, 1, 2]))
     assert _same(one, two) and not _same(one, other)
@@ -62,7 +69,7 @@ def test_same_seed_same_bytes(segments: Segments, small: recipe.Codebook, tmp_pa
 
 @pytest.mark.parametrize("units", [1, 119, 121, 250, 359, 361, 500, 719])
 def test_a_run_broken_off_anywhere_ends_the_same(
-    segments: Segments, small: recipe.Codebook, tmp_path: Path, units: int, counting: Counting
+    segments: Segments, small: schema.Codebook, tmp_path: Path, units: int, counting: Counting
 ) -> None:
     whole = fit(segments[0], 10, small, 1, tmp_path / "whole", SILENT)
     with pytest.raises(StopError):
@@ -72,13 +79,13 @@ def test_a_run_broken_off_anywhere_ends_the_same(
     assert sum(counting.units.values()) == 720 - units // 120 * 120, "finished epochs are not run again"
 
 
-def test_a_kill_ends_the_same(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_a_kill_ends_the_same(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", segments[0])
     code = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
         "import numpy as np; from pathlib import Path; from watching import KillAfter\n"
-        "from cirf import recipe; from cirf.codebook import fit; fit.SAVE_EVERY = 0.0; work = Path(sys.argv[3])\n"
-        "section = recipe.Codebook.model_validate_json(sys.argv[4])\n"
+        "from cirf.recipe.schema import Codebook; from cirf.codebook import fit; fit.SAVE_EVERY = 0.0; work = Path(sys.argv[3])\n"
+        "section = Codebook.model_validate_json(sys.argv[4])\n"
         "fit.fit(np.load(work / 'vectors.npy'), 10, section, 1, work, KillAfter(int(sys.argv[5])))"
     )
     source, here = str(Path(module.__file__).parents[2]), str(Path(__file__).parents[1])
@@ -88,7 +95,7 @@ def test_a_kill_ends_the_same(segments: Segments, small: recipe.Codebook, tmp_pa
     assert _same(resumed, fit(segments[0], 10, small, 1, tmp_path / "whole", SILENT))
 
 
-def test_the_state_of_another_fit_is_not_gone_on_from(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_the_state_of_another_fit_is_not_gone_on_from(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     fit(segments[0], 10, small, 1, tmp_path / "used", SILENT)
     other = small.model_copy(update={"beta": 0.25})
     used = fit(segments[0], 10, other, 1, tmp_path / "used", SILENT)
@@ -105,16 +112,30 @@ def test_sinkhorn_uses_codes_more_evenly_than_kmeans() -> None:
         data = np.concatenate([random.normal(size=8) * 4 + random.normal(size=(n, 8)) for n in sizes]).astype(np.float32)
         vectors = torch.from_numpy(data)
         for initialiser in spread:
-            section = recipe.Codebook(size=8, initialiser=initialiser)
+            section = schema.Codebook(size=8, initialiser=initialiser)
             codes = first_codes(_identity(vectors), data, section, 1)
             nearest = assign(vectors, codes, section.sinkhorn).nearest  # of both, for balancing would even out any codes
             spread[initialiser] += float(torch.bincount(nearest, minlength=8).double().std())
     assert spread["sinkhorn"] < 0.6 * spread["kmeans"]
 
 
+@pytest.mark.parametrize("initialiser", ["kmeans", "random"])
+def test_codes_that_are_never_balanced_stay_uneven(tmp_path: Path, initialiser: str) -> None:
+    random = np.random.default_rng(0)
+    sizes = [200, 20, 10, 5, 5]
+    vectors = np.concatenate([4 * random.normal(size=8) + random.normal(size=(n, 8)) for n in sizes]).astype(np.float32)
+    found = {}
+    for how in ("sinkhorn", "nearest"):
+        section = schema.Codebook(size=6, hidden=16, autoencoder_epochs=3, vq_epochs=6, learning_rate=1e-2)
+        section = section.model_copy(update={"initialiser": initialiser, "reassign": how, "assign": how})
+        found[how] = train(vectors, 8, section, 1, tmp_path / how, SILENT)[2]
+    assert found["nearest"]["perplexity"] < 0.8 * found["sinkhorn"]["perplexity"]
+    assert found["nearest"]["losses"]["vq"][0]["total"] != found["sinkhorn"]["losses"]["vq"][0]["total"]
+
+
 def test_first_codes_are_means_of_balanced_clusters_of_distinct_anchors() -> None:
     vectors = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
-    section = recipe.Codebook(size=5)
+    section = schema.Codebook(size=5)
     anchors = vectors[torch.from_numpy(draw_distinct(vectors.numpy(), 5, 9))]
     codes = assign(vectors, anchors, section.sinkhorn).codes
     wanted = torch.stack([vectors[codes == k].mean(dim=0) for k in range(5)])
@@ -128,7 +149,7 @@ def test_a_code_without_segments_keeps_its_anchor() -> None:
 
 def test_random_codes_have_the_size_of_the_data() -> None:
     vectors = 5 * torch.randn(400, 16, generator=torch.Generator().manual_seed(0))
-    codes = first_codes(_identity(vectors), vectors.numpy(), recipe.Codebook(size=256, initialiser="random"), 1)
+    codes = first_codes(_identity(vectors), vectors.numpy(), schema.Codebook(size=256, initialiser="random"), 1)
     assert float(codes.square().mean().sqrt()) == pytest.approx(5, rel=0.05)
 
 
@@ -140,20 +161,20 @@ def test_anchors_are_never_two_of_a_kind() -> None:
 
 
 @pytest.mark.parametrize(("rows", "kinds"), [(5, 5), (60, 4)])
-def test_too_few_segments_for_the_codes(small: recipe.Codebook, tmp_path: Path, rows: int, kinds: int) -> None:
+def test_too_few_segments_for_the_codes(small: schema.Codebook, tmp_path: Path, rows: int, kinds: int) -> None:
     data = np.eye(kinds, 8, dtype=np.float32)[np.arange(rows) % kinds]
     with pytest.raises(CirfError, match=f"codebook.size is 6, but only {kinds} segments are distinct; .* to {kinds} or fewer"):
         fit(data, 10, small, 1, tmp_path, SILENT)
 
 
-def test_a_loss_that_explodes_is_named(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_a_loss_that_explodes_is_named(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     data = segments[0].copy()
     data[3] = 1e30
     with pytest.raises(CirfError, match=r"loss is not finite in epoch 1; lower codebook.learning_rate"):
         fit(data, 10, small, 1, tmp_path, SILENT)
 
 
-def test_no_epochs_at_all_still_give_codes(segments: Segments, small: recipe.Codebook, tmp_path: Path) -> None:
+def test_no_epochs_at_all_still_give_codes(segments: Segments, small: schema.Codebook, tmp_path: Path) -> None:
     section = small.model_copy(update={"autoencoder_epochs": 0, "vq_epochs": 0})
     found = fit(segments[0], 10, section, 1, tmp_path, SILENT)
     assert found.losses == {"autoencoder": [], "vq": []} and found.model.codes.detach().abs().sum() > 0

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf.codebook import order, rows
-from cirf.codebook.order import batches, buffers
+from cirf.codebook import fit, rows
+from cirf.codebook.fit import batches, buffers
 from cirf.codebook.rows import Where
 
 
@@ -45,7 +45,7 @@ def test_every_row_comes_once_with_its_vector(count: int, most: int, blocks: int
     watched = _numbered(count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "HELD", most * 8)
-        patch.setattr(order, "BLOCKS", blocks)
+        patch.setattr(fit, "BLOCKS", blocks)
         found = list(batches(watched, size, seed))
     numbers = torch.cat([number for number, _ in found])
     assert numbers.sort().values.tolist() == list(range(count))

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.codebook.sinkhorn import assign, nearest, sinkhorn, squared_distances
 from cirf.errors import CirfError
+from cirf.recipe import schema
 
 
 def _points(
@@ -48,7 +48,7 @@ def test_a_few_rounds_equal_a_plain_loop(scale: str, iterations: int) -> None:
 def test_at_convergence_both_marginals_hold_and_an_independent_solver_agrees() -> None:
     rows, codes = 90, 8
     distances = squared_distances(*_points(rows, codes))
-    found = sinkhorn(distances, 0.05, 20_000, "mean", tolerance=1e-12).exp()
+    found = sinkhorn(distances, 0.05, 300, "mean").exp()
     assert (found.sum(dim=1) - 1).abs().max() < 1e-6
     assert (found.sum(dim=0) / (rows / codes) - 1).abs().max() < 1e-6
     scaled = (distances / distances.mean()).numpy()
@@ -56,15 +56,6 @@ def test_at_convergence_both_marginals_hold_and_an_independent_solver_agrees() -
         np.full(rows, 1 / rows), np.full(codes, 1 / codes), scaled, 0.05, method="sinkhorn_log", numItermax=20_000, stopThr=1e-13
     )
     np.testing.assert_allclose(found.numpy() / rows, plan, atol=1e-9)
-
-
-def test_tolerance_stops_early() -> None:
-    distances = squared_distances(*_points(60, 4))
-    loose = sinkhorn(distances, 1.0, 1000, "mean", tolerance=1e-2)
-    assert torch.equal(loose, sinkhorn(distances, 1.0, 1000, "mean", tolerance=1e-2, chunk=60))
-    exact = sinkhorn(distances, 1.0, 1000, "mean")
-    error = (loose.exp().sum(dim=0) / 15 - 1).abs().max()
-    assert 1e-9 < error < 1e-2 and (exact.exp().sum(dim=0) / 15 - 1).abs().max() < 1e-12
 
 
 @settings(max_examples=60, deadline=None)
@@ -96,12 +87,12 @@ def test_rows_sum_to_one_whatever_the_distances(
 )
 def test_assignment_does_not_depend_on_the_chunks(rows: int, codes: int, width: int, chunk: int, seed: int) -> None:
     x, anchors = _points(rows, codes, width, seed)
-    whole, parts = assign(x, anchors, recipe.Sinkhorn(), 1000), assign(x, anchors, recipe.Sinkhorn(), chunk)
+    whole, parts = assign(x, anchors, schema.Sinkhorn(), 1000), assign(x, anchors, schema.Sinkhorn(), chunk)
     assert torch.equal(whole.codes, parts.codes) and torch.equal(whole.nearest, parts.nearest)
     assert math.isclose(whole.column_imbalance, parts.column_imbalance, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def _round_by_round(x: torch.Tensor, anchors: torch.Tensor, section: recipe.Sinkhorn, chunk: int) -> tuple[object, ...]:
+def _round_by_round(x: torch.Tensor, anchors: torch.Tensor, section: schema.Sinkhorn, chunk: int) -> tuple[object, ...]:
     """``assign`` without a thought of speed: each step of each round by itself, over the whole matrix, with torch's logsumexp."""
     distances = squared_distances(x, anchors, chunk)
     total = math.fsum(float(block.sum(dtype=torch.float64)) for block in distances.split(chunk))
@@ -130,7 +121,7 @@ def test_what_is_saved_changes_no_bit(rows: int, codes: int, chunk: int, iterati
     x[1] = x[0]
     anchors[-1] = anchors[0]  # of two that are equally near, the first
     for scale in ("mean", "none"):
-        section = recipe.Sinkhorn(iterations=iterations, scale=scale)
+        section = schema.Sinkhorn(iterations=iterations, scale=scale)
         found = assign(x, anchors, section, chunk)
         plain = _round_by_round(x, anchors, section, chunk)
         assert (found.codes.tolist(), found.nearest.tolist(), found.column_imbalance) == plain
@@ -138,7 +129,7 @@ def test_what_is_saved_changes_no_bit(rows: int, codes: int, chunk: int, iterati
 
 def test_assignment_is_the_argmax_of_q_and_reports_its_columns() -> None:
     x, anchors = _points(50, 6)
-    found = assign(x, anchors, recipe.Sinkhorn())
+    found = assign(x, anchors, schema.Sinkhorn())
     log_q = sinkhorn(squared_distances(x, anchors), 0.05, 3)
     assert torch.equal(found.codes, log_q.argmax(dim=1))
     assert found.column_imbalance == pytest.approx(float((log_q.exp().sum(dim=0) * 6 / 50 - 1).abs().max()))
@@ -157,7 +148,7 @@ def test_crowded_points_spread_over_all_codes() -> None:
     random = np.random.default_rng(3)
     x = torch.tensor(np.concatenate([random.normal(size=(180, 4)) * 0.3, random.normal(size=(20, 4)) + 5]), dtype=torch.float32)
     anchors = torch.cat([x[:2], x[180:186]])
-    balanced = assign(x, anchors, recipe.Sinkhorn(iterations=200))
+    balanced = assign(x, anchors, schema.Sinkhorn(iterations=200))
     even = torch.bincount(balanced.codes, minlength=8)
     crowded = torch.bincount(balanced.nearest, minlength=8)
     assert even.max() < 45 < 80 < crowded.max() and balanced.column_imbalance < 0.05
@@ -165,7 +156,7 @@ def test_crowded_points_spread_over_all_codes() -> None:
 
 def test_points_all_alike_are_no_trouble() -> None:
     same = torch.ones(10, 3)
-    found = assign(same, torch.ones(2, 3), recipe.Sinkhorn())
+    found = assign(same, torch.ones(2, 3), schema.Sinkhorn())
     assert found.column_imbalance == pytest.approx(0, abs=1e-6)
 
 
@@ -174,12 +165,12 @@ def test_distances_that_are_not_finite_are_refused(bad: float) -> None:
     x, anchors = _points(5, 2)
     x[3, 1] = bad
     with pytest.raises(CirfError, match="not finite"):
-        assign(x, anchors, recipe.Sinkhorn())
+        assign(x, anchors, schema.Sinkhorn())
 
 
 def test_widths_must_agree_and_something_must_be_there() -> None:
     with pytest.raises(CirfError, match="5 wide, codes 4"):
-        assign(torch.zeros(3, 5), torch.zeros(2, 4), recipe.Sinkhorn())
+        assign(torch.zeros(3, 5), torch.zeros(2, 4), schema.Sinkhorn())
     with pytest.raises(CirfError, match="at least one"):
         sinkhorn(torch.zeros(0, 4), 0.05, 3)
     assert nearest(torch.zeros(0, 4), torch.zeros(2, 4)).shape == (0,)
@@ -188,9 +179,9 @@ def test_widths_must_agree_and_something_must_be_there() -> None:
 @pytest.mark.slow
 def test_a_hundred_thousand_segments_fit_in_two_gigabytes() -> None:
     code = (
-        "import resource, torch; from cirf import recipe; from cirf.codebook.sinkhorn import assign\n"
+        "import resource, torch; from cirf.recipe import schema; from cirf.codebook.sinkhorn import assign\n"
         "g = torch.Generator().manual_seed(0); x = torch.randn(100_000, 896, generator=g)\n"
-        "assert assign(x, x[:256].clone(), recipe.Sinkhorn()).codes.shape == (100_000,)\n"
+        "assert assign(x, x[:256].clone(), schema.Sinkhorn()).codes.shape == (100_000,)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

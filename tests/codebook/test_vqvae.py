@@ -86,6 +86,17 @@ def test_the_terms_are_those_of_the_paper(model: VQVAE, batch: tuple[torch.Tenso
     assert float(plain) == pytest.approx(float(found.total(0.25)), rel=1e-5)
 
 
+def test_beta_weighs_the_commitment_alone(model: VQVAE, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    found = model.losses(*batch, "straight_through")
+
+    def gradients(loss: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(loss, [model.codes, model.encoder.first.weight], retain_graph=True, allow_unused=True)
+
+    codes, encoder = gradients(found.total(0.25))
+    torch.testing.assert_close(codes, gradients(found.codebook)[0])
+    torch.testing.assert_close(encoder, gradients(found.reconstruction)[1] + 0.25 * gradients(found.commitment)[1])
+
+
 def test_encoder_and_decoder_are_mirror_images_with_a_tanh_between() -> None:
     model = VQVAE(8, 12, 5, 4, torch.Generator().manual_seed(0))
     assert [tuple(p.shape) for p in model.encoder.parameters()] == [(12, 8), (12,), (5, 12), (5,)]

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from cirf.compression.scorer import Pieces, TraceScorer
 from cirf.compression.search import TIE, Item, Query, search
-from cirf.lm.batches import Row, tokenise
 from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.training.batches import Row, tokenise
 from cirf.lm.vocabulary import extend, token_names, write_trace
-from cirf.recipe import Vocabulary
+from cirf.recipe.schema import Vocabulary
 from cirf.records import Trace
 
 SIZE = 6

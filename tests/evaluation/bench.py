@@ -32,6 +32,7 @@ class Bench:
         self.calls: list[tuple[str, Any, int]] = []
         self.loads: list[tuple[str, ...]] = []
         self.sampled: list[tuple[str, str, int]] = []
+        self.runs: list[int] = []
 
     def facts(self) -> dict[str, Any]:
         return {"engine": "an engine", "device": self.device}
@@ -52,14 +53,12 @@ class Bench:
         self.calls.append((method, prompts, cap))
         return self.seconds(len(self.calls))
 
-    def one(self, method: str, prompt: str, cap: int) -> Timed:
+    def one(self, method: str, prompt: str, cap: int, run: int = 0) -> Timed:
+        self.runs.append(run)
         return Timed(7, self._called(method, prompt, cap), 0.25)
 
     def now(self) -> float:
         return self.clock
-
-    def many(self, method: str, prompts: Sequence[str], cap: int) -> tuple[int, float]:
-        return 7 * len(prompts), self._called(method, list(prompts), cap)
 
     def sample(
         self, method: str, prompt: str, cap: int, count: int, enough: Callable[[dict[int, Timed]], bool]

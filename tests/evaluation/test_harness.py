@@ -1,21 +1,26 @@
+from __future__ import annotations
+
 import dataclasses
 import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import compare_rows, evaluate, hide, score, scores_from_rows, solved
-from cirf.evaluation.statistics import wilson
+from cirf.evaluation.check import Check, check, faults, loop, majority_share
+from cirf.evaluation.harness import Answerer, Questions, compare_rows, evaluate, hide, score, scores_from_rows, solved
+from cirf.evaluation.protocols import PROTOCOLS, by_protocol
 from cirf.methods import get
 from cirf.progress import SILENT
-from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
+from cirf.recipe.schema import Evaluate, Problems, Recipe, Sampled, TaskEntry
 from cirf.records import Problem
-from cirf.rows import read_rows
+from cirf.stats.tests import wilson
+from cirf.store.jsonl import read_rows
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
@@ -65,7 +70,9 @@ class Engine:
 
 
 def go(work: Path, engine, count=20, section=FOURS, method=COT):
-    return evaluate(method, TASKS, problems(count), engine, lambda text: f"<user>{text}<end>", section, work, SILENT)
+    return evaluate(
+        Answerer(method, engine, lambda text: f"<user>{text}<end>"), Questions(TASKS, problems(count)), section, work, SILENT
+    )
 
 
 def files(work: Path) -> dict[str, bytes]:
@@ -112,7 +119,7 @@ def test_a_row_tells_whether_a_trace_is_well_formed(tmp_path, text, truncated, a
         return [Written(text, 5, truncated)]
 
     method = get("cirf_full", RECIPE)
-    scores = evaluate(method, TASKS, {"svamp": problems(1)["svamp"]}, generate, str, FOURS, tmp_path, SILENT)
+    scores = evaluate(Answerer(method, generate, str), Questions(TASKS, {"svamp": problems(1)["svamp"]}), FOURS, tmp_path, SILENT)
     (row,) = read_rows(tmp_path / "svamp.jsonl")
     assert (row["answer"], row["correct"], row["well_formed"]) == (answer, answer == "1", formed)
     assert scores.overall.well_formed == scores.tasks["svamp"].to_dict()["well_formed"] == formed
@@ -148,7 +155,7 @@ def test_the_answer_never_enters_a_prompt_or_the_parser(tmp_path):
         def well_formed(self, output):
             return None
 
-        def cap(self, task, section):
+        def budget(self, task, section):
             return 8
 
     parsed_with = []
@@ -169,7 +176,7 @@ def test_the_answer_never_enters_a_prompt_or_the_parser(tmp_path):
         prompts.extend(batch)
         return [Written("7", 1, False)] * len(batch)
 
-    evaluate(Nosy(), {"svamp": Watched()}, test, generate, str, Evaluate(), tmp_path, SILENT)
+    evaluate(Answerer(Nosy(), generate, str), Questions({"svamp": Watched()}, test), Evaluate(), tmp_path, SILENT)
     assert len(seen) == len(parsed_with) == 5
     assert all(problem.answer == "" and problem.rationale is None for problem in seen + parsed_with)
     assert not any("70" in prompt or "SECRET" in prompt for prompt in prompts)
@@ -233,7 +240,7 @@ def test_several_runs_are_averaged_and_add_no_questions(tmp_path):
 
     test = {"svamp": problems(4)["svamp"]}
     section = Evaluate(temperature=0.7, runs=3, batch_size=3)
-    scores = evaluate(COT, TASKS, test, noisy, str, section, tmp_path, SILENT)
+    scores = evaluate(Answerer(COT, noisy, str), Questions(TASKS, test), section, tmp_path, SILENT)
     assert scores.overall.runs == (0.25, 0.25, 0.25)
     assert scores.overall.n == 4 and scores.overall.interval == pytest.approx(wilson(1, 4))
     rows = read_rows(tmp_path / "svamp.jsonl")
@@ -258,7 +265,7 @@ def test_greedy_runs_once(tmp_path):
 )
 def test_bad_input_is_one_sentence(tmp_path, test, message):
     with pytest.raises(CirfError, match=message):
-        evaluate(COT, {**TASKS, "a/b": TASKS["svamp"]}, test, Engine(), str, Evaluate(), tmp_path, SILENT)
+        evaluate(Answerer(COT, Engine(), str), Questions({**TASKS, "a/b": TASKS["svamp"]}, test), Evaluate(), tmp_path, SILENT)
 
 
 def test_scores_do_not_depend_on_the_order_of_rows(tmp_path):
@@ -289,3 +296,122 @@ def test_subsets_are_scored_apart() -> None:
     assert {name: score.accuracy for name, score in scores.subsets["parts"].items()} == {"a": 1.0, "b": 0.5}
     told = scores.to_dict()["tasks"]
     assert told["parts"]["subsets"]["b"]["n"] == 2 and "subsets" not in told["whole"]
+
+
+# Protocols set what they say and nothing else, and applying one twice changes nothing
+
+ENTRIES = (
+    TaskEntry(task="gsm8k", train=7, test=3),
+    TaskEntry(task="multiarith", test_from_train=5),
+    TaskEntry(task="coin_flip", name="coins"),
+    TaskEntry(task="jsonl", name="mine", train_file="mine.jsonl", test=9),
+    TaskEntry(task="jsonl", name="theirs", train_file="theirs.jsonl", test_file="test.jsonl", test=9),
+)
+
+
+def asked(protocol: str) -> Recipe:
+    section = Evaluate(protocol=protocol, temperature=0.3, top_p=0.5, runs=9, sampled=Sampled(runs=2, temperature=1.1))
+    return by_protocol(Recipe(name="x", problems=Problems(tasks=ENTRIES), evaluate=section))
+
+
+def test_own_is_as_the_keys_say() -> None:
+    recipe = asked("own")
+    assert recipe.problems.tasks == ENTRIES
+    assert (recipe.evaluate.temperature, recipe.evaluate.runs, recipe.evaluate.sampled.runs) == (0.3, 9, 2)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "rows", "drawn", "sampled"),
+    [
+        ("quick", [50, 50, 50], (0.0, 1.0, 1), 0),
+        ("full", [None, None, None], (0.0, 1.0, 1), 3),
+        ("paper", [200, 180, 200], (0.7, 0.95, 3), 0),
+    ],
+)
+def test_a_protocol_says_which_problems_and_how_they_are_answered(
+    protocol: str, rows: list[int | None], drawn: tuple[float, float, int], sampled: int
+) -> None:
+    recipe = asked(protocol)
+    published, (mine, theirs) = recipe.problems.tasks[:3], recipe.problems.tasks[3:]
+    assert [entry.test for entry in published] == rows
+    assert not any(entry.test_from_train for entry in published)
+    assert mine == ENTRIES[3]  # cut from the training file: another cut would be another training set
+    assert theirs.test == PROTOCOLS[protocol].rows
+    assert published[0].train == 7
+    section = recipe.evaluate
+    assert (section.temperature, section.top_p, section.runs) == drawn
+    assert (section.sampled.runs, section.sampled.temperature, section.sampled.top_p) == (sampled, 0.7, 0.95)
+    assert by_protocol(recipe) == recipe
+
+
+def test_the_paper_asks_500_of_what_nothing_can_be_trained_on(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from cirf.tasks.task import Task\n"
+        "TASK = Task('o', 'O', 's', 'number', lambda *_: '', row=lambda row: None, files={'test': 'x.jsonl'})\n"
+    )
+    entries = (
+        *(TaskEntry(task=task) for task in ("math500", "bbh", "strategyqa", "scienceqa")),
+        TaskEntry(task="jsonl", name="rows", test_file="rows.jsonl"),
+        TaskEntry(task=str(own), name="own"),
+        TaskEntry(task=str(own), name="given", test_file="rows.jsonl"),
+        TaskEntry(task=str(own), name="learnt", train_file="a.jsonl", test_file="rows.jsonl"),
+        TaskEntry(task="chain_sum"),
+    )
+    recipe = by_protocol(Recipe(name="x", problems=Problems(tasks=entries), evaluate=Evaluate(protocol="paper")))
+    assert [entry.test for entry in recipe.problems.tasks] == [500] * 7 + [200] * 2
+
+
+# Whether a trained model works at all, told by its answers to held-out questions
+
+
+def _row(output: str, right: bool = False, truncated: bool = False, **more: Any) -> dict[str, Any]:
+    return {"output": output, "correct": right, "truncated": truncated, **more}
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("<cirf_003>4<cirf_028><cirf_028><cirf_028><cirf_028><cirf_028>", "<cirf_028>"),
+        ("<cirf_001>" + "12<cirf_002>" * 6, "<cirf_002>12"),
+        ("so " * 9, "so "),
+        ("<cirf_001>24<cirf_006>72</cirf>72", ""),
+        ("1" * 4, ""),  # a long number is no loop
+        ("          ", ""),
+        ("", ""),
+    ],
+)
+def test_a_loop_is_named_by_what_it_repeats(output: str, said: str) -> None:
+    assert loop(output) == said
+
+
+@given(st.text("ab<> ", max_size=12), st.text("ab<>1", min_size=1, max_size=8), st.integers(5, 9))
+def test_whatever_is_said_over_and_over_is_a_loop(before: str, said: str, times: int) -> None:
+    assert loop(before + said * times)
+
+
+def test_shares_and_loops_are_counted() -> None:
+    rows = [
+        _row("<cirf_001>2</cirf>2", True, well_formed=True),
+        _row("<cirf_001>" * 8, truncated=True, well_formed=False),
+        _row("<cirf_001>" * 9, truncated=True, well_formed=False),
+        _row("<cirf_001>7", well_formed=False),
+    ]
+    found = check(rows, 0.5)
+    assert found == Check(4, 0.25, 0.5, 0.5, 0.25, {"<cirf_001>": 2})
+    (bad,) = faults("cirf_full", found)
+    assert "only 25% of its answers to 4 held-out questions are well-formed" in bad and "50% are truncated" in bad
+    assert "2 repeat '<cirf_001>'" in bad and "finetune.epochs" in bad and "finetune.new_token_lr_multiplier" in bad
+
+
+def test_a_model_that_works_has_no_fault() -> None:
+    assert faults("m", check([_row("x", True, well_formed=True), _row("x", True, well_formed=True)], 0.5)) == []
+    half = [_row("x"), _row("y", True)] * 15
+    (told,) = faults("direct_sft", check(half, 0.5))
+    assert "no better than the most frequent answer: 50% of 30" in told and "rows" in told, "a bare answer has no form to miss"
+    assert faults("direct_sft", check(half[:8], 0.5)) == [], "eight questions tell nothing"
+
+
+def test_the_most_frequent_training_answer_is_the_majority() -> None:
+    assert majority_share(["a", "b", "b"], ["b", "a", "b", "c"]) == 0.5
+    assert majority_share([], ["a"]) == majority_share(["a"], []) == 0.0

@@ -1,12 +1,21 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
 import pytest
 from bench import Bench
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.latency import draw, measure, summarise
+from cirf.evaluation.timing.latency import draw, measure, summarise
+from cirf.evaluation.timing.schedule import ROUNDS, blocks
 from cirf.methods import get
 from cirf.progress import SILENT
-from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
+from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
+from cirf.stats.tests import spread
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
@@ -21,7 +30,7 @@ THREE = (("direct", "cot"), ("cirf_full",))
 def run(groups=THREE, items=5, warmup=2, seed=1, test=TEST, work=None, **how):
     bench = Bench(*groups, **how)
     methods = {name: get(name, RECIPE) for group in groups for name in group}
-    section = Evaluate(latency_items=items, latency_warmup=warmup, text_cap=99)
+    section = Evaluate(latency_questions=items, latency_warmup=warmup, max_new_tokens=99)
     return measure(methods, TASKS, test, bench, section, seed, SILENT, work=work), bench
 
 
@@ -109,17 +118,31 @@ def test_a_clock_that_stands_still_is_refused():
 
 def test_times_before_and_after_the_first_token():
     rows = [
-        {"task": "a", "seconds": 1.0, "tokens": 6, "first_token_seconds": 0.5},
-        {"task": "a", "seconds": 3.0, "tokens": 11, "first_token_seconds": 0.5},
-        {"task": "b", "seconds": 0.5, "tokens": 1, "first_token_seconds": None},
+        {"task": "a", "id": "0", "seconds": 1.0, "tokens": 6, "first_token_seconds": 0.5},
+        {"task": "a", "id": "1", "seconds": 3.0, "tokens": 11, "first_token_seconds": 0.5},
+        {"task": "b", "id": "2", "seconds": 0.5, "tokens": 1, "first_token_seconds": None},
     ]
     told = summarise(rows)
     assert (told["first_token_s"], told["decode_s"], told["decode_tokens_per_s"]) == (0.5, 1.5, 15 / 3)
+    assert (told["mean_s"], told["p50_s"], told["p95_s"]) == (1.5, 1.0, pytest.approx(2.8))
     assert told["mean_s_interval"] is None  # a task of one item
     low, high = summarise(rows[:2])["mean_s_interval"]
     assert 1.0 <= low < 2.0 < high <= 3.0
     unknown = summarise(rows[2:])
     assert (unknown["first_token_s"], unknown["decode_s"], unknown["decode_tokens_per_s"]) == (None, None, None)
+
+
+def test_sampled_answers_are_timed_in_several_runs_of_their_own():
+    bench = Bench(("cot",))
+    section = Evaluate(latency_questions=2, latency_warmup=1, temperature=0.7, latency_runs=3)
+    made = measure({"cot": get("cot", RECIPE)}, TASKS, TEST, bench, section, 1, SILENT)
+    assert bench.runs == [0] + [0, 1, 2] * 4
+    told = made["methods"]["cot"]["overall"]
+    assert told["n"] == 4 and told["runs_s"] == [6.5, 7.5, 8.5] and told["mean_s"] == 7.5
+    assert spread(told["runs_s"]) == pytest.approx((2 / 3) ** 0.5)
+    greedy = section.model_copy(update={"temperature": 0.0})
+    made = measure({"cot": get("cot", RECIPE)}, TASKS, TEST, Bench(("cot",)), greedy, 1, SILENT)
+    assert len(made["rows"]) == 4 and "runs_s" not in made["methods"]["cot"]["overall"]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -148,3 +171,48 @@ def test_what_another_machine_began_is_begun_anew(tmp_path):
         run(work=tmp_path, stop=20)
     made, bench = run(work=tmp_path, device="another device")
     assert len(bench.calls) == 3 * 2 + 30 and len(made["loads"]) == 1 and made["device"] == "another device"
+
+
+GROUPS = st.lists(st.integers(1, 3), min_size=1, max_size=5).map(
+    lambda sizes: [[f"m{group}{place}" for place in range(size)] for group, size in enumerate(sizes)]
+)
+
+
+@given(GROUPS, st.integers(0, 40), st.integers(0, 9), st.booleans())
+def test_every_method_takes_every_piece_once(groups, count, seed, together):
+    made = blocks(groups, range(count), seed, together)
+    turns = [turn for block in made for turn in block.turns]
+    assert Counter(turns) == Counter((piece, name) for piece in range(count) for group in groups for name in group)
+    for block in made:
+        assert {name for _, name in block.turns} == set(block.methods)
+        pieces = [piece for piece, _ in block.turns]
+        assert pieces == sorted(pieces)  # the methods of a piece come one behind the other, the pieces in their order
+    assert made == blocks(groups, range(count), seed, together)
+
+
+@given(GROUPS, st.integers(1, 4), st.integers(0, 9))
+def test_each_method_stands_at_each_place_equally_often(groups, cycles, seed):
+    methods = [name for group in groups for name in group]
+    (block,) = blocks(groups, range(cycles * len(methods)), seed, True)
+    names = [name for _, name in block.turns]
+    for place in range(len(methods)):
+        assert Counter(names[place :: len(methods)]) == dict.fromkeys(methods, cycles)
+
+
+def test_the_order_is_the_seeds_and_no_method_always_follows_the_same_one():
+    groups = [["a"], ["b"], ["c"], ["d"]]
+    (block,) = blocks(groups, range(400), 1, True)
+    assert block != blocks(groups, range(400), 2, True)[0]
+    names = [name for _, name in block.turns]
+    behind_a = Counter(after for before, after in pairwise(names) if before == "a")
+    assert set(behind_a) >= {"b", "c", "d"} and max(behind_a.values()) < 200
+
+
+def test_models_that_do_not_fit_are_loaded_a_few_times_in_turn():
+    groups = [["direct", "cot"], ["full"]]
+    made = blocks(groups, range(10), 1, together=False)
+    assert [block.methods for block in made] == [("direct", "cot"), ("full",), ("full",), ("direct", "cot")] * (ROUNDS // 2)
+    assert [len({piece for piece, _ in block.turns}) for block in made[::2]] == [2, 3, 2, 3]
+    assert len(blocks(groups, range(1), 1, together=False)) == 2
+    assert len(blocks([["direct", "cot"]], range(10), 1, together=False)) == 1  # one model need not be loaded again
+    assert blocks(groups, [], 1, together=True) == []

@@ -12,14 +12,14 @@ import tinyrun
 import yaml
 
 from cirf.errors import CirfError
-from cirf.evaluation.lm_evaluation import write_task
+from cirf.export.lm_eval import write_task
 from cirf.methods import get as get_method
-from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
+from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 from cirf.tasks import get
 
-RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)), evaluate=Evaluate(trace_cap=24))
+RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)), evaluate=Evaluate(max_trace_tokens=24))
 AS = (get_method("cirf_full", RECIPE), RECIPE.evaluate)
 COINS = [Problem(f"c{i}", "coin_flip", f"{i} flips. Heads?", "no" if i % 2 else "yes") for i in range(4)]
 
@@ -94,6 +94,28 @@ def test_the_answer_stands_behind_the_trace_or_the_mark(output: str, gold: str, 
     assert bool(exact_match_fn(predictions=[said], references=[gold], **settings)["exact_match"]) == right
 
 
+@pytest.mark.engine
+def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path) -> None:
+    inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed (pip install inspect-ai)")
+    from inspect_ai.model import ModelOutput, get_model
+
+    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "generate", *AS)
+    written = ["<cirf_001>yes<cirf_002>no</cirf>Yes", "<cirf_001>yes</cirf>yes", "</cirf>yes.", "<cirf_001>"]
+    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("m", text) for text in written])
+    (log,) = inspect_ai.eval(str(tmp_path / f"{name}.py"), model=model, max_connections=1, log_dir=str(tmp_path), display="none")
+    assert log.status == "success" and log.eval.task == name
+    told = {sample.id: (sample.scores["stated"].answer, sample.scores["stated"].value) for sample in log.samples}
+    assert told == {"c0": ("Yes", "C"), "c1": ("yes", "I"), "c2": ("yes.", "C"), "c3": ("", "I")}
+    assert [sample.input for sample in log.samples] == [row["prompt"] for row in read_rows(tmp_path / f"{name}.jsonl")]
+
+
+def test_a_task_file_of_inspect_ai_is_python_whatever_its_name(tmp_path: Path) -> None:
+    for name in ("coins", "my-coins.2"):
+        there = write_task(tmp_path, name, get("coin_flip"), COINS, "generate", *AS)
+        code = compile((tmp_path / f"{there}.py").read_text(), there, "exec")
+        assert there.replace("-", "_").replace(".", "_") in code.co_names
+
+
 def test_answers_that_can_be_listed_are_scored_by_their_likelihood(
     workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,11 +139,12 @@ def test_the_command_writes_what_the_harness_is_pointed_to(tmp_path: Path) -> No
     told = json.loads(said.out)
     assert told["tasks"] == {"cirf_coin_flip": 2} and "--apply_chat_template" in told["command"]
     assert (tmp_path / "out" / "cirf_coin_flip.yaml").is_file()
+    assert told["inspect"].startswith(f"inspect eval {tmp_path / 'out' / 'cirf_coin_flip.py'} --model hf/local")
     assert "--tasks" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "").error()
 
 
 def test_files_of_ones_own_are_written_too(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    own = Path(__file__).parents[2] / "docs" / "own_task.py"
+    own = Path(__file__).parents[2] / "docs" / "how-to" / "own_task.py"
     task = tmp_path / "clock.py"
     task.write_text(own.read_text())
     rows = [{"ask": f"It is 9:{m}. What time is it 5 minutes later?", "time": f"9:{m + 5}", "how": "-"} for m in range(10, 40)]
@@ -148,6 +171,6 @@ def test_a_method_asks_and_caps_as_in_an_evaluation(workshop: tinyrun.Workshop, 
     assert told()[:2] == ("cirf_test", 128 + 32)
     name, cap, prompt = told("--method", "cot")
     assert (name, cap) == ("cirf_test_cot", 512) and "step by step" in prompt
-    assert told("--method", "cot", "--set", "evaluate.text_cap=99")[1] == 99
+    assert told("--method", "cot", "--set", "evaluate.max_new_tokens=99")[1] == 99
     assert told("--method", "direct_sft")[:2] == ("cirf_test_direct_sft", 32)
     assert "no method 'cott'" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", workshop.test, "--method", "cott").error()

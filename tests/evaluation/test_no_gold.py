@@ -1,6 +1,6 @@
 """No method, of those there are and those to come, is asked with anything that depends on the right answer.
 
-Every way in which a model is asked is tried: the accuracy run, latency, throughput, votes, their seconds, and the files for
+Every way in which a model is asked is tried: the accuracy run, latency, votes, their seconds, and the files for
 lm-evaluation-harness. Two problems that differ in nothing
 but answer and rationale must be asked in the same words; and a method that tries to read them finds nothing there.
 """
@@ -21,18 +21,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf import methods, tasks
-from cirf.evaluation import harness, latency, lm_evaluation, throughput, vote_times, votes
-from cirf.files import RowLog
-from cirf.methods.method import Method
+from cirf.evaluation import harness
+from cirf.evaluation.timing import latency
+from cirf.evaluation.voting import draw as votes
+from cirf.evaluation.voting import times as vote_times
+from cirf.export import lm_eval as lm_evaluation
+from cirf.methods.base import Method
 from cirf.progress import SILENT
-from cirf.recipe import Evaluate, Recipe
+from cirf.recipe.schema import Evaluate, Recipe
 from cirf.records import Problem
-from cirf.rows import read_rows
 from cirf.stages.openings import openings_of
+from cirf.store.files import RowLog
+from cirf.store.jsonl import read_rows
 from cirf.tasks.task import Task
 
 RECIPE = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "codebook": {"size": 8}})
-SECTION = Evaluate(latency_items=9, latency_warmup=1, throughput_batches=(2,), throughput_items=9, text_cap=9)
+SECTION = Evaluate(latency_questions=9, latency_warmup=1, max_new_tokens=9)
 GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
 
 
@@ -67,19 +71,20 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
     put = {name: tasks.get(name) for name in test}
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        harness.evaluate(method, put, test, generate, str, SECTION, work, SILENT)
+        harness.evaluate(harness.Answerer(method, generate, str), harness.Questions(put, test), SECTION, work, SILENT)
         votes.draw_votes(votes.Asked(method, put, draw, str, SECTION), test, 2, {}, RowLog(work / "log"), work / "votes", SILENT)
         for name, problems in test.items():
             lm_evaluation.write_task(work / "harness", name, put[name], problems, "generate", method, SECTION)
         exported = [row["prompt"] for path in sorted(work.glob("harness/*.jsonl")) for row in read_rows(path)]
     found: dict[str, list[Any]] = {"accuracy": given_to, "votes": voted_on, "lm-eval": exported}
     bench = Bench(["2", vote_times.ALONE])
-    vote_times.measure(method, method, [2], put, test, bench, SECTION, 1, SILENT, now=bench.now)
+    vote_times.measure(
+        vote_times.Contest(method, method, [2]), harness.Questions(put, test), bench, SECTION, 1, SILENT, now=bench.now
+    )
     found["seconds of votes"] = [prompts for _, prompts, _ in bench.calls]
-    for name, measure in (("latency", latency.measure), ("throughput", throughput.measure)):
-        bench = Bench([method.name])
-        measure({method.name: method}, put, test, bench, SECTION, 1, SILENT)
-        found[name] = [prompts for _, prompts, _ in bench.calls]
+    bench = Bench([method.name])
+    latency.measure({method.name: method}, put, test, bench, SECTION, 1, SILENT)
+    found["latency"] = [prompts for _, prompts, _ in bench.calls]
     return found
 
 

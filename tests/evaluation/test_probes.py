@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from cirf.errors import CirfError
-from cirf.evaluation.probes import probe, summary
-from cirf.evaluation.statistics import compare, holm
+from cirf.evaluation.harness import Questions
+from cirf.evaluation.probes import Subject, probe, summary
 from cirf.methods import get
 from cirf.progress import SILENT
-from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
+from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.rows import read_rows
+from cirf.stats.tests import compare, holm
+from cirf.store.jsonl import read_rows
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
@@ -63,7 +64,7 @@ def problems(count: int) -> list[Problem]:
 
 def probed(model: Model, work: Path, count: int = 13, size: int = 4) -> dict[str, dict[str, float]]:
     section, test = Evaluate(batch_size=size), {"svamp": problems(count)}
-    told = probe(DIRECT, TASKS, test, model, PROBES, str, section, work, SILENT, {"units": "thoughts"})
+    told = probe(Subject(DIRECT, model, str), Questions(TASKS, test), PROBES, section, work, SILENT, {"units": "thoughts"})
     assert told == json.loads((work / "probes.json").read_text())
     assert told["units"] == "thoughts" and list(told["probes"]) == ["none", "keep", "drop", "swap"]
     found: dict[str, dict[str, float]] = told["probes"]
@@ -111,7 +112,7 @@ def test_a_killed_probing_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -
 
 def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no test problem to probe with"):
-        probe(DIRECT, TASKS, {"svamp": []}, Model(), PROBES, str, Evaluate(), tmp_path, SILENT, {})
+        probe(Subject(DIRECT, Model(), str), Questions(TASKS, {"svamp": []}), PROBES, Evaluate(), tmp_path, SILENT, {})
 
 
 def test_tasks_are_pooled_and_told_apart() -> None:

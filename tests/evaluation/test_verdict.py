@@ -92,12 +92,6 @@ def test_too_few_questions_are_told() -> None:
     assert found.sentence.endswith("; test on more questions") and "but it may be" in found.sentence
 
 
-def test_without_the_right_answers_nothing_is_said_of_the_most_frequent_one() -> None:
-    methods = {"cirf_full": rows(upto(0.6, 200), 9, [""] * 200), "sft_cot": rows(upto(0.62, 200), 60, [""] * 200)}
-    found = told(methods)
-    assert (found.use, found.majority) == ("cirf_full", None) and "most frequent" not in found.sentence
-
-
 def test_one_method_is_compared_with_nothing() -> None:
     found = told({"cirf_full": rows(upto(0.6, 100), 21)})
     assert found.use == "cirf_full" and "nothing to compare it with: add sft_cot and direct_sft to methods" in found.sentence

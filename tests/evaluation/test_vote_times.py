@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from bench import Bench
 
-from cirf.evaluation.vote_times import measure, with_fallback
+from cirf.evaluation.harness import Questions
+from cirf.evaluation.voting.times import Contest, measure, with_fallback
 from cirf.methods import get
 from cirf.progress import SILENT
-from cirf.recipe import Evaluate, Problems, Recipe, TaskEntry
+from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
 from cirf.tasks import get as get_task
 
@@ -27,9 +28,11 @@ def timed(
     turns = [str(count) for count in COUNTS]
     bench = Bench(*([turns] if other is None else [turns, ["0"]]), **how)
     alone = None if other is None else get(other, RECIPE)
-    section = Evaluate(latency_items=items, latency_warmup=1, voting=voting or {})
+    section = Evaluate(latency_questions=items, latency_warmup=1, voting=voting or {})
     tasks = {"svamp": get_task("svamp")}
-    made = measure(get("direct", RECIPE), alone, COUNTS, tasks, TEST, bench, section, 1, SILENT, work, bench.now)
+    made = measure(
+        Contest(get("direct", RECIPE), alone, COUNTS), Questions(tasks, TEST), bench, section, 1, SILENT, work, bench.now
+    )
     return made, bench
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import compare, holm, wilson
-from cirf.evaluation.voting import Item, answered_alone, curve, decide, majority
+from cirf.evaluation.voting.count import Election, Item, Majority, answered_alone, curve, decide, majority
+from cirf.evaluation.voting.draw import Asked, draw_votes
+from cirf.methods import get
+from cirf.progress import SILENT
+from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
+from cirf.stats.tests import compare, holm, wilson
+from cirf.store.files import RowLog
+from cirf.store.jsonl import read_rows
 from cirf.tasks import get as get_task
 
 TASK = get_task("svamp")
@@ -111,3 +120,152 @@ def test_each_number_of_votes_is_compared_with_the_one_answer() -> None:
     assert answered_alone([item.alone or {} for item in items(alone)]) == {
         "accuracy": 0.5, "n": 4, "interval": list(wilson(2, 4)), "unparsed": 0, "truncated": 0, "tokens": 100,
     }  # fmt: skip
+
+
+# When the votes that are still to come can change nothing: told by trying all that they could say
+
+ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), min_size=1, max_size=5)
+
+
+def same(one: str, other: str) -> bool:
+    return one == other
+
+
+def decided(answers: list[str | None], agreement: float | None) -> tuple[str | None, bool]:
+    """What the votes answer, and whether the fallback does."""
+    told = majority(answers, same)
+    falls = agreement is not None and told.falls(agreement)
+    return (None if told.place is None else answers[told.place], falls)
+
+
+@given(ANSWERS, st.permutations(range(5)), st.integers(0, 5), st.sampled_from([None, 0.2, 0.5, 0.6, 1.0]))
+def test_it_is_settled_where_no_votes_left_can_change_the_outcome_ties_apart(
+    answers: list[str | None], order: list[int], taken: int, agreement: float | None
+) -> None:
+    places = [place for place in order if place < len(answers)][:taken]
+    election = Election(len(answers), same, agreement)
+    for place in places:
+        election.give(place, answers[place])
+    assert all(place in election for place in places)
+    missing = [place for place in range(len(answers)) if place not in places]
+    outcomes = set()
+    for said in product(["1", "2", "3", "4", None], repeat=len(missing)):
+        whole = [*answers]
+        for place, answer in zip(missing, said, strict=True):
+            whole[place] = answer
+        outcomes.add(decided(whole, agreement))
+    if election.settled:
+        assert len(outcomes) == 1
+        told = election.majority()
+        answer = None if told.place is None else answers[told.place]
+        assert outcomes == {(answer, agreement is not None and told.falls(agreement))}
+    else:  # of equally many the first given wins: settled by that alone is not looked for
+        assert missing
+        assert len(outcomes) > 1 or _tied(answers, places, len(missing))
+
+
+def _tied(answers: list[str | None], places: list[int], left: int) -> bool:
+    """Whether the votes left could make another answer as frequent as the leading one."""
+    sizes = sorted((sum(answers[p] == answer for p in places) for answer in ("1", "2", "3", "4")), reverse=True)
+    return sizes[0] == sizes[1] + left
+
+
+@given(ANSWERS, st.permutations(range(5)))
+def test_of_all_votes_it_is_the_majority_in_whatever_order_they_came(answers: list[str | None], order: list[int]) -> None:
+    election = Election(len(answers), same)
+    assert election.majority() == Majority(None, 0.0)
+    for place in (place for place in order if place < len(answers)):
+        election.give(place, answers[place])
+    assert election.settled and election.majority() == majority(answers, same)
+
+
+# Votes are drawn once: a kill, fewer, more, another way of reading them draw none that are there
+
+RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
+TEST = {"svamp": [Problem(f"s{i}", "svamp", f"What is {i} + 1?", str(i + 1), rationale="SECRET") for i in range(4)]}
+HOW = {"model": "one"}
+
+
+@dataclass(frozen=True)
+class Output:
+    text: str
+    tokens: int = 5
+    truncated: bool = False
+
+
+def drawn(
+    folder: Path, count: int, dies_at: int | None = None, how: dict[str, str] = HOW, test: dict[str, list[Problem]] = TEST
+) -> list[tuple[int, int]]:
+    """Draw, and tell the first answer's number and how many of every call; answer number 3 is 3."""
+    calls: list[tuple[int, int]] = []
+
+    def draw(prompt: str, cap: int, first: int, number: int) -> list[Output]:
+        assert "SECRET" not in prompt and prompt.startswith("<") and cap == 32
+        if len(calls) == dies_at:
+            raise KeyboardInterrupt
+        calls.append((first, number))
+        return [Output(str(place)) for place in range(first, first + number)]
+
+    asked = Asked(get("direct", RECIPE), {"svamp": get_task("svamp")}, draw, lambda text: f"<{text}>", Evaluate())
+    assert draw_votes(asked, test, count, how, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
+    return calls
+
+
+def votes(folder: Path) -> list[list[str]]:
+    return [[vote["output"] for vote in row["votes"]] for row in read_rows(folder / "svamp.jsonl")]
+
+
+def test_votes_are_read_and_judged(tmp_path: Path) -> None:
+    assert drawn(tmp_path, 2) == [(0, 2)] * 4
+    row = read_rows(tmp_path / "svamp.jsonl")[0]
+    assert row["id"] == "s0" and row["gold"] == "1" and "What is 0 + 1?" in row["prompt"]
+    assert row["votes"][1] == {"output": "1", "parsed": "1", "correct": True, "tokens": 5, "truncated": False}
+    assert not row["votes"][0]["correct"]
+
+
+def test_a_trace_that_was_cut_off_gives_no_vote() -> None:
+    asked = Asked(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, lambda *_: [], str, Evaluate())
+    told = ["<cirf_001>1", "<cirf_001>3</cirf>1"]
+    outputs = [Output(text, truncated=cut) for text in told for cut in (False, True)]
+    found = asked.read("svamp", TEST["svamp"][0], outputs)
+    assert [row["parsed"] for row in found] == ["1", None, "1", "1"]
+    assert [row["correct"] for row in found] == [True, False, True, True]
+
+
+def test_fewer_are_the_first_and_of_more_only_the_missing_ones_are_drawn(tmp_path: Path) -> None:
+    drawn(tmp_path, 4)
+    assert drawn(tmp_path, 2) == [] and votes(tmp_path) == [["0", "1"]] * 4
+    assert drawn(tmp_path, 4) == [] and votes(tmp_path) == [["0", "1", "2", "3"]] * 4
+    assert drawn(tmp_path, 7) == [(4, 3)] * 4 and votes(tmp_path) == [[*"0123456"]] * 4
+    assert drawn(tmp_path, 7) == []
+
+
+def test_another_model_or_question_draws_anew(tmp_path: Path) -> None:
+    drawn(tmp_path, 2)
+    assert drawn(tmp_path, 2, how={"model": "another"}) == [(0, 2)] * 4
+    assert drawn(tmp_path, 2) == []
+    other = {"svamp": [*TEST["svamp"][:3], Problem("s3", "svamp", "What is 3 + 2?", "5")]}
+    assert drawn(tmp_path, 2, test=other) == [(0, 2)]
+
+
+def test_a_killed_draw_goes_on_and_ends_alike(tmp_path: Path) -> None:
+    drawn(tmp_path / "whole", 4)
+    with pytest.raises(KeyboardInterrupt):
+        drawn(tmp_path / "killed", 4, dies_at=2)
+    assert len(drawn(tmp_path / "killed", 4)) == 2
+    for name in ("svamp.jsonl", "log.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_damaged_draw_is_named_by_its_line(tmp_path: Path) -> None:
+    drawn(tmp_path, 2)
+    text = (tmp_path / "log.jsonl").read_text()
+    for old, new in (('"first"', '"fjrst"'), ('"outputs": [', '"outputs": [1, ')):
+        (tmp_path / "log.jsonl").write_text(text.replace(old, new, 1))
+        with pytest.raises(CirfError, match=r"log\.jsonl, line 1: damaged"):
+            drawn(tmp_path, 2)
+
+
+def test_there_must_be_a_question(tmp_path: Path) -> None:
+    with pytest.raises(CirfError, match="no test problem"):
+        drawn(tmp_path, 2, test={"svamp": []})

@@ -7,27 +7,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.fitting import size_in_name, updates_of
-from cirf.fitting.sizes import in_words
-from cirf.lm.finetune import plan_updates
-from cirf.recipe import TOO_FEW_UPDATES, Finetune
+from cirf.fitting.updates import in_words
+from cirf.lm.training.finetune import plan_updates
+from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
 
 
 def test_a_worked_example_says_what_to_do() -> None:
-    found = updates_of(Finetune(epochs=2.0, batch_size=8, accumulation=2), 285)
+    found = updates_of(Finetune(epochs=2.0, batch_size=8, gradient_accumulation_steps=2), 285)
     assert (found.rows, found.updates, found.passes, found.too_few) == (285, 36, 2.0, True)
     assert found.told == (
         "updates: 285 rows make 36 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: "
-        "set finetune.epochs: auto, or lower finetune.accumulation"
+        "set finetune.epochs: auto, or lower finetune.gradient_accumulation_steps"
     )
-    assert "accumulation" not in updates_of(Finetune(epochs=2.0, batch_size=8, accumulation=1), 285).told
+    assert (
+        "gradient_accumulation_steps"
+        not in updates_of(Finetune(epochs=2.0, batch_size=8, gradient_accumulation_steps=1), 285).told
+    )
 
 
 def test_auto_makes_enough_and_where_it_cannot_other_keys_are_named() -> None:
-    enough = updates_of(Finetune(epochs="auto", batch_size=8, accumulation=2), 285)
+    enough = updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=2), 285)
     assert not enough.too_few and enough.told == "updates: 285 rows make 162 updates in 9 passes"
-    few = updates_of(Finetune(epochs="auto", batch_size=8, accumulation=2), 14)
-    assert few.too_few and few.told.endswith(": lower finetune.accumulation, or add rows")
-    assert updates_of(Finetune(epochs="auto", batch_size=8, accumulation=1), 8).told.endswith("batch_size, or add rows")
+    few = updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=2), 14)
+    assert few.too_few and few.told.endswith(": lower finetune.gradient_accumulation_steps, or add rows")
+    assert updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=1), 8).told.endswith(
+        "batch_size, or add rows"
+    )
     assert updates_of(Finetune(), 0).told.startswith("updates: 0 rows make 0 updates")
     assert updates_of(Finetune(), 1).told.startswith("updates: 1 row makes 30 updates in 30 passes; ")
 
@@ -38,8 +43,12 @@ def test_auto_makes_enough_and_where_it_cannot_other_keys_are_named() -> None:
     st.integers(1, 16),
     st.integers(1, 16),
 )
-def test_they_are_those_that_a_training_plans(rows: int, epochs: float | str, batch: int, accumulation: int) -> None:
-    section = Finetune.model_validate({"epochs": epochs, "batch_size": batch, "accumulation": accumulation})
+def test_they_are_those_that_a_training_plans(
+    rows: int, epochs: float | str, batch: int, gradient_accumulation_steps: int
+) -> None:
+    section = Finetune.model_validate(
+        {"epochs": epochs, "batch_size": batch, "gradient_accumulation_steps": gradient_accumulation_steps}
+    )
     found = updates_of(section, rows)
     settled = section.settled(rows)
     assert isinstance(settled.epochs, float)

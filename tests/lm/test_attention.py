@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
-from cirf.lm import attention, prefix_tree
-from cirf.lm.attention import for_rows
-from cirf.lm.finetune import Row, finetune
 from cirf.lm.prompt import prompt_text
+from cirf.lm.training import attention, prefix_tree
+from cirf.lm.training.attention import for_rows
+from cirf.lm.training.finetune import Row, finetune
+from cirf.recipe import schema
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_training_uses_it_unless_the_recipe_names_a_kernel(
 
     model.register_forward_pre_hook(look)
     rows = [Row(prompt_text(tokenizer, f"What is {number} plus 1?"), str(number + 1)) for number in range(4)]
-    section = recipe.Finetune.model_validate({"adaptation": adaptation, "epochs": 1, "batch_size": 2, "bf16": False})
+    section = schema.Finetune.model_validate({"adaptation": adaptation, "epochs": 1, "batch_size": 2, "bf16": False})
     trained, _, _ = finetune(model, tokenizer, rows, rows[:1], section, "direct_sft", [], tmp_path, 0, attention=asked)
     assert seen == {used}
     assert trained.config._attn_implementation == "sdpa"
     trained.save_pretrained(tmp_path / "saved")
-    assert used == "sdpa" or used not in (tmp_path / "saved" / "config.json").read_text()
+    assert used not in (tmp_path / "saved" / "config.json").read_text()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.lm.backbone import check_weights, embedding_width, load_model, load_tokenizer, pick_device, prompt_text
+from cirf.recipe import schema
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def saved(tiny: Any, tmp_path: Path) -> Path:
 
 
 def multiplies(monkeypatch: pytest.MonkeyPatch, sixteen_bits: bool) -> None:
-    monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: sixteen_bits or dtype == "float32")
+    monkeypatch.setattr("cirf.cpu.number_formats._multiplies", lambda dtype: sixteen_bits or dtype == "float32")
 
 
 def test_formats_follow_what_the_model_is_for(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     multiplies(monkeypatch, True)
-    section = recipe.Backbone(device="cpu")
+    section = schema.Backbone(device="cpu")
     formats = {None: torch.bfloat16, "lora": torch.bfloat16, "full": torch.float32}
     for training, expected in formats.items():
         model = load_model(saved, section, training=training)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def test_formats_follow_what_the_model_is_for(saved: Path, monkeypatch: pytest.M
 def test_without_instructions_for_16_bits_the_same_values_are_computed_with_in_32(
     saved: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, training: Any
 ) -> None:
-    section = recipe.Backbone(device="cpu", dtype=dtype)  # type: ignore[arg-type]
+    section = schema.Backbone(device="cpu", dtype=dtype)  # type: ignore[arg-type]
     multiplies(monkeypatch, True)
     new = load_model(saved, section, training=training)
     multiplies(monkeypatch, False)
@@ -53,7 +53,7 @@ def test_without_instructions_for_16_bits_the_same_values_are_computed_with_in_3
 
 def test_the_tokenizer_comes_settled(saved: Path) -> None:
     assert "long introduction" not in prompt_text(load_tokenizer(saved), "Hi?")
-    assert "long introduction" in prompt_text(load_tokenizer(saved, recipe.Backbone(empty_system=False)), "Hi?")
+    assert "long introduction" in prompt_text(load_tokenizer(saved, schema.Backbone(empty_system=False)), "Hi?")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_a_chat_template_that_fails_is_one_sentence(saved: Path, template: str, 
 @pytest.mark.parametrize(("key", "value"), [("hidden_size", 64), ("layers", 3), ("heads", 8)])
 def test_another_architecture_than_the_recipes_is_refused(saved: Path, key: str, value: int) -> None:
     with pytest.raises(CirfError, match=rf"backbone.architecture.{key}: the recipe says {value}, but"):
-        load_model(saved, recipe.Backbone(device="cpu", architecture={key: value}))  # type: ignore[arg-type]
-    fitting = recipe.Architecture(hidden_size=32, layers=2, heads=4)
-    load_model(saved, recipe.Backbone(device="cpu", architecture=fitting))
+        load_model(saved, schema.Backbone(device="cpu", architecture={key: value}))  # type: ignore[arg-type]
+    fitting = schema.Architecture(hidden_size=32, layers=2, heads=4)
+    load_model(saved, schema.Backbone(device="cpu", architecture=fitting))
 
 
 def test_wrong_places_are_one_sentence(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_wrong_places_are_one_sentence(saved: Path, tmp_path: Path, monkeypatch:
     places = [tmp_path / name for name in ("gone", "empty", "bad", "other")]
     for place in [*places, saved, "nobody/nothing-here", "not a / name!"]:
         with pytest.raises(CirfError) as caught:
-            load_model(place, recipe.Backbone(device="cpu"))
+            load_model(place, schema.Backbone(device="cpu"))
         assert str(caught.value).startswith(str(place)) and "\n" not in str(caught.value)
     with pytest.raises(CirfError, match="is a file"):
         load_tokenizer(tmp_path / "weights.bin")
@@ -116,7 +116,7 @@ def test_a_sentence_embedder_is_no_backbone(saved: Path) -> None:
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
     with pytest.raises(CirfError, match="holds a BertModel, not a causal language model"):
-        load_model(saved, recipe.Backbone(device="cpu"))
+        load_model(saved, schema.Backbone(device="cpu"))
 
 
 def test_damaged_weights_are_one_sentence_before_any_work(saved: Path) -> None:
@@ -124,15 +124,15 @@ def test_damaged_weights_are_one_sentence_before_any_work(saved: Path) -> None:
     weights, whole = saved / "model.safetensors", (saved / "model.safetensors").read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"\xff" * 100):
         weights.write_bytes(damaged)
-        for read in (check_weights, lambda folder: load_model(folder, recipe.Backbone(device="cpu"))):
+        for read in (check_weights, lambda folder: load_model(folder, schema.Backbone(device="cpu"))):
             with pytest.raises(CirfError, match="no model could be loaded") as caught:
                 read(saved)
             assert "\n" not in str(caught.value)
     weights.write_bytes(whole)
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(config | {"hidden_size": 2 * config["hidden_size"]}))
-    with pytest.raises(CirfError, match="no model could be loaded"):
-        load_model(saved, recipe.Backbone(device="cpu"))
+    with pytest.raises(CirfError, match="weights have other shapes"):
+        load_model(saved, schema.Backbone(device="cpu"))
     (saved / "tokenizer.json").write_text('{"version": 1, "model": {"type": "Torn"}}')
     with pytest.raises(CirfError, match="no tokenizer could be loaded"):
         load_tokenizer(saved)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.batches import LengthSampler, Row, collate, tokenise
-from cirf.lm.finetune import plan_updates
 from cirf.lm.prompt import end_token, prompt_text
+from cirf.lm.training.batches import LengthSampler, Row, collate, tokenise
+from cirf.lm.training.finetune import plan_updates
 from cirf.lm.vocabulary import extend
+from cirf.recipe import schema
 
 
 @pytest.mark.parametrize("kind", ["CHATML", "NO_SYSTEM", None])
@@ -31,7 +31,7 @@ def test_the_last_trained_id_is_always_the_end_token_and_the_only_one(tiny: Any,
 
 
 def test_functional_tokens_pass_where_they_belong_and_nowhere_else(tiny: Any, tokenizer: Any) -> None:
-    ids = extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 8, 0)
+    ids = extend(tiny.build_model(), tokenizer, None, schema.Vocabulary(), 8, 0)
     row = Row(prompt_text(tokenizer, "Hi?"), "<cirf><cirf_001>4</cirf>4")
     for keep, expected in ((ids, 3), ((), 0)):
         (feature,), _ = tokenise([row], tokenizer, 100, keep)
@@ -70,8 +70,7 @@ def test_batches_are_of_like_length() -> None:
 
 
 def test_updates_are_planned_and_a_long_warm_up_is_cut() -> None:
-    section = recipe.Finetune(batch_size=4, accumulation=2, warmup_steps=10)
+    section = schema.Finetune(batch_size=4, gradient_accumulation_steps=2, warmup_steps=10)
     assert plan_updates(33, section, 2.0).__repr__() == "Plan(epoch=5, total=10, warmup=1)"
     assert plan_updates(330, section, 0.5).total == 21
     assert plan_updates(330, section, 2.0).warmup == 10
-    assert plan_updates(33, section, 2.0, processes=2).epoch == 3

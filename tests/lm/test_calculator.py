@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex
 
-from cirf.lm.calculator import Calculator, _ended, fits
-from cirf.lm.decode import generate, generate_one, sample_many
-from cirf.lm.drafts import Drafts
+from cirf.lm.decoding.calculator import Calculator, fits, is_whole
+from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.trace_grammar import Steered, Steering
 from cirf.lm.prompt import encode, prompt_text, stop_ids
-from cirf.lm.steering import Steered, Steering
 from cirf.lm.vocabulary import token_names
-from cirf.tasks.numerals import number_text
+from cirf.text.numerals import number_text
 
 VALUES = st.one_of(st.integers(0, 10**7).map(Fraction), st.integers(0, 10**6).map(lambda n: Fraction(n, 1000)))
 
@@ -58,12 +57,11 @@ def test_no_other_number_may_be_written(value: Fraction, data: st.DataObject) ->
     place = data.draw(st.integers(0, len(way)))
     cut = data.draw(st.integers(place, len(way)))
     other = way[:place] + data.draw(st.text("0123456789.,", max_size=2)) + way[cut:]
-    whole = all(fits(other[:end], number_text(value)) for end in range(len(other) + 1)) and _ended(other, number_text(value))
-    bare = other.rstrip(",")
-    if whole and re.fullmatch(r"\d[\d,]*\.?\d*", bare):
-        assert Fraction(bare.replace(",", "").rstrip(".")) == value
-    if re.fullmatch(r"\d+(?:\.\d+)?", other) and Fraction(other) != value:
-        assert not whole
+    text = number_text(value)
+    whole = all(fits(other[:end], text) for end in range(len(other) + 1)) and is_whole(other, text)
+    integer, _, decimals = text.partition(".")
+    behind = rf"\.{decimals}0*" if decimals else r"(\.0*|,*)"
+    assert whole == bool(re.fullmatch(f"({integer}|{int(integer):,}){behind}", other))
 
 
 def written(tokenizer: Any, text: str, processors: Sequence[Any] = (), count: int = 24, seed: int = 0) -> str:
@@ -173,11 +171,8 @@ def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wante
     def steer() -> tuple[Any, ...]:
         return Wants(tokenizer, wanted, end), Calculator(tokenizer)
 
-    drafts = Drafts(tokenizer)
-    drafts.learn(encode(tokenizer, prompts[0]), [*encode(tokenizer, wanted), end])
     assert [one.text for one in generate(model, tokenizer, prompts, 40, steer=steer)] == [gets, gets]
     assert generate_one(model, tokenizer, prompts[0], 40, steer=steer).text == gets
-    assert generate_one(model, tokenizer, prompts[0], 40, steer=steer, guesses=drafts).text == gets
     assert {one.text for one in sample_many(model, tokenizer, prompts[0], 40, 3, 0.7, 0.9, 1, steer=steer)} == {gets}
 
 
@@ -188,12 +183,12 @@ def test_the_result_of_a_functional_token_is_no_chain(tokenizer: Any) -> None:
 
 
 def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: Any) -> None:
-    from cirf import recipe
     from cirf.lm.vocabulary import extend
+    from cirf.recipe import schema
 
     model = tiny.build_model("llama", False)
     names = token_names(2)
-    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), 2, 0)
+    extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), 2, 0)
     text = "<cirf><cirf_000>600*2="
     held = Steered(Steering(result_tokens=len(encode(tokenizer, "600*2=")) + 1), names, tokenizer, stop_ids(model, tokenizer))
     held(torch.tensor([encode(tokenizer, "What is 1 + 1 = ")]), torch.zeros(1, len(tokenizer)))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from cirf.lm.batches import Feature
-from cirf.lm.distil import Distillation, at, distance, teach
-from cirf.lm.latent import behind
-from cirf.lm.latent_loss import LatentObjective
-from cirf.lm.projector import Projector
+from cirf.lm.training.batches import Feature
+from cirf.methods.latent.codi_loss import Distillation, at, distance, teach
+from cirf.methods.latent.loop import behind
+from cirf.methods.latent.loss import LatentObjective
+from cirf.methods.latent.projector import Projector
 
 KINDS = ["llama", "qwen2", "gpt2"]
 ROWS = [  # prompts of unlike lengths, answers of one to three tokens behind one or two of an anchor
@@ -39,7 +39,7 @@ def states(model: Any, rows: list[Feature], made: Distillation) -> tuple[torch.T
     student = behind(model, made.think(model, batch), batch["input_ids"], batch["behind"], batch["labels"], states=True)
     assert student.states is not None
     taught, theirs = teach(model, batch["teacher"], batch["taught"], batch["taught_column"])
-    return at(student.states, batch["column"]), theirs, student, taught
+    return torch.stack(at(student.states, batch["column"])), torch.stack(theirs), student, taught
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,11 +8,11 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from cirf.lm.batches import Feature, Row, tokenise
-from cirf.lm.curriculum import Lesson
-from cirf.lm.distilled import Distilled, Form, answer_line, lead
 from cirf.lm.prompt import encode, end_token, prompt_text
-from cirf.methods.method import at_head_of_answer
+from cirf.lm.training.batches import Feature, Row, tokenise
+from cirf.lm.training.curriculum import Lesson
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.codi_loss import Distilled, Form, answer_line, lead
 
 BEGIN, END, ANCHOR = "<latent>", "</latent>", "The answer is:"
 ANSWERS = ["42", "-7", "-3.5", "yes", "the red one", "été", "°5"]

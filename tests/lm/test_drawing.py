@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TopPLogitsWarper
 
-from cirf.lm.drawing import drawing, nucleus
+from cirf.lm.decoding.sampling import drawing, nucleus
 
 IDS = torch.zeros(1, 1, dtype=torch.long)
 
@@ -63,7 +63,7 @@ def test_only_rows_with_a_large_nucleus_are_sorted_whole(monkeypatch: pytest.Mon
         sorted_.append((len(scores), count))
         return real(scores, top_p, count)
 
-    monkeypatch.setattr("cirf.lm.drawing.nucleus", seen)
+    monkeypatch.setattr("cirf.lm.decoding.sampling.nucleus", seen)
     scores = torch.arange(5000.0).repeat(3, 1) / 1e6
     scores[0, 70] = scores[2, 71] = 30.0
     (drawn,) = _drawn(scores, 1, ["a", "b", "c"], 0.9)

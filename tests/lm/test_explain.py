@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
-from cirf.lm.adapters import through
-from cirf.lm.batches import Feature, Row, tokenise
-from cirf.lm.curriculum import Lesson
-from cirf.lm.distil import Distillation
-from cirf.lm.explain import Decoder, Explaining, copied
-from cirf.lm.finetune import _adapt, _plain
-from cirf.lm.groups import aligned, groups_of
-from cirf.lm.latent_loss import LatentObjective
-from cirf.lm.projector import Projector
+from cirf.lm.adapters import put_adapters, through
 from cirf.lm.prompt import prompt_text
-from cirf.lm.staged import Staged
-from cirf.methods.coconut import BEGIN, END, CoconutSettings
-from cirf.methods.method import at_head_of_answer
+from cirf.lm.training.batches import Feature, Row, tokenise
+from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.new_token_rows import TrainableRows
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
+from cirf.methods.latent.coconut_rows import Course, Staged
+from cirf.methods.latent.codi_loss import Distillation
+from cirf.methods.latent.groups import aligned, groups_of
+from cirf.methods.latent.loss import LatentObjective
+from cirf.methods.latent.projector import Projector
+from cirf.methods.latent.sim_cot_loss import Decoder, Explaining, copied
+from cirf.recipe import schema
 
 ROWS = [  # 3, 1, 0 and 4 thoughts; two a group
     Feature((5, 9, 30, 41, 90, 91, 20, 21), 6, 7, thoughts=(5, 3), groups=((60, 61, 3), (62, 3))),
@@ -30,7 +30,7 @@ ROWS = [  # 3, 1, 0 and 4 thoughts; two a group
     Feature((60, 61, 62, 63, 26), 4, 4),
     Feature((11, 12, 90, 91, 27, 28), 4, 5, thoughts=(3, 4), groups=((67, 3), ())),
 ]
-SECTION = recipe.Finetune(lora=recipe.Lora(rank=4, alpha=8), bf16=False)
+SECTION = schema.Finetune(lora=schema.Lora(rank=4, alpha=8), bf16=False)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def staged(tokenizer: Any, **keys: Any) -> list[list[list[str]]]:
     rows = [Row(prompt_text(tokenizer, f"How many {i}?"), write(steps, "72"), 2, steps) for i, steps in enumerate(STEPS)]
     lessons = [Lesson(row, feature) for row, feature in zip(rows, tokenise(rows, tokenizer, 500)[0], strict=True)]
     settings = CoconutSettings(stage_epochs=1.0, **keys)
-    made = Staged(lessons, lessons, tokenizer, write, END, settings, 1, 10, 1, 1, settings.thoughts)
+    made = Staged(lessons, lessons, tokenizer, write, settings, Course(END, 1, 10, 1, 1, settings.thoughts))
     assert not any(row.groups for row in made.validation)
     return [[[tokenizer.decode(ids[:-1]) for ids in made.feature(row, update).groups] for update in range(4)] for row in range(3)]
 
@@ -129,7 +129,7 @@ def one_by_one(model: Any, decoder: Any, made: Explaining, size: int, mean: bool
 def test_groups_of_all_rows_in_as_many_passes_as_pad_little_are_each_by_itself(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, kind: str, mean: bool, price: int
 ) -> None:
-    monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device: price)
+    monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device: price)
     model, other = tiny.build_model(kind, tied=False), tiny.build_model(kind, tied=False, seed=5)
     made, passes = explaining(LatentObjective(), copied(other), mean), []
     batch = made.collate(ROWS, 0)
@@ -185,7 +185,7 @@ def test_beside_codi_the_vector_that_would_come_next_is_read_too(tiny: Any) -> N
 def test_its_gradient_reaches_the_thoughts_and_the_question(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, kind: str, price: int
 ) -> None:
-    monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device: price)
+    monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device: price)
     model = tiny.build_model(kind, tied=False)
     made = explaining(LatentObjective(), copied(tiny.build_model(kind, tied=False, seed=5)))
     batch = made.collate(ROWS, 0)
@@ -212,22 +212,14 @@ def lively(parameters: Any, seed: int) -> None:
 
 def adapted(tiny: Any, kind: str, decoder: Decoder | None) -> Any:
     """A model under trained adapters and rows; with a decoder beside, where one is given."""
-    model, rows = _adapt(tiny.build_model(kind, tied=False), SECTION, [], [90, 91], seed=1)
+    plain = tiny.build_model(kind, tied=False).train()
+    torch.manual_seed(1)
+    model, rows = put_adapters(plain, SECTION.lora), TrainableRows(plain, [], [90, 91])
     lively([weight for name, weight in model.named_parameters() if ".default." in name], 1)
     if decoder is not None:
         decoder.join(model, SECTION, 1)
         lively([weight for name, weight in model.named_parameters() if ".decoder." in name], 2)
     return model, rows
-
-
-class _Trainer:
-    """What `_plain` asks of a trainer."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.accelerator = model, self
-
-    def unwrap_model(self, model: Any, keep_fp32_wrapper: bool) -> Any:
-        return model
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -257,7 +249,9 @@ def test_shared_it_is_adapters_on_the_frozen_model_and_without_it_all_is_the_sam
     with torch.no_grad():
         host = LatentObjective()
         assert torch.equal(host.logits(model, batch)[0], host.logits(alone, batch)[0])
-        plain, wanted = _plain(_Trainer(model), rows), _plain(_Trainer(alone), own)  # type: ignore[arg-type]
+        plain, wanted = model.merge_and_unload(), alone.merge_and_unload()
+        rows.merge()
+        own.merge()
         assert dict(plain.named_parameters()).keys() == dict(wanted.named_parameters()).keys()
         assert all(torch.equal(weight, wanted.get_parameter(name)) for name, weight in plain.named_parameters())
         assert torch.equal(host.logits(plain, batch)[0], host.logits(wanted, batch)[0])
@@ -267,7 +261,7 @@ def test_shared_it_is_adapters_on_the_frozen_model_and_without_it_all_is_the_sam
 def test_gradients_of_several_passes_are_those_of_one(tiny: Any, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     found = []
     for price in (0, 64):
-        monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device, price=price: price)
+        monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device, price=price: price)
         decoder = Decoder() if shared else copied(tiny.build_model("llama", tied=False, seed=5))
         made = explaining(LatentObjective(), decoder)
         model, _ = adapted(tiny, "llama", decoder)
@@ -293,7 +287,7 @@ def counting(model: Any) -> Iterator[list[int]]:
 
 
 def test_one_pass_is_made_where_each_would_cast_the_frozen_weights(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cirf.lm.explain.pass_price", lambda device: 0)
+    monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device: 0)
     passes = {}
     for name, dtype, trained in (
         ("frozen", torch.float32, False),

@@ -15,33 +15,33 @@ import pytest
 import tinyrun
 import torch
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm import trainer
-from cirf.lm.batches import tokenise
-from cirf.lm.checkpoints import latest
-from cirf.lm.decode import generate
-from cirf.lm.finetune import Row, finetune
-from cirf.lm.objective import Objective
+from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import end_token, prompt_text
-from cirf.lm.rows import TrainableRows
 from cirf.lm.saving import save_model
+from cirf.lm.training import trainer
+from cirf.lm.training.batches import tokenise
+from cirf.lm.training.checkpoints import latest
+from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.new_token_rows import TrainableRows
+from cirf.lm.training.objective import Objective
 from cirf.lm.vocabulary import extend, read_trace, token_names
+from cirf.recipe import schema
 
 
-def _section(adaptation: str = "full", **keys: Any) -> recipe.Finetune:
+def _section(adaptation: str = "full", **keys: Any) -> schema.Finetune:
     base: dict[str, Any] = {
         "adaptation": adaptation,
         "lora": {"rank": 8, "alpha": 16},
         "epochs": 1,
         "batch_size": 4,
-        "accumulation": 1,
+        "gradient_accumulation_steps": 1,
         "learning_rate": 1e-2,
         "warmup_steps": 2,
         "weight_decay": 0.0,
         "bf16": False,
     }
-    return recipe.Finetune.model_validate(base | keys)
+    return schema.Finetune.model_validate(base | keys)
 
 
 def _rows(tokenizer: Any, count: int = 8) -> list[Row]:
@@ -54,7 +54,7 @@ def test_overfitted_on_eight_rows_it_answers_them_and_stops(
     tiny: Any, tokenizer: Any, tmp_path: Path, kind: str, tied: bool, adaptation: str
 ) -> None:
     model = tiny.build_model(kind, tied, scale=12.0)
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 8, 0)
     rows = _rows(tokenizer)
     lora = {"lora": {"rank": 32, "alpha": 32}, "learning_rate": 1e-2, "epochs": 100} if adaptation == "lora" else {"epochs": 60}
     section = _section(adaptation, warmup_steps=10, **lora)
@@ -73,7 +73,7 @@ def _trainables(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, adaptation: str
 ) -> list[str]:
     model = tiny.build_model("llama", tied)
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
     frozen = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     seen: list[str] = []
 
@@ -82,7 +82,7 @@ def _trainables(
             seen.extend(name for name, parameter in self.model.named_parameters() if parameter.requires_grad)
             return super().create_optimizer(model)
 
-    monkeypatch.setattr("cirf.lm.finetune.TargetTrainer", Spy)
+    monkeypatch.setattr("cirf.lm.training.finetune.TargetTrainer", Spy)
     trained, _, _ = finetune(model, tokenizer, _rows(tokenizer), [], _section(adaptation), "cirf_full", ids, tmp_path, 0)
     after = dict(trained.named_parameters())
     assert set(after) == set(frozen)
@@ -122,7 +122,7 @@ def test_the_merged_model_is_the_unmerged_one(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tied: bool
 ) -> None:
     model = tiny.build_model(kind, tied)
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 8, 0)
     rows = _rows(tokenizer)
     probe = torch.tensor([tokenizer(rows[3].prompt + rows[3].target, add_special_tokens=False).input_ids])
     unmerged: list[Any] = []
@@ -158,7 +158,7 @@ def test_the_saved_model_loads_plainly_and_answers_the_same(tiny: Any, tokenizer
 
     model = tiny.build_model("llama", False)
     model.generation_config.repetition_penalty = 1.5
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 8, 0)
     rows = _rows(tokenizer)
     trained, _, _ = finetune(model, tokenizer, rows, [], _section(adaptation, epochs=12), "cirf_full", ids, tmp_path / "work", 0)
     save_model(trained, tokenizer, tmp_path / "model", "bfloat16", "cirf")
@@ -181,17 +181,32 @@ def test_the_saved_model_loads_plainly_and_answers_the_same(tiny: Any, tokenizer
 
 def test_accumulation_weighs_every_token_alike(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     results = []
-    for size, accumulation in ((8, 1), (2, 4), (1, 8)):
+    for size, gradient_accumulation_steps in ((8, 1), (2, 4), (1, 8)):
         model = tiny.build_model()
-        section = _section(batch_size=size, accumulation=accumulation, epochs=2, group_by_length=False, clip=0.1)
-        ids = extend(model, tiny.build_tokenizer(), None, recipe.Vocabulary(), 8, 0)
+        section = _section(
+            batch_size=size,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            epochs=2,
+            group_by_length=False,
+            max_grad_norm=0.1,
+        )
+        ids = extend(model, tiny.build_tokenizer(), None, schema.Vocabulary(), 8, 0)
         tokenizer_now = tiny.build_tokenizer()
-        extend(tiny.build_model(), tokenizer_now, None, recipe.Vocabulary(), 8, 0)
+        extend(tiny.build_model(), tokenizer_now, None, schema.Vocabulary(), 8, 0)
         rows = [*_rows(tokenizer_now, 15), Row(prompt_text(tokenizer_now, "Hi?"), "a long answer " * 8)]
         _, history, _ = finetune(model, tokenizer_now, rows, [], section, "x", ids, tmp_path / str(size), 0)
         results.append([(row["loss"], row["gradient_norm"]) for row in history.losses])
     for other in results[1:]:
         torch.testing.assert_close(torch.tensor(other), torch.tensor(results[0]), atol=1e-4, rtol=1e-4)
+
+
+def test_gradients_are_clipped(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    """Of gradients far below its epsilon Adam makes no step to speak of."""
+    section = _section(max_grad_norm=1e-12, adam_epsilon=1e-8, warmup_steps=0)
+    trained, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
+    assert min(row["gradient_norm"] for row in history.losses) > 0.1  # as they were
+    for name, weight in tiny.build_model().named_parameters():
+        torch.testing.assert_close(trained.get_parameter(name), weight, atol=1e-5, rtol=0)
 
 
 def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
@@ -214,7 +229,7 @@ def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenize
     ],
 )
 def test_the_rate_takes_its_course(tiny: Any, tokenizer: Any, tmp_path: Path, schedule: str, last: Any) -> None:
-    section = _section(schedule=schedule, epochs=6, learning_rate=1e-3, warmup_steps=2, min_lr_ratio=0.1)
+    section = _section(lr_scheduler_type=schedule, epochs=6, learning_rate=1e-3, warmup_steps=2, min_lr_ratio=0.1)
     _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
     rates = [row["learning_rate"] for row in history.losses]
     assert len(rates) == 12
@@ -234,7 +249,7 @@ def test_the_optimiser_is_what_the_recipe_says(
         return seen[-1]
 
     monkeypatch.setattr(trainer.TargetTrainer, "create_optimizer", creating)
-    section = _section(weight_decay=0.03, beta1=0.8, beta2=0.95, epsilon=1e-7)
+    section = _section(weight_decay=0.03, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-7)
     finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
     assert isinstance(seen[0], torch.optim.AdamW)
     groups = seen[0].param_groups
@@ -254,9 +269,15 @@ def test_new_rows_go_as_much_further_as_they_are_told_and_all_else_goes_as_far(
     def weights(updates: int, ratio: float) -> dict[str, torch.Tensor]:
         model = tiny.build_model("llama", tied=tied)
         tokenizer = tiny.build_tokenizer()
-        ids[:] = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+        ids[:] = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
         if updates:
-            keys = {"epochs": updates / 2, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0.1, "rows_lr_ratio": ratio}
+            keys = {
+                "epochs": updates / 2,
+                "warmup_steps": 0,
+                "lr_scheduler_type": "constant",
+                "weight_decay": 0.1,
+                "new_token_lr_multiplier": ratio,
+            }
             section = _section(adaptation, **keys)
             folder = tmp_path / f"{ratio}-{updates}"
             model, history, _ = finetune(model, tokenizer, _rows(tokenizer), [], section, "cirf_full", ids, folder, 0)
@@ -281,10 +302,10 @@ def test_new_rows_go_as_much_further_as_they_are_told_and_all_else_goes_as_far(
 
 def test_overrides_go_before_a_preset_and_that_before_the_section() -> None:
     section = _section(overrides={"direct_sft": {"learning_rate": 3e-4, "epochs": 3}})
-    preset = recipe.Override(learning_rate=1e-5, weight_decay=0.5, lora=recipe.Lora(rank=2))
+    preset = schema.Override(learning_rate=1e-5, weight_decay=0.5, lora=schema.Lora(rank=2))
     chosen = section.resolved("direct_sft", preset)
     assert (chosen.learning_rate, chosen.epochs, chosen.weight_decay, chosen.lora.rank) == (3e-4, 3, 0.5, 2)
-    other = section.resolved("cirf_full", recipe.Override())
+    other = section.resolved("cirf_full", schema.Override())
     assert other == section.model_copy(update={"overrides": {}})
 
 
@@ -311,14 +332,14 @@ class _Breaking:
 
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
-    section = _section("lora", epochs=6, save_every=4)
+    section = _section("lora", epochs=6, save_steps=4)
     rows = _rows(tokenizer)
     results = []
     for name, stop in (("whole", 0), ("broken", 7)):
         for after in [stop, 0] if stop else [0]:
             model, own = tiny.build_model("gpt2"), tiny.build_tokenizer()
             own.chat_template = tokenizer.chat_template
-            ids = extend(model, own, None, recipe.Vocabulary(), 8, 0)
+            ids = extend(model, own, None, schema.Vocabulary(), 8, 0)
             bar = _Breaking(after)
             try:
                 trained, history, _ = finetune(model, own, rows, rows[:2], section, "x", ids, tmp_path / name, 0, bar)
@@ -336,7 +357,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(tiny: Any, tokenize
 def test_a_training_that_was_killed_after_its_last_update_does_none_more(
     tiny: Any, tokenizer: Any, tmp_path: Path, epochs: float
 ) -> None:
-    section, rows = _section(epochs=epochs, save_every=2), _rows(tokenizer)
+    section, rows = _section(epochs=epochs, save_steps=2), _rows(tokenizer)
     results = []
     for _ in range(3):  # the checkpoint of the last update stays there
         trained, history, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:2], section, "x", [], tmp_path, 0)
@@ -351,7 +372,7 @@ def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) ->
     cases: list[tuple[list[Row], dict[str, Any], str]] = [
         ([], {}, "there is no row to train on"),
         (rows, {"max_length": 5}, "longer than finetune.max_length"),
-        (rows, {"adaptation": "lora", "lora": {"targets": "nothing_like_it"}}, "finetune.lora.targets"),
+        (rows, {"adaptation": "lora", "lora": {"target_modules": "nothing_like_it"}}, "finetune.lora.target_modules"),
         (rows, {"learning_rate": 1e30, "epochs": 4, "warmup_steps": 0}, "lower finetune.learning_rate"),
     ]
     with pytest.raises(CirfError, match="its tokenizer, saved and loaded again, cuts text otherwise"):
@@ -366,7 +387,7 @@ def test_functional_tokens_weigh_in_the_loss_what_they_are_told(tiny: Any, token
     rows = _rows(tokenizer, 4)
     for weight in (1.0, 3.0):
         model = tiny.build_model("llama")
-        ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+        ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
         batch = Objective().collate(tokenise(rows, tokenizer, 256, ids)[0], 0)
         with torch.no_grad():
             logits, targets = Objective().logits(model, batch)
@@ -378,7 +399,7 @@ def test_functional_tokens_weigh_in_the_loss_what_they_are_told(tiny: Any, token
             weighing.weigh(ids[2:], weight)
             torch.testing.assert_close(weighing.loss(model, batch, 100), wanted / 100)
             torch.testing.assert_close(weighing.loss(model, batch, None), wanted / len(nll))
-        section = _section(functional_weight=weight)
+        section = _section(functional_token_loss_weight=weight)
         _, history, _ = finetune(model, tokenizer, rows, rows, section, "cirf_full", ids, tmp_path / str(weight), 0)
         assert history.losses[0]["loss"] == pytest.approx(float(wanted / len(nll)), abs=1e-5)
         assert history.validation[0]["loss"] == pytest.approx(float(nll.mean()), abs=1e-5)  # which is told unweighted
@@ -390,9 +411,9 @@ def test_a_loss_of_ones_own_takes_no_weight(tiny: Any, tokenizer: Any, tmp_path:
             raise AssertionError("refused before it is asked for")
 
     model = tiny.build_model("llama", tied=False)
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
-    section, rows = _section(functional_weight=2.0), _rows(tokenizer, 4)
-    with pytest.raises(CirfError, match=r"finetune\.functional_weight: the training of mine has a loss of its own"):
+    ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
+    section, rows = _section(functional_token_loss_weight=2.0), _rows(tokenizer, 4)
+    with pytest.raises(CirfError, match=r"finetune\.functional_token_loss_weight: the training of mine has a loss of its own"):
         finetune(model, tokenizer, rows, [], section, "mine", ids, tmp_path, 0, objective=Own())
 
 
@@ -401,13 +422,13 @@ def test_a_loss_that_is_no_number_names_its_rows_and_leaves_the_last_good_checkp
     tiny: Any, tokenizer: Any, tmp_path: Path, group: bool
 ) -> None:
     model = tiny.build_model("llama", tied=False)
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
     rows = [dataclasses.replace(row, problem=f"sums/{i}") for i, row in enumerate(_rows(tokenizer, 24))]
     rows[17] = dataclasses.replace(rows[17], prompt=rows[17].prompt.replace("plus", "~"))
     rows[3] = dataclasses.replace(rows[3], prompt=rows[3].prompt * 400)  # too long: the rows behind it have other places
     with torch.no_grad():
         model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids("~")] = math.nan
-    section = _section("lora", batch_size=2, accumulation=2, epochs=2, save_every=1, group_by_length=group)
+    section = _section("lora", batch_size=2, gradient_accumulation_steps=2, epochs=2, save_steps=1, group_by_length=group)
     with pytest.raises(trainer.Diverged) as caught:
         finetune(model, tokenizer, rows, [], section, "cirf_full", ids, tmp_path, 1)
     found = re.fullmatch(r"the training loss is not a number in update (\d) \((.*)\); lower .*", str(caught.value))
@@ -428,7 +449,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tiny: Any, tokeni
 
     model.model.norm.weight.register_hook(burst)
     with pytest.raises(trainer.Diverged, match=r"the gradient is not a number in update 3 \(row \d+, row \d+\)"):
-        finetune(model, tokenizer, _rows(tokenizer), [], _section(batch_size=2, save_every=1), "direct_sft", [], tmp_path, 0)
+        finetune(model, tokenizer, _rows(tokenizer), [], _section(batch_size=2, save_steps=1), "direct_sft", [], tmp_path, 0)
     good = latest(tmp_path / "checkpoints")
     assert good is not None and good.name == "checkpoint-2"
 
@@ -445,9 +466,9 @@ def test_on_a_cpu_freed_memory_is_handed_back_now_and_then_and_in_the_end(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, handed = tiny.build_model(), []
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(), 8, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
     monkeypatch.setattr(trainer, "hand_back", lambda: handed.append("within"))
-    monkeypatch.setattr("cirf.lm.finetune.hand_back", lambda: handed.append("after"))
+    monkeypatch.setattr("cirf.lm.training.finetune.hand_back", lambda: handed.append("after"))
     monkeypatch.setattr(trainer.HandBack, "every", 3)
     scarce = iter([True, False, False, True, False])  # after updates 1, 2, 4, 5 and 7
     monkeypatch.setattr(trainer, "scarce", lambda: next(scarce))
@@ -459,14 +480,14 @@ def test_on_a_cpu_freed_memory_is_handed_back_now_and_then_and_in_the_end(
 def test_bfloat16_and_checkpointed_activations_train_too(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: True)
+    monkeypatch.setattr("cirf.cpu.number_formats._multiplies", lambda dtype: True)
     losses: list[float] = []
     seen: set[tuple[bool, bool]] = set()
     for number, keys in enumerate(({}, {"bf16": True}, {"gradient_checkpointing": True})):
         for adaptation in ("full", "lora"):
             model = tiny.build_model("llama", False)
             own = tiny.build_tokenizer()
-            ids = extend(model, own, None, recipe.Vocabulary(), 8, 0)
+            ids = extend(model, own, None, schema.Vocabulary(), 8, 0)
             section = _section(adaptation, epochs=4, **keys)
             layer = model.model.layers[0]
             seen.clear()
@@ -489,7 +510,7 @@ def test_bfloat16_and_checkpointed_activations_train_too(
 def test_a_processor_without_bfloat16_trains_in_float32(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cirf.lm.number_formats._multiplies", lambda dtype: dtype == "float32")
+    monkeypatch.setattr("cirf.cpu.number_formats._multiplies", lambda dtype: dtype == "float32")
     losses = []
     for bf16 in (True, False):
         model, own = tiny.build_model("llama", False), tiny.build_tokenizer()

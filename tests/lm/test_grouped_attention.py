@@ -9,10 +9,9 @@ import torch
 from torch.nn import functional
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from cirf.lm import grouped_attention
-from cirf.lm.decode import generate, generate_one, sample_many
-from cirf.lm.grouped_attention import FEW, NAME, group_queries
-from cirf.lm.int8 import settle_weights
+from cirf.cpu import packed as grouped_attention
+from cirf.cpu.packed import FEW, NAME, group_queries, settle
+from cirf.lm.decoding.generate import generate, generate_one, sample_many
 from cirf.lm.prompt import prompt_text
 
 
@@ -110,5 +109,5 @@ def test_windows_and_padding_are_seen_as_before(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(("attention", "used"), [("auto", NAME), ("sdpa", "sdpa")])
 def test_a_kernel_that_the_recipe_names_stays(tiny: Any, attention: str, used: str) -> None:
     model = tiny.build_model("llama")
-    settle_weights(model, "saved", attention)
+    settle(model, attention)
     assert model.config._attn_implementation == used

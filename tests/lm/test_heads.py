@@ -11,14 +11,15 @@ from unittest import mock
 import pytest
 import torch
 
-from cirf import recipe
-from cirf.lm import memory, soft_loss
-from cirf.lm.finetune import Row, finetune
-from cirf.lm.heads import Heads
+from cirf.cpu import memory
 from cirf.lm.prompt import prompt_text, settle_template
-from cirf.lm.soft import placeholder
-from cirf.lm.soft_loss import Mapped, SoftObjective
-from cirf.methods.method import around_turn
+from cirf.lm.training.finetune import Row, finetune
+from cirf.methods.base import around_turn
+from cirf.methods.soft import loss as soft_loss
+from cirf.methods.soft.loss import Mapped, SoftObjective
+from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompts import placeholder
+from cirf.recipe import schema
 
 ROWS = [[5, 6, 7, 8], [11, 12], [5, 6, 7, 8, 9]]
 
@@ -95,7 +96,7 @@ def test_where_a_batch_takes_no_longer_than_a_row_what_is_not_kept_is_read_toget
     assert read == [(3, 5), (1, 5)]  # the second time the longest alone
     held = {
         part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
-        for row in heads._kept.values()
+        for row in heads.kept.values()
         for pair in row
         for part in pair
     }
@@ -172,8 +173,8 @@ def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: 
     states = torch.randn(5, 3, 20, generator=torch.Generator().manual_seed(1))
     objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), Mapped(states, range(5), 32, 0))
     rows = [Row(prompt_text(tokenizer, text), "7", 1, given=place) for place, text in enumerate(QUESTIONS)]
-    section = recipe.Finetune(
-        epochs=4, batch_size=2, accumulation=1, learning_rate=1e-2, warmup_steps=1, bf16=False, save_every=2
+    section = schema.Finetune(
+        epochs=4, batch_size=2, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=1, bf16=False, save_steps=2
     )
     updates, make = 0, soft_loss.SoftObjective.loss
 
@@ -189,7 +190,7 @@ def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: 
         _, history, _ = finetune(
             model, tokenizer, rows[:4], rows[2:], section, "soft", [], folder, 0, objective=objective, frozen=True
         )
-    assert objective.heads is not None and not objective.heads._kept  # let go of
+    assert objective.heads is not None and not objective.heads.kept  # let go of
     return objective.module, [row["loss"] for row in history.validation]
 
 

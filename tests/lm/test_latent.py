@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from cirf.lm.latent import Thoughts, logits_after, padded_left, think
-from cirf.lm.loss import IGNORED, target_loss
+from cirf.lm.training.loss import IGNORED, summed, target_logits
+from cirf.methods.latent.loop import Thoughts, logits_after, padded_left, think
 
 KINDS = ["llama", "qwen2", "gpt2"]
 PROMPTS = [[5, 9, 30, 41], [7, 8], [60, 61, 62, 63, 64, 65, 66], [11, 12, 13]]
@@ -123,7 +123,7 @@ def test_without_thoughts_it_is_the_plain_loss(tiny: Any, kind: str) -> None:
         for row, (prompt, tail) in enumerate(zip(PROMPTS, TAILS, strict=True)):
             plain[row, : len(prompt) + len(tail)] = torch.tensor(prompt + tail)
             learned[row, len(prompt) + 1 : len(prompt) + len(tail)] = torch.tensor(tail[1:])
-        wanted = target_loss(model, plain, learned)
+        wanted = summed(*target_logits(model, plain, learned), None)
     assert thoughts.latents.shape == (4, 0, 32)
     torch.testing.assert_close(torch.nn.functional.cross_entropy(logits, targets), wanted, atol=1e-5, rtol=1e-5)
 
@@ -173,8 +173,9 @@ def test_a_row_that_is_done_gives_its_further_thoughts_no_gradient(tiny: Any) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapters_new_rows_and_autocast_think_too(tiny: Any, kind: str) -> None:
     """Under LoRA with trained rows, in bfloat16 or under autocast: near what float32 gives, and with gradients."""
-    from cirf import recipe
-    from cirf.lm.finetune import _adapt
+    from cirf.lm.adapters import put_adapters
+    from cirf.lm.training.new_token_rows import TrainableRows
+    from cirf.recipe import schema
 
     model = tiny.build_model(kind, tied=True, scale=2.0)
     with torch.no_grad():
@@ -183,8 +184,8 @@ def test_adapters_new_rows_and_autocast_think_too(tiny: Any, kind: str) -> None:
         near = run(model, [0, 1, 2, 3])[1]
     assert near.dtype == torch.float32
     assert torch.nn.functional.cosine_similarity(near, wanted).min() > 0.98
-    section = recipe.Finetune(lora=recipe.Lora(rank=2, alpha=2))
-    adapted, _ = _adapt(model, section, [], [90], seed=1)
+    adapted = put_adapters(model, schema.Lora(rank=2, alpha=2))
+    TrainableRows(model, [], [90])
     _, logits, _ = run(adapted, [0, 1, 2, 3])
     torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
     torch.nn.functional.cross_entropy(logits, targets).backward()

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decode import generate
-from cirf.lm.latent_decode import Latent, Thinking
-from cirf.lm.latent_embeds import given, prefill, prompt_embeddings
-from cirf.lm.prefix import Begun
+from cirf.lm.decoding.generate import generate
+from cirf.lm.decoding.prefix_cache import Begun
 from cirf.lm.prompt import encode, prompt_text, stop_ids
 from cirf.lm.vocabulary import add_tokens
-from cirf.methods.method import at_head_of_answer
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.decode import Latent, Thinking
+from cirf.methods.latent.embeddings import given, prefill, prompt_embeddings
 
 LATENT = Latent("<latent>", "</latent>", 3)
 ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
@@ -84,7 +84,7 @@ class Soft:
     def prepare(self, prompts: Sequence[str]) -> None: ...
 
     def begin(self, prompts: Sequence[list[int]]) -> Begun:
-        from cirf.lm.latent import padded_left
+        from cirf.methods.latent.loop import padded_left
 
         ids, mask = padded_left([row[:-1] for row in prompts], self.place)
         vectors = self.model.get_input_embeddings()(ids)
@@ -122,6 +122,7 @@ def test_a_cache_from_elsewhere_is_no_vectors(tiny: Any) -> None:
         given(model, Elsewhere(model, 90), [[5, 90, 7]])
 
 
+@pytest.mark.engine
 def test_vllm_answers_the_vectors_as_the_loop_does(tiny: Any, tmp_path: Path) -> None:
     """With heads as wide as its kernels want them."""
     vllm = pytest.importorskip("vllm")

@@ -9,16 +9,16 @@ import pytest
 import torch
 from thinks import Thinks
 
-from cirf import recipe
-from cirf.lm.batches import Feature, Row
-from cirf.lm.decode import generate, generate_one, sample_many
-from cirf.lm.finetune import finetune
-from cirf.lm.latent_decode import Latent, Thinking, read_latent
-from cirf.lm.latent_loss import LatentObjective
-from cirf.lm.objective import Objective
+from cirf.lm.decoding.generate import generate, generate_one, sample_many
 from cirf.lm.prompt import encode, prompt_text
+from cirf.lm.training.batches import Feature, Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.objective import Objective
 from cirf.lm.vocabulary import add_tokens
-from cirf.methods.method import at_head_of_answer
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.decode import Latent, Thinking, read_latent
+from cirf.methods.latent.loss import LatentObjective
+from cirf.recipe import schema
 
 LATENT = Latent("<latent>", "</latent>", 3)
 ROWS = [
@@ -117,9 +117,9 @@ def test_overfitted_on_eight_rows_it_thinks_answers_and_stops(tiny: Any, tmp_pat
     model, tokenizer, ids = prepared(tiny, tied=tied, scale=12.0)
     first = model.get_input_embeddings().weight[ids].clone()
     rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), str(2 * i + 1)) for i in range(8)]
-    section = recipe.Finetune(
-        adaptation=adaptation, epochs=80, batch_size=4, accumulation=1, learning_rate=1e-2, warmup_steps=10, weight_decay=0.0,
-        lora=recipe.Lora(rank=32, alpha=32), bf16=False, evaluate_every=80,
+    section = schema.Finetune(
+        adaptation=adaptation, epochs=80, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=10,
+        weight_decay=0.0,        lora=schema.Lora(rank=32, alpha=32), bf16=False, eval_steps=80,
     )  # fmt: skip
     trained, history, _ = finetune(
         model, tokenizer, rows, rows[:2], section, "coconut", [], tmp_path, 0,

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf import recipe
-from cirf.lm.adapters import add_second, through
-from cirf.lm.lora_linear import _Adapted, in_place
+from cirf.cpu.lora_linear import AdaptedLinear, in_place
+from cirf.lm.adapters import add_second, put_adapters, through
+from cirf.recipe import schema
 
 IDS = torch.arange(24).reshape(2, 12) % 300
 
@@ -43,6 +43,18 @@ def test_outputs_and_gradients_are_those_of_peft(kind: str) -> None:
     close(made(model, True), made(model, False), 1e-5)
 
 
+@pytest.mark.parametrize("alpha", [4, 6, 16])
+def test_an_adapter_counts_alpha_over_rank_times(alpha: int) -> None:
+    torch.manual_seed(0)
+    model = put_adapters(tiny.build_model("qwen2"), schema.Lora(rank=4, alpha=alpha))
+    layer = model.get_submodule("base_model.model.model.layers.0.mlp.up_proj")
+    a, b, x = layer.lora_A["default"].weight, torch.nn.init.normal_(layer.lora_B["default"].weight), torch.randn(3, 32)
+    wanted = layer.base_layer(x) + alpha / 4 * x @ a.t() @ b.t()
+    torch.testing.assert_close(layer(x), wanted)
+    with in_place(model):
+        torch.testing.assert_close(layer(x), wanted)
+
+
 def test_in_bfloat16_they_are_as_near_to_the_exact_ones_as_those_of_peft() -> None:
     model, exact = tiny.build_adapted(torch.bfloat16), tiny.build_adapted()
     with torch.no_grad():
@@ -66,7 +78,7 @@ def test_its_gradients_are_those_of_its_differences(m: int, k: int, n: int, r: i
     for tensor in (x, a, b):
         tensor.requires_grad_(True)
     whole = x @ w.t() + scale * (x @ a.t()) @ b.t() + (0 if given_bias is None else given_bias)
-    out = _Adapted.apply(x, w, given_bias, a, b, scale)
+    out = AdaptedLinear.apply(x, w, given_bias, a, b, scale)
     torch.testing.assert_close(out, whole)
     asked = torch.randn_like(out)
     ours = torch.autograd.grad(out, (x, a, b), asked)
@@ -80,13 +92,13 @@ def test_what_is_no_plain_adapter_is_left_to_peft() -> None:
     assert torch.equal(made(dropped, True)[0], made(dropped, False)[0])
     gpt2 = tiny.build_adapted(kind="gpt2")
     with in_place(gpt2) as count:
-        assert count[0] == 0  # its layers are no linear ones
+        assert count == 0  # its layers are no linear ones
     assert torch.equal(made(gpt2, True)[0], made(gpt2, False)[0])
 
 
 def test_switched_off_and_second_adapters_are_honoured() -> None:
     model = tiny.build_adapted()
-    add_second(model, recipe.Lora(rank=2, alpha=2), "second", 3)
+    add_second(model, schema.Lora(rank=2, alpha=2), "second", 3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B.second" in name:
@@ -111,7 +123,7 @@ def test_switched_off_and_second_adapters_are_honoured() -> None:
 def test_the_model_is_left_as_it_was() -> None:
     model = tiny.build_adapted()
     with in_place(model) as count:
-        assert count[0] == 14
+        assert count == 14
         assert sum("forward" in vars(module) for module in model.modules()) >= 14
     before = made(model, False)[0]
     assert not any("forward" in vars(module) for module in model.modules() if type(module).__name__ == "Linear")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
-from cirf.lm.batches import Feature, collate
-from cirf.lm.loss import target_loss
-from cirf.lm.rows import TrainableRows
+from cirf.lm.training.batches import Feature, collate
+from cirf.lm.training.loss import summed, target_logits
+from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.vocabulary import add_tokens, extend, matrices
+from cirf.recipe import schema
 
 KINDS = [("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False), ("gpt2", True), ("gpt2", False), ("gemma2", True)]
 
@@ -21,6 +21,10 @@ def _batch(seed: int = 0) -> tuple[list[Feature], dict[str, torch.Tensor]]:
     lengths = [(5, 9), (3, 20), (12, 13), (7, 11)]
     features = [Feature(tuple(torch.randint(0, 400, (n,), generator=draw).tolist()), start) for start, n in lengths]
     return features, collate(features, 0)
+
+
+def _loss(model: Any, count: int | None = None, **batch: torch.Tensor) -> torch.Tensor:
+    return summed(*target_logits(model, **batch), count)
 
 
 def _full(model: Any, input_ids: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -35,7 +39,7 @@ def test_value_and_gradient_equal_those_of_full_logits_with_a_mask(tiny: Any, ki
     gradients, values = [], []
     for ours in (True, False):
         model = tiny.build_model(kind, tied)
-        loss = target_loss(model, **batch) if ours else _full(model, **batch, mask=mask)
+        loss = _loss(model, **batch) if ours else _full(model, **batch, mask=mask)
         loss.backward()
         values.append(loss.detach())
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
@@ -48,9 +52,9 @@ def test_value_and_gradient_equal_those_of_full_logits_with_a_mask(tiny: Any, ki
 def test_a_batch_is_the_token_mean_of_its_rows(tiny: Any, kind: str) -> None:
     model = tiny.build_model(kind)
     features, batch = _batch()
-    alone = [target_loss(model, **collate([feature], 0), count=1) for feature in features]
+    alone = [_loss(model, **collate([feature], 0), count=1) for feature in features]
     count = sum(len(feature.ids) - feature.start for feature in features)
-    torch.testing.assert_close(target_loss(model, **batch), sum(alone) / count, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(_loss(model, **batch), sum(alone) / count, atol=1e-5, rtol=1e-5)
 
 
 def test_only_the_target_positions_reach_the_head(tiny: Any) -> None:
@@ -58,7 +62,7 @@ def test_only_the_target_positions_reach_the_head(tiny: Any) -> None:
     seen: list[int] = []
     model.get_output_embeddings().register_forward_hook(lambda module, args, output: seen.append(output.shape[:-1].numel()))
     features, batch = _batch()
-    target_loss(model, **batch)
+    _loss(model, **batch)
     assert seen == [sum(len(feature.ids) - feature.start for feature in features)]
 
 
@@ -67,7 +71,7 @@ def test_laid_over_rows_act_and_learn_as_rows_of_the_matrix(tiny: Any, kind: str
     results = []
     for laid_over in (True, False):
         model = tiny.build_model(kind, tied)
-        ids = extend(model, tiny.build_tokenizer(), None, recipe.Vocabulary(alpha="mean"), 8, 0)
+        ids = extend(model, tiny.build_tokenizer(), None, schema.Vocabulary(alpha="mean"), 8, 0)
         _, batch = _batch()
         batch["input_ids"][0, 1:5] = torch.tensor(ids[:4])
         batch["input_ids"][1, 6:10] = batch["labels"][1, 6:10] = torch.tensor(ids[2:6])
@@ -76,7 +80,7 @@ def test_laid_over_rows_act_and_learn_as_rows_of_the_matrix(tiny: Any, kind: str
             rows = TrainableRows(model, ids)
             names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
             assert len(names) == (1 if tied else 2) and all(name.endswith("cirf_rows") for name in names)
-        loss = target_loss(model, **batch)
+        loss = _loss(model, **batch)
         loss.backward()
         inner, head = model.get_input_embeddings(), model.get_output_embeddings()
         modules = [inner] if tied else [inner, head]
@@ -87,10 +91,10 @@ def test_laid_over_rows_act_and_learn_as_rows_of_the_matrix(tiny: Any, kind: str
                 if not laid_over:
                     module.weight[ids] = module.weight[ids] - 0.5 * gradient
         with torch.no_grad():
-            after = target_loss(model, **batch)
+            after = _loss(model, **batch)
             if laid_over:
                 rows.merge()
-                torch.testing.assert_close(target_loss(model, **batch), after, atol=1e-6, rtol=1e-6)
+                torch.testing.assert_close(_loss(model, **batch), after, atol=1e-6, rtol=1e-6)
                 assert not [name for name, _ in [*model.named_parameters(), *model.named_buffers()] if "cirf" in name]
         results.append((loss.detach(), after, *gradients))
     for ours, theirs in zip(*results, strict=True):
@@ -110,7 +114,7 @@ def test_rows_that_are_only_read_are_in_the_input_matrix_alone_and_what_is_train
     rows = TrainableRows(model, [], ids)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     assert names == ["model.embed_tokens.cirf_rows"] and model.get_input_embeddings().cirf_rows.shape == (1, 32)
-    target_loss(model, **batch).backward()
+    _loss(model, **batch).backward()
     with torch.no_grad():
         row = model.get_input_embeddings().cirf_rows
         assert row.grad is not None and float(row.grad.norm()) > 0
@@ -128,6 +132,6 @@ def test_rows_that_are_only_read_are_in_the_input_matrix_alone_and_what_is_train
 def test_what_stands_behind_a_gap_in_the_positions_sees_what_stands_before_it(tiny: Any, kind: str) -> None:
     model = tiny.build_model(kind)
     losses = [
-        target_loss(model, **collate([Feature((first, 6, 7, 8, 9), 3, skipped=(2, 4))], 0), count=1).detach() for first in (5, 50)
+        _loss(model, **collate([Feature((first, 6, 7, 8, 9), 3, skipped=(2, 4))], 0), count=1).detach() for first in (5, 50)
     ]
     assert abs(losses[0] - losses[1]) > 1e-3

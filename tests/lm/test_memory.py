@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cirf.lm import memory
+from cirf.cpu import memory
 
 JEMALLOC = ctypes.util.find_library("jemalloc") if platform.system() == "Linux" else None
 ALLOCATORS = ["", *([JEMALLOC] if JEMALLOC else [])]
@@ -28,7 +28,7 @@ def _run(code: str, preloaded: str, *arguments: str) -> list[int]:
 CODE = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
-from cirf.lm.memory import keep_freed_memory
+from cirf.cpu.memory import keep_freed_memory
 if sys.argv[2] == "keep":
     assert keep_freed_memory()
 for turn in range(20):
@@ -51,7 +51,7 @@ def test_memory_asked_for_again_is_not_faulted_in_again(preloaded: str, size: in
 HOLES = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from cirf.lm.memory import hand_back, keep_freed_memory
+from cirf.cpu.memory import hand_back, keep_freed_memory
 
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
@@ -82,30 +82,30 @@ def test_free_memory_is_the_machines_or_what_its_group_leaves(tmp_path: Path, mo
     assert free is not None and free > 2**20
     for name, text in (("memory.max", "1000\n"), ("memory.current", "400\n"), ("memory.stat", "anon 300\ninactive_file 50\n")):
         (tmp_path / name).write_text(text)
-    assert memory._group_leaves(tmp_path) == 650
+    assert memory.free_in_group(tmp_path) == 650
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._group_leaves(tmp_path) is None and memory._group_leaves(tmp_path / "nowhere") is None
+    assert memory.free_in_group(tmp_path) is None and memory.free_in_group(tmp_path / "nowhere") is None
     older = tmp_path / "v1" / "memory"
     older.mkdir(parents=True)
     for name, text in (("memory.limit_in_bytes", "900"), ("memory.usage_in_bytes", "500"),
                        ("memory.stat", "inactive_file 1\ntotal_inactive_file 60")):  # fmt: skip
         (older / name).write_text(text + "\n")
-    assert memory._group_leaves(tmp_path / "v1") == 460
-    monkeypatch.setattr(memory, "_group_leaves", lambda: 7)
+    assert memory.free_in_group(tmp_path / "v1") == 460
+    monkeypatch.setattr(memory, "free_in_group", lambda: 7)
     assert memory.free_memory("cpu") == 7
-    monkeypatch.setattr(memory, "_kibibytes", lambda file, name: None)
-    monkeypatch.setattr(memory, "_group_leaves", lambda: None)
+    monkeypatch.setattr(memory, "bytes_of_line", lambda file, name: None)
+    monkeypatch.setattr(memory, "free_in_group", lambda: None)
     assert memory.free_memory("cpu") is None
 
 
 def test_memory_is_scarce_where_a_process_holds_twice_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = memory._kibibytes("/proc/self/status", "VmRSS")
+    held = memory.bytes_of_line("/proc/self/status", "VmRSS")
     assert held is not None and held > 2**20
     for left, expected in ((None, False), (held // 4, True), (held * 4, False)):
         monkeypatch.setattr(memory, "free_memory", lambda device, left=left: left)
         assert memory.scarce() is expected
     monkeypatch.setattr(memory, "free_memory", lambda device: 0)
-    monkeypatch.setattr(memory, "_kibibytes", lambda file, name: None)  # another system
+    monkeypatch.setattr(memory, "bytes_of_line", lambda file, name: None)  # another system
     assert not memory.scarce()
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
-from cirf.lm.finetune import Row, finetune
-from cirf.lm.objective import Objective
 from cirf.lm.prompt import prompt_text
+from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.objective import Objective
 from cirf.lm.vocabulary import add_tokens
+from cirf.recipe import schema
 
 
 class _Broken(Exception):
@@ -60,9 +60,9 @@ def train(tiny: Any, work: Path, adaptation: str, objective: Objective | None, b
         model, tokenizer = tiny.build_model("llama", tied=False), tiny.build_tokenizer()
         new = add_tokens(model, tokenizer, ["<latent>"])
         rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), f"It is {2 * i + 1}.") for i in range(8)]
-        section = recipe.Finetune(
-            adaptation=adaptation, epochs=6, batch_size=4, accumulation=1, learning_rate=1e-2, warmup_steps=2, save_every=4,
-            lora=recipe.Lora(rank=4, alpha=8),
+        section = schema.Finetune(
+            adaptation=adaptation, epochs=6, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=2,
+            save_steps=4, lora=schema.Lora(rank=4, alpha=8),
         )  # fmt: skip
         fresh = type(objective)(32) if isinstance(objective, Beside) else objective
         try:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from cirf.lm.memory import weight_bytes
-from cirf.lm.packed import PackedLinear, _can_pack, pack
+from cirf.cpu.memory import weight_bytes
+from cirf.cpu.packed import PackedLinear, can_pack, pack
 
-pytestmark = pytest.mark.skipif(not _can_pack(torch.zeros(8, 8)), reason="this torch has no oneDNN that packs weights")
+pytestmark = pytest.mark.skipif(not can_pack(torch.zeros(8, 8)), reason="this torch has no oneDNN that packs weights")
 
-FORMATS = [torch.float32, *([torch.bfloat16] if _can_pack(torch.zeros(8, 8, dtype=torch.bfloat16)) else [])]
+FORMATS = [torch.float32, *([torch.bfloat16] if can_pack(torch.zeros(8, 8, dtype=torch.bfloat16)) else [])]
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -58,7 +58,7 @@ def test_a_packed_model_answers_and_is_saved_as_a_plain_one(
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    from cirf.lm.decode import generate
+    from cirf.lm.decoding.generate import generate
     from cirf.lm.prompt import prompt_text
 
     model = tiny.build_model(kind, tied)
@@ -82,6 +82,6 @@ def test_what_torch_cannot_pack_stays_plain(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("not for this processor")
 
     model = nn.Sequential(nn.Linear(8, 8))
-    monkeypatch.setattr("cirf.lm.packed._pack", refuse)
+    monkeypatch.setattr("cirf.cpu.packed._pack", refuse)
     assert pack(model, smallest=1) == 0 and type(model[0]) is nn.Linear
     assert pack(nn.Sequential(nn.Linear(8, 8, device="meta")), smallest=1) == 0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from cirf.lm import prefix
-from cirf.lm.decode import generate, generate_one, sample_many
-from cirf.lm.prefix import Prefixes
+from cirf.lm.decoding import prefix_cache as prefix
+from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.prefix_cache import Prefixes
 from cirf.lm.prompt import encode, prompt_text
 
 OPENING = "Answer as here. " + "A coin is heads up. Bob flips the coin. Is the coin still heads up? no " * 3 + "Q:"
@@ -106,21 +106,24 @@ def test_what_is_kept_is_not_written_to(tiny: Any, tokenizer: Any) -> None:
     model, asked = tiny.build_model(), prompts(tokenizer)
     prefixes = kept(model, tokenizer)
     prefixes.prepare(asked)
-    (layers,) = prefixes._kept.values()
-    before = [(keys.clone(), values.clone()) for keys, values in layers]
+    ids = [encode(tokenizer, text) for text in asked]
+
+    def layers() -> list[torch.Tensor]:
+        begun = prefixes.begin(ids)
+        assert begun is not None
+        return [part.clone() for layer in begun.cache.layers for part in (layer.keys, layer.values)]
+
+    before = layers()
     generate(model, tokenizer, asked, 5, prefixes=prefixes)
     generate(model, tokenizer, asked[:1], 5, prefixes=prefixes)
     sample_many(model, tokenizer, asked[0], 5, 3, 1.0, 0.9, seed=1, prefixes=prefixes)
-    assert len(prefixes._kept) == 1
-    for (keys, values), (old_keys, old_values) in zip(layers, before, strict=True):
-        assert torch.equal(keys, old_keys) and torch.equal(values, old_values)
+    assert all(map(torch.equal, layers(), before)) and before[0].any()
 
 
 def test_memory_is_bounded_and_the_newest_stays(tiny: Any, tokenizer: Any, fed: Any) -> None:
     model, asked = tiny.build_model(), mixed(tokenizer)
     seen, prefixes = fed(model), kept(model, tokenizer, most_bytes=1)
     assert generate(model, tokenizer, asked, 3, prefixes=prefixes) == generate(model, tokenizer, asked, 3)
-    assert len(prefixes._kept) == 1
     prefixes.prepare(asked[:1])
     prefixes.prepare(asked[5:6])
     seen.clear()

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
-from cirf.lm import finetune as training
-from cirf.lm import prefix_tree
-from cirf.lm.batches import Feature
-from cirf.lm.finetune import Row, finetune
-from cirf.lm.objective import Objective
-from cirf.lm.prefix_tree import as_trees, tree_of
 from cirf.lm.prompt import prompt_text
+from cirf.lm.training import finetune as training
+from cirf.lm.training import prefix_tree
+from cirf.lm.training.batches import Feature
+from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.objective import Objective
+from cirf.lm.training.prefix_tree import as_trees, tree_of
 from cirf.lm.vocabulary import extend
+from cirf.recipe import schema
 
 ROWS = [
     Feature((5, 6, 7, 8, 9), 2),
@@ -62,13 +62,13 @@ def test_loss_and_gradients_are_those_of_rows(tiny: Any, monkeypatch: Any, kind:
 
 def _train(tiny: Any, work: Path, **keys: Any) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
     model, tokenizer = tiny.build_model("llama", tied=False), tiny.build_tokenizer()
-    ids = extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 4, 0)
+    ids = extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 4, 0)
     rows = [
         Row(prompt_text(tokenizer, f"What is {i % 4} plus {i % 3}?"), f"<cirf><cirf_00{i % 4}>{i}</cirf>{i % 4 + i % 3}")
         for i in range(14)
     ]
-    section = recipe.Finetune.model_validate(
-        {"batch_size": 4, "accumulation": 2, "epochs": 3, "learning_rate": 1e-3, "warmup_steps": 1, "bf16": False,
+    section = schema.Finetune.model_validate(
+        {"batch_size": 4, "gradient_accumulation_steps": 2, "epochs": 3, "learning_rate": 1e-3, "warmup_steps": 1, "bf16": False,
          "lora": {"rank": 4, "alpha": 8}, **keys}
     )  # fmt: skip
     made, history, _ = finetune(model, tokenizer, rows[:12], rows[12:], section, "cirf_full", ids, work, 3)
@@ -81,7 +81,7 @@ def _train(tiny: Any, work: Path, **keys: Any) -> tuple[dict[str, torch.Tensor],
     [
         {"adaptation": "full"},
         {"adaptation": "lora"},
-        {"adaptation": "full", "gradient_checkpointing": True, "rows_lr_ratio": 3.0},
+        {"adaptation": "full", "gradient_checkpointing": True, "new_token_lr_multiplier": 3.0},
     ],
     ids=["full", "lora", "checkpointing"],
 )

@@ -10,19 +10,19 @@ import pytest
 import torch
 from thinks import Thinks
 
-from cirf import recipe
-from cirf.lm.batches import Row
-from cirf.lm.decode import Output, generate
-from cirf.lm.finetune import finetune
-from cirf.lm.latent import Thoughts
-from cirf.lm.latent_decode import Latent, Thinking
-from cirf.lm.latent_embeds import given
-from cirf.lm.latent_loss import LatentObjective
-from cirf.lm.objective import Batch
-from cirf.lm.probe import OfPauses, OfThoughts, OfTrace, Prober, Unit, _shuffled
+from cirf.evaluation.perturb import OfPauses, OfThoughts, OfTrace, Prober, Unit, shuffled
+from cirf.lm.decoding.generate import Output, generate
 from cirf.lm.prompt import encode, prompt_text
+from cirf.lm.training.batches import Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.objective import Batch
 from cirf.lm.vocabulary import add_tokens, extend, token_names
-from cirf.methods.method import at_head_of_answer
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.decode import Latent, Thinking
+from cirf.methods.latent.embeddings import given
+from cirf.methods.latent.loop import Thoughts
+from cirf.methods.latent.loss import LatentObjective
+from cirf.recipe import schema
 
 LATENT = Latent("<latent>", "</latent>", 3)
 ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
@@ -77,11 +77,11 @@ def test_thoughts_perturbed_are_answered_as_without_a_cache(tiny: Any, kind: str
 
 def test_a_shuffle_is_another_order_where_there_is_one() -> None:
     units = [Unit((token,), torch.full((1, 2), float(token))) for token in (3, 4, 5)]
-    made = [_shuffled(units, Random(seed)) for seed in range(20)]
+    made = [shuffled(units, Random(seed)) for seed in range(20)]
     assert {tuple(unit.ids[0] for unit in order) for order in made} == {(3, 5, 4), (4, 3, 5), (4, 5, 3), (5, 3, 4), (5, 4, 3)}
     assert all(float(unit.vectors[0, 0]) == unit.ids[0] for order in made for unit in order if unit.vectors is not None)
-    assert _shuffled(units[:1], Random(0)) == (units[0],)
-    assert [unit.ids for unit in _shuffled([Unit((7,))] * 3, Random(0))] == [(7,)] * 3
+    assert shuffled(units[:1], Random(0)) == (units[0],)
+    assert [unit.ids for unit in shuffled([Unit((7,))] * 3, Random(0))] == [(7,)] * 3
 
 
 def test_draws_hang_on_the_seed_and_the_questions(tiny: Any) -> None:
@@ -110,9 +110,9 @@ class Blind(LatentObjective):
 
 
 def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any) -> Any:
-    section = recipe.Finetune(
-        adaptation="full", epochs=200, batch_size=len(rows), accumulation=1, learning_rate=3e-3, warmup_steps=5, weight_decay=0.0,
-        bf16=False,
+    section = schema.Finetune(
+        adaptation="full", epochs=200, batch_size=len(rows), gradient_accumulation_steps=1, learning_rate=3e-3, warmup_steps=5,
+        weight_decay=0.0, bf16=False,
     )  # fmt: skip
     return finetune(model, tokenizer, rows, [], section, "m", more.pop("new_ids", []), work, 0, **more)[0]
 
@@ -139,7 +139,7 @@ def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(ti
 
 def functional(tiny: Any, tokenizer: Any, size: int = 4) -> tuple[Any, list[int]]:
     model = tiny.build_model(scale=12.0)
-    return model, extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), size, 0)
+    return model, extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), size, 0)
 
 
 def trace_cuts(tokenizer: Any, results: Any, *texts: str, opened: bool = False) -> tuple[OfTrace, list[Any]]:

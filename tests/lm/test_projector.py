@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decode import generate
-from cirf.lm.latent_decode import Latent, Thinking, read_latent, thinking
-from cirf.lm.projector import Projector, read_projector
+from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.vocabulary import add_tokens
-from cirf.methods.method import at_head_of_answer
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.decode import Latent, Thinking, read_latent, thinking
+from cirf.methods.latent.projector import Projector, read_projector
 
 
 def test_the_seed_alone_decides_it_and_it_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.lm import vocabulary
 from cirf.lm.prompt import encode, end_token, prompt_text, render, response_template, sanitise, settle_template
-from cirf.methods.method import at_head_of_answer
+from cirf.methods.base import at_head_of_answer
+from cirf.recipe import schema
 
 
 def test_default_system_message_gives_way_to_an_empty_one_and_thinking_is_off(tiny: Any) -> None:
@@ -114,7 +115,7 @@ def _extended() -> Any:
         spec.loader.exec_module(tiny)
         tokenizer = tiny.build_tokenizer()
         settle_template(tokenizer)
-        vocabulary.extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 8, 0)
+        vocabulary.extend(tiny.build_model(), tokenizer, None, schema.Vocabulary(), 8, 0)
         _cache.append(tokenizer)
     return _cache[0]
 
@@ -125,7 +126,7 @@ def test_the_response_template_cuts_trace_and_answer_apart(tiny: Any, tmp_path: 
 
     tokenizer = tiny.build_tokenizer(kind and getattr(tiny, kind))
     settle_template(tokenizer)
-    vocabulary.extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 8, 0)
+    vocabulary.extend(tiny.build_model(), tokenizer, None, schema.Vocabulary(), 8, 0)
     tokenizer.response_template = response_template(tokenizer, "<cirf>", "</cirf>")
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
@@ -146,7 +147,7 @@ def test_it_does_so_where_the_prompt_holds_the_opening_delimiter(
 
     tokenizer, names = tiny.build_tokenizer(kind and getattr(tiny, kind)), vocabulary.token_names(8, delimiters)
     settle_template(tokenizer)
-    vocabulary.extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(delimiters=delimiters), 8, 0)
+    vocabulary.extend(tiny.build_model(), tokenizer, None, schema.Vocabulary(delimiters=delimiters), 8, 0)
     before, turns = prompt_text(tokenizer, "What is 12 plus 7?"), [{"role": "user", "content": "What is 12 plus 7?"}]
     finished = render(tokenizer, [*turns, {"role": "assistant", "content": "19"}], generation=False)
     tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, names.start)
@@ -162,3 +163,59 @@ def test_it_does_so_where_the_prompt_holds_the_opening_delimiter(
         message = loaded.parse_response(answer, prefix=prompt)
         assert (message["thinking"], message["content"]) == ("<cirf_001>12<cirf_003>19", "19")
     assert "content" not in loaded.parse_response("<cirf_001>12<cirf_003>", prefix=prompt), "the question is no part of an answer"
+
+
+_LLAMA = (
+    "{% if not date_string is defined %}{% if strftime_now is defined %}{% set date_string = strftime_now('%d %b %Y') %}"
+    "{% else %}{% set date_string = '1 Jan 2020' %}{% endif %}{% endif %}"
+)
+_BODY = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + eos_token }}{% endfor %}"
+_DATED = {
+    "date_string": _LLAMA + "{{ 'Today: ' + date_string }}" + _BODY,
+    "strftime_now": "{{ 'Current date: ' + strftime_now(\"%Y-%m-%d\") + ', year ' + strftime_now('%Y') }}" + _BODY,
+    "macro": "{% macro head(f) %}{{ strftime_now(f) }}{% endmacro %}{{ head('%A, %d %B') }}" + _BODY,
+    "given": "{% if date_string is defined %}{{ date_string }}{% endif %}" + _BODY,
+}
+
+
+@pytest.mark.parametrize("name", _DATED)
+@pytest.mark.parametrize("system", [True, False])
+def test_the_prompt_is_the_same_on_every_day(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, system: bool
+) -> None:
+    """And so are the settled template and what the saved one writes."""
+    from transformers import AutoTokenizer
+    from transformers.utils import chat_template_utils
+
+    prompts, templates, messages = set(), set(), [{"role": "user", "content": "Hi?"}]
+    for day in (1, 2):
+
+        class Day(datetime.datetime):
+            number = day
+
+            @classmethod
+            def now(cls, tz: Any = None) -> Day:
+                return cls(2031, 1, cls.number)
+
+        monkeypatch.setattr(chat_template_utils, "datetime", Day)
+        made = tiny.build_tokenizer(_DATED[name])
+        settle_template(made, system)
+        if day == 1:
+            made.save_pretrained(tmp_path)
+            first = made.chat_template
+            settle_template(made, system)
+            assert made.chat_template == first
+        saved = AutoTokenizer.from_pretrained(tmp_path)
+        templates.add(made.chat_template)
+        prompts |= {prompt_text(made, "Hi?"), saved.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)}
+    assert len(prompts) == len(templates) == 1 and "2031" not in prompts.pop()
+
+
+def test_a_fixed_date_has_the_form_that_the_template_wants_and_is_no_engines_to_change(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer(_DATED["strftime_now"])
+    settle_template(tokenizer)
+    assert "Current date: 2024-07-26, year 2024" in prompt_text(tokenizer, "Hi?")
+    tokenizer = tiny.build_tokenizer(_DATED["date_string"])
+    settle_template(tokenizer)
+    given = render(tokenizer, [{"role": "user", "content": "Hi?"}], date_string="3 Mar 2031")
+    assert given == render(tokenizer, [{"role": "user", "content": "Hi?"}]) and "26 Jul 2024" in given

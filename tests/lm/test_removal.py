@@ -13,18 +13,18 @@ from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm import trainer
-from cirf.lm.batches import Feature, LengthSampler, Row, collate, tokenise, tokens_before
-from cirf.lm.curriculum import Lesson
-from cirf.lm.finetune import History, finetune
-from cirf.lm.loss import IGNORED
 from cirf.lm.prompt import encode, end_token, prompt_text
-from cirf.lm.removal import Removal
-from cirf.lm.trainer import Timed, answer_places
-from cirf.methods.cot import ANSWER_MARK
-from cirf.methods.icot_si import InternalisationSettings
+from cirf.lm.training import trainer
+from cirf.lm.training.batches import Feature, LengthSampler, Row, collate, tokenise, tokens_before
+from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.finetune import History, finetune
+from cirf.lm.training.loss import IGNORED
+from cirf.lm.training.trainer import Updates, answer_places
+from cirf.methods.icot.icot_si import InternalisationSettings
+from cirf.methods.icot.rows import Removal
+from cirf.methods.prose.cot import ANSWER_MARK
+from cirf.recipe import schema
 
 LINES = "48/2 = 24 in May.\n48+24 = 72 in all.\n"
 
@@ -189,28 +189,43 @@ def test_a_token_that_holds_the_blank_before_the_answer_is_the_answers(tokenizer
     assert tokens_before(tokenizer, text, 0) == 0 and tokens_before(tokenizer, text, len(text)) == len(tokens)
 
 
-@pytest.mark.parametrize(("processes", "rows"), [(1, 21), (2, 21), (2, 20), (3, 17)])
-def test_every_row_knows_its_update_on_any_number_of_processes(processes: int, rows: int) -> None:
-    batch, accumulation = 2, 2
+@pytest.mark.parametrize("blank", [True, False])
+@pytest.mark.parametrize(("processes", "rows"), [(1, 21), (2, 21), (2, 20), (3, 17), (4, 3)])
+def test_an_update_has_the_same_rows_on_any_number_of_processes(processes: int, rows: int, blank: bool) -> None:
+    batch, passes = 2, 4
     order = LengthSampler(list(range(rows)), batch, 5)
-    timed = Timed(order, batch, accumulation, processes)
-    an_epoch = math.ceil(rows / (batch * accumulation * processes))
+    updates = Updates(order, batch, passes, processes, numbered=True, blank=blank)
+    an_epoch = math.ceil(rows / (batch * passes))
     for epoch in (0, 1):
-        timed.set_epoch(epoch)
-        assert {index for index, _ in timed} == set(range(rows)) and len(list(timed)) == len(timed)
-        sampler = torch.utils.data.BatchSampler(timed, batch, drop_last=False)
-        for process in range(processes):
-            mine = list(BatchSamplerShard(sampler, processes, process)) if processes > 1 else list(sampler)
-            updates = [{update for _, update in one} for one in mine]
-            assert updates == [{epoch * an_epoch + place // accumulation} for place in range(len(mine))]
+        updates.set_epoch(epoch)
+        whole = list(order)
+        found: dict[int, list[int]] = {update: [] for update in range(an_epoch)}
+        sampler = torch.utils.data.BatchSampler(updates, batch, drop_last=False)
+        shares = [BatchSamplerShard(sampler, processes, process) if processes > 1 else sampler for process in range(processes)]
+        for mine in map(list, shares):
+            assert len(mine) == math.ceil(len(updates) / batch / processes)
+            for place, one in enumerate(mine):
+                update = place // math.ceil(passes / processes)
+                assert {number for _, number in one} == {epoch * an_epoch + update}
+                found[update] += [row for row, _ in one]
+        for update, made in found.items():
+            wanted = whole[update * batch * passes : (update + 1) * batch * passes]
+            assert set(wanted) <= set(made) and (not blank or sorted(row for row in made if row >= 0) == sorted(wanted))
 
 
 # Within a training
 
 
-def section(**keys: Any) -> recipe.Finetune:
-    base = {"adaptation": "full", "epochs": 4, "batch_size": 2, "accumulation": 2, "learning_rate": 3e-3, "warmup_steps": 2}
-    return recipe.Finetune.model_validate(base | {"bf16": False} | keys)
+def section(**keys: Any) -> schema.Finetune:
+    base = {
+        "adaptation": "full",
+        "epochs": 4,
+        "batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "learning_rate": 3e-3,
+        "warmup_steps": 2,
+    }
+    return schema.Finetune.model_validate(base | {"bf16": False} | keys)
 
 
 def rows_of(tokenizer: Any, count: int = 8) -> list[Row]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import tinyrun
+import torch
+from safetensors.torch import load_file
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -75,10 +77,45 @@ def test_two_processes_train_alike_and_resume(tmp_path: Path) -> None:
     assert history["updates"] == 12 and history["losses"][-1]["loss"] < history["losses"][0]["loss"]
 
 
-@pytest.mark.slow
-def test_sharded_training_is_refused_before_it_begins(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", *TORCHRUN, str(HERE / "together.py"), str(tmp_path / "sharded"), "-"]
-    environment = {**ENVIRONMENT, "ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": "true"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode != 0 and "sharded over devices (FSDP) is not supported" in done.stderr
-    assert not list((tmp_path / "sharded").rglob("checkpoint-*"))
+def _alike(one: Path, other: Path) -> None:
+    """The same losses, gradients and final weights up to the rounding of sums."""
+    told, again = (json.loads((folder / "history.json").read_text()) for folder in (one, other))
+    for key in ("losses", "validation"):
+        for row, same in zip(told.pop(key), again.pop(key), strict=True):
+            assert same == pytest.approx(row, rel=1e-4), (other.name, key)
+    assert told.pop("functional_rows") == [pytest.approx(row, abs=1e-4) for row in again.pop("functional_rows")]
+    assert told == again
+    weights, same_weights = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
+    assert weights.keys() == same_weights.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(same_weights[name], weight, rtol=1e-3, atol=1e-4, msg=f"{other.name}: {name}")
+    assert (one / "config.json").read_bytes() == (other / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("adaptation", "steps"),
+    [
+        ("lora", ["sharded:2:sharded:-", "back:2:sharded:step:6", "back:1:plain:-"]),
+        pytest.param(
+            "full",
+            [
+                "plain:2:plain:-",
+                "sharded:2:sharded:-",
+                "back:2:sharded:step:6",
+                "back:1:plain:-",
+                "forth:1:plain:step:6",
+                "forth:3:sharded:-",
+            ],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("tied", ["sharded:2:sharded:step:6", "sharded:2:sharded:-"], marks=pytest.mark.slow),
+    ],
+)
+def test_any_number_of_processes_sharded_or_not_trains_as_one_and_goes_on_from_a_kill(
+    tmp_path: Path, adaptation: str, steps: list[str]
+) -> None:
+    asked = [step.replace(":", f":{adaptation}:", 1) for step in ["one:1:plain:-", *steps]]
+    done = tinyrun.python(HERE / "together.py", tmp_path, *asked)
+    assert done.code == 0, done.err[-3000:]
+    for name in {step.partition(":")[0] for step in steps}:
+        _alike(tmp_path / "one", tmp_path / name)

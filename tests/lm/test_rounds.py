@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cirf.lm import rounds
-from cirf.lm.decode import generate, sample_many
+from cirf.lm.decoding import rounds
+from cirf.lm.decoding.generate import generate, sample_many
 from cirf.lm.prompt import prompt_text
 
 CAP = 40

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm import sentence_encoder
-from cirf.lm.batches import Feature
-from cirf.lm.phases import Phase, run_phase
-from cirf.lm.sentence_encoder import SentenceEncoder, Texts, contrast, layer_range, text_states
-from cirf.lm.soft_loss import Live, Mapped, SemanticObjective, SoftObjective
+from cirf.lm.training.batches import Feature
+from cirf.lm.training.phases import Phase, run_phase
+from cirf.methods.soft import encoder as sentence_encoder
+from cirf.methods.soft.encoder import SentenceEncoder, Texts, contrast, layer_range, text_states
+from cirf.methods.soft.loss import Live, Mapped, SemanticObjective, SoftObjective
 
 LONG = [[5, 6, 7, 8, 9, 10], [11, 12, 13, 14], [15, 16, 17, 18, 19, 20, 21], [22, 23, 24], [40, 41, 42], [50, 51, 52, 53]]
 SHORT = [[5, 6], [11], [15, 16], [22], [40, 41], [53]]
@@ -81,7 +81,7 @@ def test_texts_are_read_once_by_themselves_as_far_as_there_is_room(tiny: Any) ->
 def test_texts_of_unlike_lengths_mean_in_several_passes_what_they_mean_in_one(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, price: int
 ) -> None:
-    monkeypatch.setattr("cirf.lm.sentence_encoder.pass_price", lambda device: price)
+    monkeypatch.setattr("cirf.methods.soft.encoder.pass_price", lambda device: price)
     model = deeper(tiny, "llama").requires_grad_(False)
     encoder, shapes = SentenceEncoder(model), []
     encoder.body.register_forward_pre_hook(
@@ -117,7 +117,7 @@ def test_who_sees_whom_is_as_asked_for_in_every_kernel(tiny: Any, kernel: str) -
         encoder = SentenceEncoder(model, attention)  # type: ignore[arg-type]
         assert encoder.body.config._attn_implementation == kernel
         states, mask = text_states(model, LONG[:1], 3)
-        seen = sentence_encoder._mask(mask, attention == "causal")
+        seen = sentence_encoder.attention_mask(mask, attention == "causal")
         run = [
             encoder.body(inputs_embeds=given, attention_mask=seen, use_cache=False).last_hidden_state[0, 0]
             for given in (states, torch.cat([states[:, :-1], states[:, -1:] + 1], dim=1))
@@ -180,16 +180,17 @@ def test_a_meaning_pulls_vectors_and_not_the_encoder(tiny: Any) -> None:
         cut = [objective.loss(model, objective.collate([row], 0), 3) for row in rows]
         torch.testing.assert_close(sum(cut), parts[-1], atol=1e-5, rtol=1e-5)  # however rows are cut into batches
     torch.testing.assert_close(parts[1], 0.75 * parts[0] + 0.25 * parts[2])
-    plain = SoftObjective(9, Mapped(states, range(2), 32, 0))
+    source = Mapped(states, range(2), 32, 0)
+    plain = SoftObjective(9, source)
     torch.testing.assert_close(parts[0], plain.loss(model, plain.collate(rows, 0), None))
-    vectors = plain._source.vectors(plain.collate(rows, 0))
+    vectors = source.vectors(plain.collate(rows, 0))
     said = encoder(vectors, torch.ones(2, 3))
     apart = 1 - torch.nn.functional.cosine_similarity(said, meant)
     torch.testing.assert_close(parts[2], (apart * torch.tensor([1.0, 2.0])).sum() / 3)
 
 
 def test_rows_share_what_is_read_of_their_question(tiny: Any, tokenizer: Any) -> None:
-    from cirf.lm.guide import Guide
+    from cirf.methods.soft.guide import Guide
 
     guide = Guide(tiny.build_model(), tokenizer, "", 32)
     asked = [guide.ids(text, 2) for text in ("Hi?", "And you, how many?")]

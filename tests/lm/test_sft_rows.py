@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cirf import recipe
-from cirf.lm.batches import Row, tokenise
 from cirf.lm.prompt import end_token, prompt_text, settle_template
-from cirf.lm.sft_rows import sft_rows
+from cirf.lm.training.batches import Row, tokenise
+from cirf.lm.training.sft_rows import sft_rows
 from cirf.lm.vocabulary import extend
+from cirf.recipe import schema
 
 TARGETS = ["<cirf><cirf_001>4<cirf_002></cirf>4", "3 + 4 = 7\n#### 7", "72<|im_end|>", "<cirf_001>7", ""]
 
@@ -34,7 +34,7 @@ def test_a_trainer_of_text_learns_from_the_same_ids(tiny: Any, begins: bool, fun
         tokenizer = beginning_with(tokenizer, "<s>")
         assert tokenizer("Hi?").input_ids[0] == tokenizer.bos_token_id
     settle_template(tokenizer)
-    keep = extend(tiny.build_model(), tokenizer, None, recipe.Vocabulary(), 4, 0) if functional else []
+    keep = extend(tiny.build_model(), tokenizer, None, schema.Vocabulary(), 4, 0) if functional else []
     rows = [Row(prompt_text(tokenizer, f"What is {place} plus 4?"), target) for place, target in enumerate(TARGETS)]
     features, _ = tokenise(rows, tokenizer, 1000, keep)
     end = tokenizer.convert_ids_to_tokens(end_token(tokenizer))

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.batches import Feature
-from cirf.lm.decode import generate, generate_one, sample_many
-from cirf.lm.finetune import Row, finetune, tokenise
-from cirf.lm.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
-from cirf.lm.heads import Heads
-from cirf.lm.loss import IGNORED
-from cirf.lm.objective import Objective
+from cirf.lm.decoding.generate import generate, generate_one, sample_many
 from cirf.lm.prompt import encode, prompt_text, settle_template
-from cirf.lm.soft import Frame, find_run, placeholder, slots_of, soft_logits
-from cirf.lm.soft_decode import Guided
-from cirf.lm.soft_loss import Live, Mapped, SoftObjective
-from cirf.methods.method import around_turn
+from cirf.lm.training.batches import Feature
+from cirf.lm.training.finetune import Row, finetune, tokenise
+from cirf.lm.training.loss import IGNORED
+from cirf.lm.training.objective import Objective
+from cirf.methods.base import around_turn
+from cirf.methods.soft.decode import Guided
+from cirf.methods.soft.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
+from cirf.methods.soft.loss import Live, Mapped, SoftObjective
+from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompts import Frame, find_run, placeholder, slots_of, soft_logits
+from cirf.recipe import schema
 
 KINDS = ["llama", "qwen2", "gpt2", "gemma2"]
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes"]
@@ -237,12 +237,12 @@ def test_a_model_whose_angles_hang_on_a_rows_length_is_not_read_in_parts(tiny: A
     objective = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0))
     for rope_type, expected in (("default", True), ("dynamic", False), ("longrope", False)):
         model.config.rope_parameters = {"rope_theta": 10000.0, "rope_type": rope_type, "factor": 2.0}
-        objective.join(model, recipe.Finetune(), 0)
+        objective.join(model, schema.Finetune(), 0)
         assert (objective.heads is not None) == expected
 
 
 def test_whether_a_model_is_frozen_is_seen_when_it_is_joined(tiny: Any) -> None:
-    objective, section = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0)), recipe.Finetune()
+    objective, section = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0)), schema.Finetune()
     model = tiny.build_model().requires_grad_(False)
     objective.join(model, section, 0)
     assert objective.heads is not None
@@ -306,7 +306,7 @@ def test_a_fingerprint_tells_weights_from_others_in_every_format(tiny: Any, toke
     model.save_pretrained(tmp_path / "m")
     tokenizer.save_pretrained(tmp_path / "m")
     found = [
-        load_guide(str(tmp_path / "m"), recipe.Backbone(dtype=dtype, device="cpu"), 8, "") for dtype in ("float32", "bfloat16")
+        load_guide(str(tmp_path / "m"), schema.Backbone(dtype=dtype, device="cpu"), 8, "") for dtype in ("float32", "bfloat16")
     ]
     assert [fingerprint(guide.model) for guide in found] == [told, told]
     assert not any(value.requires_grad for value in found[0].model.parameters())
@@ -339,8 +339,8 @@ def test_a_frozen_model_stays_to_the_bit_while_a_map_or_a_guide_learns(tiny: Any
     source = Live(guide, asked, range(4)) if live else Mapped(guide.read(QUESTIONS, 3), range(4), 32, 0)
     objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), source)
     rows = [Row(prompt_text(tokenizer, text), "7", 1, given=place) for place, text in enumerate(QUESTIONS)]
-    section = recipe.Finetune(
-        adaptation="full", epochs=6, batch_size=4, accumulation=1, learning_rate=1e-2, warmup_steps=1, bf16=True,
+    section = schema.Finetune(
+        adaptation="full", epochs=6, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=1, bf16=True,
         gradient_checkpointing=live,
     )  # fmt: skip
     trained, history, _ = finetune(
@@ -359,7 +359,7 @@ def test_a_saved_guide_is_asked_as_in_training_in_every_format(tiny: Any, tokeni
     tiny.build_model(seed=4).save_pretrained(guide)
     tiny.build_tokenizer(tiny.CHATML).save_pretrained(guide)
     for empty, dtype in ((True, torch.float32), (False, torch.float16), (False, torch.bfloat16)):
-        section = recipe.Backbone(dtype="float32", device="cpu", empty_system=empty)
+        section = schema.Backbone(dtype="float32", device="cpu", empty_system=empty)
         learned = load_guide(str(guide), section, 32, "Think.")
         soft = Soft("<pad>", 2, str(guide), fingerprint(learned.model), "Think.", empty_system=empty)
         save_soft(tmp_path, soft, learned.projection)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cirf.lm.batches import Feature, Row, tokenise
-from cirf.lm.curriculum import Lesson
 from cirf.lm.prompt import prompt_text
-from cirf.lm.staged import Staged
-from cirf.methods.coconut import BEGIN, END, CoconutSettings
-from cirf.methods.method import at_head_of_answer
+from cirf.lm.training.batches import Feature, Row, tokenise
+from cirf.lm.training.curriculum import Lesson
+from cirf.methods.base import at_head_of_answer
+from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
+from cirf.methods.latent.coconut_rows import Course, Staged
 
 STEPS = [("3+4 = 7.", "7+2 = 9.", "So 9."), ("1+1 = 2.",), tuple(f"{i}+1 = {i + 1}." for i in range(5))]
 
@@ -30,7 +30,7 @@ def staged(tokenizer: Any, first: int = 1, epochs: float = 10, updates: int = 2,
     features, dropped = tokenise(rows, tokenizer, 500)
     assert not dropped
     lessons = [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
-    return Staged(lessons, lessons[:2], tokenizer, write, END, settings, first, epochs, updates, seed=1)
+    return Staged(lessons, lessons[:2], tokenizer, write, settings, Course(END, first, epochs, updates, seed=1))
 
 
 def shown(tokenizer: Any, row: Feature) -> tuple[str, int, str, str]:

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.decode import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.trace_grammar import Steered, Steering, expression, limited
 from cirf.lm.prompt import encode, end_token, prompt_text, stop_ids
-from cirf.lm.steering import Steered, Steering
 from cirf.lm.vocabulary import extend, token_names
+from cirf.recipe import schema
 
 SIZE = 4
 NAMES = token_names(SIZE)
@@ -29,6 +29,7 @@ steerings = st.builds(
     results=st.booleans(),
     result_tokens=st.one_of(st.none(), st.integers(0, 3)),
     result_cost=st.sampled_from([0.0, 2.0]),
+    at_most=st.dictionaries(st.integers(0, SIZE - 1), st.integers(0, 2)).map(lambda found: tuple(sorted(found.items()))),
 )
 
 
@@ -39,7 +40,7 @@ def made(tiny: Any) -> tuple[Any, Any]:
 
     tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=3)
     settle_template(tokenizer)
-    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), SIZE, 0)
+    extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), SIZE, 0)
     return model, tokenizer
 
 
@@ -56,6 +57,7 @@ def check(ids: list[int], how: Steering, tokenizer: Any, ended: bool) -> None:
     assert not span or span[0] in codes
     used = [token for token in span if token in codes]
     assert how.budget is None or len(used) <= how.budget
+    assert all(used.count(codes[code]) <= most for code, most in how.at_most)
     longest = run = 0
     for token in span:
         run = 0 if token in codes else run + 1
@@ -111,7 +113,16 @@ def test_a_cost_is_taken_off_the_start_of_a_result_alone(made: tuple[Any, Any]) 
         assert float(scores[0, digit]) == -cost
 
 
-@pytest.mark.parametrize("how", [Steering(), Steering(budget=2), Steering(results=False), Steering(budget=3, result_tokens=2)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        Steering(),
+        Steering(budget=2),
+        Steering(results=False),
+        Steering(budget=3, result_tokens=2),
+        Steering(result_tokens=2, at_most=((0, 0), (2, 1))),
+    ],
+)
 def test_batches_and_votes_are_steered_as_single_answers_are(made: tuple[Any, Any], how: Steering) -> None:
     model, tokenizer = made
     prompts = [prompt_text(tokenizer, text) for text in ("Hi?", "What is 12 plus 7, and then some?", "yes", "A coin is up.")]
@@ -128,6 +139,39 @@ def test_batches_and_votes_are_steered_as_single_answers_are(made: tuple[Any, An
     assert any(not output.text.startswith("<cirf>") for output in generate(model, tokenizer, prompts, 40))
 
 
+def test_limits_of_codes_bite_and_the_lower_of_two_counts(made: tuple[Any, Any]) -> None:
+    model, tokenizer = made
+    prompts = [prompt_text(tokenizer, text) for text in ("Hi?", "What is 12 plus 7?", "yes", "A coin is up.")]
+    codes = tokenizer.convert_tokens_to_ids(list(NAMES.codes))
+
+    def drawn(how: Steering) -> list[tuple[int, ...]]:
+        outputs = generate(model, tokenizer, prompts, 40, 1.0, 1.0, 7, steer=steered(how, model, tokenizer))
+        return [output.ids for output in outputs]
+
+    free = drawn(Steering(results=False))
+    counts = [max(ids.count(code) for ids in free) for code in codes]
+    forbidden, rationed = sorted(range(SIZE), key=lambda code: -counts[code])[:2]
+    assert counts[forbidden] and counts[rationed] > 1
+    held = drawn(limited(Steering(results=False, at_most=((rationed, 3),)), {forbidden: 0, rationed: 1}))
+    assert all(ids.count(codes[forbidden]) == 0 and ids.count(codes[rationed]) <= 1 for ids in held)
+    assert limited(Steering(at_most=((1, 1),)), {1: 5, 2: 0}).at_most == ((1, 1), (2, 0))
+    with pytest.raises(CirfError, match=r"no functional token 4; the model has <cirf_000> to <cirf_003>"):
+        Steered(Steering(at_most=((4, 0),)), NAMES, tokenizer, [0])
+
+
+@given(st.lists(st.tuples(st.integers(0, SIZE - 1), st.sampled_from(["", "48", "3 + 4"])), max_size=6), st.integers(1, 2))
+def test_an_expression_matches_the_traces_within_its_limits(steps: list[tuple[int, str]], most: int) -> None:
+    text = "".join(NAMES.codes[code] + result for code, result in steps) + "</cirf>7"
+    used = [code for code, _ in steps]
+    wanted = used.count(2) <= most and 1 not in used
+    for opened in (True, False):
+        found = re.fullmatch(expression({1: 0, 2: most}, NAMES, opened), ("" if opened else "<cirf>") + text)
+        assert (found is not None) == wanted
+    assert re.fullmatch(expression({0: 0, 1: 0, 3: 0, 2: 1}, NAMES, True), "<cirf_002>4</cirf>4")
+    with pytest.raises(CirfError, match="counts one functional token alone"):
+        expression({1: 1, 2: 1}, NAMES, True)
+
+
 def test_a_budget_of_nothing_is_an_empty_span(made: tuple[Any, Any]) -> None:
     model, tokenizer = made
     output = generate_one(
@@ -136,7 +180,9 @@ def test_a_budget_of_nothing_is_an_empty_span(made: tuple[Any, Any]) -> None:
     assert output.text.startswith("<cirf></cirf>")
 
 
-@pytest.mark.parametrize("wrong", [{"budget": -1}, {"result_tokens": -2}, {"result_cost": -0.5}, {"result_cost": math.inf}])
+@pytest.mark.parametrize(
+    "wrong", [{"budget": -1}, {"at_most": ((3, -1),)}, {"result_tokens": -2}, {"result_cost": -0.5}, {"result_cost": math.inf}]
+)
 def test_dials_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(CirfError, match=next(iter(wrong))):
         Steering(**wrong)
@@ -145,7 +191,7 @@ def test_dials_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
 def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:
     tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=3)
     tokenizer.add_tokens(["    ", "<tool>"])
-    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), SIZE, 0)
+    extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), SIZE, 0)
     processor = Steered(Steering(), NAMES, tokenizer, [tokenizer.eos_token_id])
     processor(torch.tensor([[9]]), torch.zeros(1, model.config.vocab_size))
     scores = processor(torch.tensor([[9, *encode(tokenizer, "<cirf><cirf_001>4")]]), torch.zeros(1, model.config.vocab_size))

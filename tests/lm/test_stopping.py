@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cirf import recipe
-from cirf.lm.batches import Row
-from cirf.lm.finetune import finetune
 from cirf.lm.prompt import prompt_text
-from cirf.lm.stopping import Stop
-from cirf.lm.trainer import Diverged
+from cirf.lm.training.batches import Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.signals import Stop
+from cirf.lm.training.trainer import Diverged
+from cirf.recipe import schema
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,9 @@ class _Told:
 
 def test_nor_is_one_where_no_update_is_left(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i}?"), f"{2 * i}") for i in range(4)]
-    section = recipe.Finetune(adaptation="full", epochs=1.5, batch_size=2, accumulation=1, bf16=False)  # ends within an epoch
+    section = schema.Finetune(
+        adaptation="full", epochs=1.5, batch_size=2, gradient_accumulation_steps=1, bf16=False
+    )  # ends within an epoch
     finetune(tiny.build_model(), tokenizer, rows, [], section, "x", [], tmp_path, 0)
     with pytest.raises(SystemExit):
         finetune(tiny.build_model(), tokenizer, rows, [], section, "x", [], tmp_path, 0, _Told())

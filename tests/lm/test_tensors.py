@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cirf.lm import tensors
+from cirf.lm.training import tensors
 
 
 @pytest.mark.parametrize("metadata", [None, {"losses": "[1.0]"}])

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from cirf import recipe
 from cirf.codebook.sinkhorn import assign
-from cirf.lm.decode import generate
-from cirf.lm.finetune import Row, finetune
+from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import prompt_text
+from cirf.lm.training.finetune import Row, finetune
+from cirf.recipe import schema
+
+pytestmark = pytest.mark.slow
 
 COUNTS = (1, 2, 4)
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
@@ -43,7 +45,7 @@ def test_answers_are_the_same(tiny: Any, tokenizer: Any, counts: Any) -> None:
 def test_codes_are_the_same(counts: Any) -> None:
     draw = torch.Generator().manual_seed(1)
     points, anchors = torch.randn(20_000, 64, generator=draw), torch.randn(32, 64, generator=draw)
-    found = [assign(points, anchors, recipe.Sinkhorn()) for _ in counts()]
+    found = [assign(points, anchors, schema.Sinkhorn()) for _ in counts()]
     assert all(torch.equal(found[0].codes, other.codes) for other in found[1:])
 
 
@@ -52,8 +54,8 @@ def test_losses_of_a_training_are_alike(tiny: Any, tokenizer: Any, tmp_path: Pat
     rows = [
         Row(prompt_text(tokenizer, f"{question} {number}"), f"{number}") for number in range(24) for question in QUESTIONS[:2]
     ]
-    section = recipe.Finetune(
-        adaptation="full", epochs=1.0, batch_size=2, accumulation=1, learning_rate=1e-3, warmup_steps=2, bf16=False
+    section = schema.Finetune(
+        adaptation="full", epochs=1.0, batch_size=2, gradient_accumulation_steps=1, learning_rate=1e-3, warmup_steps=2, bf16=False
     )
     found = []
     for count in counts():

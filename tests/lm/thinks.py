@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirf.lm.batches import Feature
+from cirf.lm.training.batches import Feature
 
 
 class Thinks:

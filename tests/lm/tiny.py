@@ -88,11 +88,11 @@ def build_model(
 
 def build_adapted(dtype: torch.dtype = torch.float32, dropout: float = 0.0, kind: str = "qwen2") -> Any:
     """A model in training whose adapters (r = 4) do something."""
-    from cirf import recipe
     from cirf.lm.adapters import put_adapters
+    from cirf.recipe import schema
 
     torch.manual_seed(1)
-    model = put_adapters(build_model(kind).to(dtype), recipe.Lora(rank=4, alpha=8, dropout=dropout)).train()
+    model = put_adapters(build_model(kind).to(dtype), schema.Lora(rank=4, alpha=8, dropout=dropout)).train()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_" in name:

@@ -1,7 +1,8 @@
 """Trains a tiny model in a process of its own, and dies where it is told to.
 
 ``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. The adaptation
-``removal`` trains every weight on rationales that are taken away. The scenario ``-`` runs unbroken, ``step:N`` is killed
+``removal`` trains every weight on rationales that are taken away, ``tied`` adapters of a model whose matrices are one, with
+gradient checkpointing. The scenario ``-`` runs unbroken, ``step:N`` is killed
 after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N`` when it is written but not yet marked
 complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed. ``SIGTERM:N`` and ``SIGINT:N`` are told to
 end within update N. Of each it says how it ended, how often it had to go on, and the update that it first went on from.
@@ -20,24 +21,25 @@ from typing import Any
 import tiny
 import torch
 
-from cirf import recipe
-from cirf.lm import trainer, vocabulary
-from cirf.lm.batches import Row
-from cirf.lm.checkpoints import latest
-from cirf.lm.curriculum import Lesson
-from cirf.lm.finetune import finetune
+from cirf.lm import vocabulary
 from cirf.lm.prompt import prompt_text, settle_template
-from cirf.lm.removal import Removal
 from cirf.lm.saving import save_model
-from cirf.methods.cot import ANSWER_MARK
-from cirf.methods.icot_si import InternalisationSettings
+from cirf.lm.training import trainer
+from cirf.lm.training.batches import Row
+from cirf.lm.training.checkpoints import latest
+from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.finetune import finetune
+from cirf.methods.icot.icot_si import InternalisationSettings
+from cirf.methods.icot.rows import Removal
+from cirf.methods.prose.cot import ANSWER_MARK
+from cirf.recipe import schema
 
 
-def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulation: int = 2) -> None:
+def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2) -> None:
     """One training of 12 updates, 6 an epoch, checkpoints every 4."""
-    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", tied=False)
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", tied=adaptation == "tied")
     settle_template(tokenizer)
-    ids = vocabulary.extend(model, tokenizer, None, recipe.Vocabulary(alpha="mean"), 8, 0)
+    ids = vocabulary.extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 8, 0)
     rows = [
         Row(prompt_text(tokenizer, f"What is {i} plus {i * 7}?"), f"<cirf>{'<cirf_001>2' * (1 + i % 3)}<cirf_002></cirf>{i * 8}")
         for i in range(23)
@@ -51,17 +53,18 @@ def run(folder: Path, adaptation: Any, kill: str, batch_size: int = 2, accumulat
         def teach(lessons: list[Lesson], held_out: list[Lesson], updates: int) -> Removal:
             return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, section.epochs, updates, 3)
 
-    section = recipe.Finetune(
-        adaptation="full" if adaptation == "removal" else adaptation,
-        lora=recipe.Lora(rank=4, alpha=8, dropout=0.2),
+    section = schema.Finetune(
+        adaptation={"removal": "full", "tied": "lora"}.get(adaptation, adaptation),
+        lora=schema.Lora(rank=4, alpha=8, dropout=dropout),
+        gradient_checkpointing=adaptation == "tied",
         epochs=2,
-        batch_size=batch_size,
-        accumulation=accumulation,
+        batch_size=2,
+        gradient_accumulation_steps=2,
         learning_rate=1e-2,
-        rows_lr_ratio=3.0,
+        new_token_lr_multiplier=3.0,
         warmup_steps=3,
-        save_every=4,
-        evaluate_every=None,
+        save_steps=4,
+        eval_steps=None,
     )
     _arm(kill)
     model, history, _ = finetune(

@@ -25,12 +25,15 @@ class Server:
         self.lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
         self.keys: set[str | None] = set()
+        self.connections: set[tuple[str, int]] = set()  # by the client's end
         self.answered: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.under_way = self.most_under_way = 0
         self.refuse: dict[str, int] = {}  # a word of the question -> the status it is refused with
         self.structured = True
         self.unstructured_status = 400  # what a schema is answered with where ``structured`` is not
+        self.complain: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda body: None  # status and error of a request
+        self.finish, self.tokens = "stop", 7
         self.retry_after = "0.02"
         self.at: list[float] = []  # when each call came, on the monotonic clock
         self.raw: bytes | None = None  # said instead of an answer, with this status and these headers
@@ -59,6 +62,7 @@ def serve(server: Server) -> Iterator[Server]:
                 server.asked.append(body)
                 server.at.append(time.monotonic())
                 server.keys.add(self.headers.get("Authorization"))
+                server.connections.add(self.client_address)
                 server.under_way += 1
                 server.most_under_way = max(server.most_under_way, server.under_way)
                 fault = server.fault()
@@ -75,6 +79,8 @@ def serve(server: Server) -> Iterator[Server]:
             status = next((status for word, status in server.refuse.items() if word in text), None)
             if status is not None:
                 return self.send(status, {"error": {"message": f"refused with {status}: {self.headers.get('Authorization')}"}})
+            if (complaint := server.complain(body)) is not None:
+                return self.send(complaint[0], {"error": complaint[1]})
             if "response_format" in body and not server.structured:
                 return self.send(server.unstructured_status, {"error": "response_format is not supported"})
             if fault == "429":
@@ -109,9 +115,9 @@ def serve(server: Server) -> Iterator[Server]:
                 "model": body["model"],
                 "system_fingerprint": "",
                 "choices": [
-                    {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": server.reply(body)}}
+                    {"index": 0, "finish_reason": server.finish, "message": {"role": "assistant", "content": server.reply(body)}}
                 ],
-                "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
+                "usage": {"prompt_tokens": 5, "completion_tokens": server.tokens, "total_tokens": 12},
             }
             data = json.dumps(answer).encode()
             if fault == "half a body":

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.collect import collect, gather
 from cirf.rationales.conclusions import closes_with, stated_answer
+from cirf.recipe import schema
 from cirf.records import Problem
-from cirf.tasks.questions import question_key
-from cirf.tasks.unusable import Tolerance, listed
+from cirf.tasks.loading.questions import question_key
+from cirf.tasks.loading.unusable import Tolerance, listed
 
 
-def section(*files: str, **keys) -> recipe.Rationales:
-    return recipe.Rationales(files=files, **keys)
+def section(*files: str, **keys) -> schema.Rationales:
+    return schema.Rationales(files=files, **keys)
 
 
 def test_the_data_sets_own_solution(problems, tasks) -> None:
@@ -211,7 +211,9 @@ def test_malformed_rows_are_let_pass_as_the_tolerance_says_with_their_true_lines
             ("r.jsonl", line, "rationales") for line in (2, 3, 5)
         ]
         assert found.report["reasons"]["not valid JSON"] == 1 and found.report["unusable"][0]["rows"] == 4
-    with pytest.raises(CirfError, match=r"3 of 4 rows \(75 %\) cannot be used, more than problems\.unusable: 0\.5 allows"):
+    with pytest.raises(
+        CirfError, match=r"3 of 4 rows \(75 %\) cannot be used, more than problems\.max_unusable_share: 0\.5 allows"
+    ):
         collect(problems, section(path, source="files"), None, tasks, tolerance=Tolerance(0.5))
     with pytest.raises(CirfError, match="the file is empty"):
         gather(problems, section(write("e.jsonl", [])), None, tasks, Tolerance(1))

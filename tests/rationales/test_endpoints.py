@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
+import tracemalloc
+import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,14 +15,14 @@ from typing import Any
 import pytest
 from faulty import FAULTS, Server, serve
 
-from cirf import recipe
+from cirf.endpoints.api_keys import allow, check
+from cirf.endpoints.calls import LONGEST, Connection, retry_after
+from cirf.endpoints.fleet import ask, known_answers
+from cirf.endpoints.requests import Request
 from cirf.errors import CirfError
-from cirf.files import RowLog
-from cirf.rationales.calls import Connection, retry_after
-from cirf.rationales.endpoints import ask, known_answers
-from cirf.rationales.requests import Request
-from cirf.rationales.transport import LONGEST, LONGEST_ENCODED
-from cirf.rows import read_rows
+from cirf.recipe import schema
+from cirf.store.files import RowLog
+from cirf.store.jsonl import read_rows
 
 MODEL = "teacher"
 
@@ -33,25 +35,25 @@ def requests(count: int, model: str = MODEL, start: int = 0) -> list[Request]:
     return [Request(model, (("user", f"question {i}"),), 1000 + i, 0.7, 0.95, 64) for i in range(start, start + count)]
 
 
-def section(*servers: Server, **keys: Any) -> recipe.Asked:
+def section(*servers: Server, **keys: Any) -> schema.Asked:
     models = keys.pop("models", [MODEL] * len(servers))
     concurrency = keys.pop("concurrency", 8)
     pairs = zip(servers, models, strict=True)
-    endpoints = tuple(recipe.Endpoint(url=server.url, model=model, concurrency=concurrency) for server, model in pairs)
-    return recipe.Asked(**({"endpoints": endpoints, "timeout": 0.5, "retries": 12} | keys))
+    endpoints = tuple(schema.Endpoint(url=server.url, model=model, concurrency=concurrency) for server, model in pairs)
+    return schema.Asked(**({"endpoints": endpoints, "timeout": 0.5, "max_retries": 12} | keys))
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
-    monkeypatch.setattr("cirf.rationales.endpoints._LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("cirf.endpoints.fleet._FIRST_PAUSE", 0.005)
+    monkeypatch.setattr("cirf.endpoints.fleet._LONGEST_PAUSE", 0.05)
 
 
 def test_five_hundred_questions_to_a_server_that_fails_three_times_in_ten(tmp_path: Path) -> None:
     log = RowLog(tmp_path / "log.jsonl")
     asked = requests(500)
     with serve(Server(echo, share=0.3)) as server:
-        answers, refused = ask(asked, section(server, concurrency=32, retries=40), log)  # a slow machine is no fault of ours
+        answers, refused = ask(asked, section(server, concurrency=32, max_retries=40), log)  # a slow machine is no fault of ours
     assert refused == {}
     assert set(server.failed) == set(FAULTS)
     assert {request.key: f"answer to {request.messages[0][1]} by teacher with {request.seed}" for request in asked} == {
@@ -130,7 +132,9 @@ def test_a_dead_server_leaves_its_questions_to_the_others(tmp_path: Path) -> Non
     with serve(Server(echo)) as alive, serve(Server(echo)) as gone:
         fleet = section(gone, alive)
     with serve(Server(echo)) as alive:
-        fleet = recipe.Asked(endpoints=(fleet.endpoints[0], recipe.Endpoint(url=alive.url, model=MODEL)), retries=12, timeout=0.5)
+        fleet = schema.Asked(
+            endpoints=(fleet.endpoints[0], schema.Endpoint(url=alive.url, model=MODEL)), max_retries=12, timeout=0.5
+        )
         answers, _ = ask(requests(40), fleet, RowLog(tmp_path / "log"))
     assert len(answers) == 40
 
@@ -139,7 +143,7 @@ def test_what_stays_unanswered_is_said_and_what_came_is_kept(tmp_path: Path) -> 
     path = tmp_path / "log"
     with serve(Server(echo, share=0.5, faults=("500",))) as server:
         with pytest.raises(CirfError, match=r"of 40 requests were not answered after 0 retries .*500 \(out of luck\).*again"):
-            ask(requests(40), section(server, retries=0), RowLog(path))
+            ask(requests(40), section(server, max_retries=0), RowLog(path))
         kept = len(known_answers(RowLog(path)))
         assert 5 < kept < 35
         server.share = 0.0
@@ -193,9 +197,11 @@ def test_a_server_that_turns_everybody_away_is_set_aside_while_another_answers(t
 def test_a_dead_server_does_not_use_up_the_tries_of_questions_that_a_slow_one_will_answer(tmp_path: Path) -> None:
     slow = Server(lambda body: (__import__("time").sleep(0.05), echo(body))[1])
     with serve(Server(echo)) as gone:
-        dead = recipe.Endpoint(url=gone.url, model=MODEL, concurrency=8)
+        dead = schema.Endpoint(url=gone.url, model=MODEL, concurrency=8)
     with serve(slow):
-        fleet = recipe.Asked(endpoints=(dead, recipe.Endpoint(url=slow.url, model=MODEL, concurrency=1)), retries=2, timeout=5.0)
+        fleet = schema.Asked(
+            endpoints=(dead, schema.Endpoint(url=slow.url, model=MODEL, concurrency=1)), max_retries=2, timeout=5.0
+        )
         answers, _ = ask(requests(30), fleet, RowLog(tmp_path / "log"))
     assert len(answers) == 30
 
@@ -221,6 +227,71 @@ def test_a_server_without_structured_output_is_asked_without(tmp_path: Path) -> 
     assert sum("response_format" in body for body in server.asked) <= 2
 
 
+_BOTH = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+_OLD_CAP = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+_ONE_HEAT = "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is supported."
+_EXTRA = {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        ([("max_tokens", 400, {"message": _OLD_CAP})], {"temperature", "top_p", "seed", "max_completion_tokens"}),
+        ([("seed", 422, {"message": _EXTRA})], {"temperature", "top_p", "max_tokens"}),
+        ([("seed", 400, "body.seed: no extra inputs")], {"temperature", "top_p", "max_tokens"}),
+        ([("seed", 500, "create() got an unexpected keyword argument 'seed'")], {"temperature", "top_p", "max_tokens"}),
+        ([("top_p", 400, {"message": _BOTH})], {"temperature", "max_tokens", "seed"}),
+        (
+            [("max_tokens", 400, _OLD_CAP), ("temperature", 400, {"message": _ONE_HEAT}), ("top_p", 400, "top_p: unknown")],
+            {"max_completion_tokens", "seed"},
+        ),
+        ([("max_tokens", 400, _OLD_CAP), ("max_completion_tokens", 400, _OLD_CAP)], {"temperature", "top_p", "seed"}),
+    ],
+)
+def test_a_parameter_that_a_server_does_not_take_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rules: list[tuple[str, int, Any]], left: set[str]
+) -> None:
+    server = Server(lambda body: "72")
+    server.complain = lambda body: next(((status, said) for name, status, said in rules if name in body), None)
+    with serve(server):
+        answers, refused = ask(requests(6), section(server, concurrency=1), RowLog(tmp_path / "log"))
+    assert len(answers) == 6 and refused == {}
+    assert server.asked[-1].keys() - {"model", "messages", "stream"} == left
+    assert len(server.asked) == 6 + len(rules)  # learnt with the first question, for all the others
+    assert f"{server.url}: it does not take {rules[0][0]}" in capsys.readouterr().err.replace("max_completion_tokens, max", "max")
+
+
+def test_a_complaint_about_a_value_or_the_length_of_a_question_leaves_no_parameter_out(tmp_path: Path) -> None:
+    server = Server(echo)
+    said = [
+        "'max_tokens' or 'max_completion_tokens' is too large: 64. This model's maximum context length is 60 tokens.",
+        "temperature: must be strictly positive",
+        "the prompt speaks of the temperature",
+    ]
+    server.complain = lambda body: (400, {"message": said[int(body["messages"][0]["content"][-1])]})
+    with serve(server):
+        answers, refused = ask(requests(3), section(server, concurrency=1, unanswered="drop"), RowLog(tmp_path / "log"))
+    assert answers == {} and len(refused) == 3
+    assert sum("temperature" in body for body in server.asked) == 3 and all("max_tokens" in body for body in server.asked)
+
+
+def test_a_parameter_that_did_not_matter_is_sent_again(tmp_path: Path) -> None:
+    server = Server(echo)
+    server.complain = lambda body: (400, "no talk of seed") if "question 0" in body["messages"][0]["content"] else None
+    with serve(server):
+        answers, _ = ask(requests(3), section(server, concurrency=1, unanswered="drop"), RowLog(tmp_path / "log"))
+    assert len(answers) == 2 and "seed" in server.asked[-1]
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length", "FinishReason.MAX_TOKENS"])
+def test_every_word_for_truncated_is_read_as_such(tmp_path: Path, reason: str) -> None:
+    server = Server(echo)
+    server.finish = reason
+    with serve(server):
+        answers, _ = ask(requests(1), section(server), RowLog(tmp_path / "log"))
+    assert [answer.finish for answer in answers.values()] == ["length"]
+
+
 def test_one_refused_question_leaves_structured_output_on(tmp_path: Path) -> None:
     server = Server(echo)
     server.refuse = {"question 0": 400}
@@ -236,7 +307,7 @@ def test_a_server_is_left_alone_as_long_as_it_says(tmp_path: Path, concurrency: 
     server = Server(echo, share=1.0, faults=("429",))
     server.retry_after = "0.3"
     with serve(server), pytest.raises(CirfError):
-        ask(requests(1), section(server, concurrency=concurrency, retries=3), RowLog(tmp_path / "log"))
+        ask(requests(1), section(server, concurrency=concurrency, max_retries=3), RowLog(tmp_path / "log"))
     gaps = [later - earlier for earlier, later in zip(server.at, server.at[1:], strict=False)]
     assert len(gaps) == 3 and min(gaps) >= 0.29
 
@@ -250,7 +321,7 @@ def test_retry_after_may_be_a_date() -> None:
 
 def test_servers_that_only_fail_are_given_up_soon(tmp_path: Path) -> None:
     with serve(Server(echo)) as gone:
-        fleet = section(gone, retries=5, concurrency=4)
+        fleet = section(gone, max_retries=5, concurrency=4)
     with pytest.raises(CirfError, match=r"failures in a row, the last: .*nobody else answers for teacher"):
         ask(requests(500), fleet, RowLog(tmp_path / "log"))
 
@@ -260,7 +331,7 @@ def test_a_question_that_always_fails_may_be_left_out(tmp_path: Path) -> None:
     server.refuse = {"question 7": 500}
     asked = requests(10)
     with serve(server):
-        answers, refused = ask(asked, section(server, retries=2, unanswered="drop"), RowLog(tmp_path / "log"))
+        answers, refused = ask(asked, section(server, max_retries=2, unanswered="drop"), RowLog(tmp_path / "log"))
     assert len(answers) == 9 and list(refused) == [asked[7].key] and "HTTP 500" in refused[asked[7].key]
 
 
@@ -310,20 +381,20 @@ def test_an_answer_in_parts_is_put_together_and_an_error_in_place_of_one_is_quot
         assert answer.text == "it is 7"
         server.raw = json.dumps({"error": {"message": "the model is overloaded"}}).encode()
         with pytest.raises(CirfError, match=r"no answer \(the model is overloaded\)"):
-            ask(requests(1, start=5), section(server, retries=1), RowLog(tmp_path / "log"))
+            ask(requests(1, start=5), section(server, max_retries=1), RowLog(tmp_path / "log"))
 
 
 def test_a_url_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
-    endpoint = recipe.Endpoint(url="http://127.0.0.1:99999/v1", model=MODEL)
+    endpoint = schema.Endpoint(url="http://127.0.0.1:99999/v1", model=MODEL)
     with pytest.raises(CirfError, match=r"127\.0\.0\.1:99999/v1: not a URL"):
-        ask(requests(1), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
 
 
 def test_a_body_nested_without_end_is_no_answer(tmp_path: Path) -> None:
     server = Server(echo)
     server.raw = b"[" * 200_000
     with serve(server), pytest.raises(CirfError, match="a body that is no answer"):
-        ask(requests(1), section(server, retries=1), RowLog(tmp_path / "log"))
+        ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
 
 
 def test_a_body_longer_than_any_answer_is_not_read_to_its_end(tmp_path: Path) -> None:
@@ -331,49 +402,82 @@ def test_a_body_longer_than_any_answer_is_not_read_to_its_end(tmp_path: Path) ->
     server.raw = b"0" * (LONGEST + 2**20)
     with serve(server):
         with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
-            ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
-        server.raw, server.headers = gzip.compress(random.Random(0).randbytes(LONGEST_ENCODED + 9)), {"Content-Encoding": "gzip"}
-        with pytest.raises(CirfError, match="a body of more than 262,144 bytes"):
-            ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
+            ask(requests(1), section(server, max_retries=1, timeout=5.0), RowLog(tmp_path / "log"))
         server.status, server.raw, server.headers = 500, b"0" * (LONGEST + 2**20), {}
         with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
-            ask(requests(1), section(server, retries=1, timeout=5.0), RowLog(tmp_path / "log"))
+            ask(requests(1), section(server, max_retries=1, timeout=5.0), RowLog(tmp_path / "log"))
+
+
+def body_of(content: str) -> bytes:
+    message = {"role": "assistant", "content": content}
+    return json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
+
+
+@pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_compressed_answer_is_read_up_to_the_size_of_any_answer(
+    tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]
+) -> None:
+    server = Server(echo)
+    server.raw, server.headers = compress(body_of("seven")), {"Content-Encoding": encoding}
+    with serve(server):
+        answers, _ = ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
+        assert [answer.text for answer in answers.values()] == ["seven"]
+        server.raw = compress(body_of("7" * 2**28))
+        tracemalloc.start()
+        with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
+            ask(requests(1, start=1), section(server, max_retries=0, timeout=5.0), RowLog(tmp_path / "log"))
+        assert tracemalloc.get_traced_memory()[1] < 4 * LONGEST
+        tracemalloc.stop()
+        server.raw = compress(b"{}") + bytes(LONGEST)
+        with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
+            ask(requests(1, start=1), section(server, max_retries=0, timeout=5.0), RowLog(tmp_path / "log"))
+        server.raw = b"plain, whatever the header says"
+        with pytest.raises(CirfError, match="a body that is no answer"):
+            ask(requests(1, start=1), section(server, max_retries=0), RowLog(tmp_path / "log"))
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd", "GZIP,deflate"])
+def test_an_answer_in_several_encodings_or_another_is_not_decoded(tmp_path: Path, encoding: str) -> None:
+    server = Server(echo)
+    server.raw, server.headers = gzip.compress(gzip.compress(body_of("seven"))), {"Content-Encoding": encoding}
+    with serve(server), pytest.raises(CirfError, match=rf"it encodes answers \({encoding.lower().replace(',', ', ?')}\)"):
+        ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
 
 
 def test_an_answer_that_drips_without_end_is_given_up(tmp_path: Path) -> None:
     server = Server(echo)
     server.drip = True
     with serve(server), pytest.raises(CirfError, match="no answer in time"):
-        ask(requests(1), section(server, retries=1), RowLog(tmp_path / "log"))
+        ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
 
 
 def test_no_redirect_is_followed_and_it_is_said_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-secret-of-mine")
+    monkeypatch.setenv("MY_API_KEY", "sk-secret-of-mine")
     with serve(Server(echo)) as other, serve(Server(echo)) as server:
-        endpoint = recipe.Endpoint(url=server.url, model=MODEL, key_env="MY_KEY")
+        endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
         server.status, server.raw = 307, b""
         server.headers = {"Location": f"{other.url}/chat/completions?key=sk-secret-of-mine"}
         with pytest.raises(CirfError, match=rf"it redirects to {other.url}/chat/completions\?key=\*\*\*; if that is the server"):
-            ask(requests(1), recipe.Asked(endpoints=(endpoint,), retries=1), RowLog(tmp_path / "log"))
+            ask(requests(1), schema.Asked(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
         assert len(server.asked) == 1 and not other.asked
 
 
 def test_a_key_is_not_repeated_by_any_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-secret\n")
+    monkeypatch.setenv("MY_API_KEY", "sk-secret\n")
     server = Server(echo)
     server.refuse = {"question 1": 401, "question 2": 500, "question 3": 400}
     with serve(server):
-        endpoint = recipe.Endpoint(url=server.url, model=MODEL, key_env="MY_KEY")
+        endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
         for number in (1, 2):
             with pytest.raises(CirfError, match=r"Bearer \*\*\*") as told:
-                ask(requests(1, start=number), recipe.Asked(endpoints=(endpoint,), retries=1), RowLog(tmp_path / "log"))
+                ask(requests(1, start=number), schema.Asked(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
             assert "secret" not in str(told.value)
-        dropping = recipe.Asked(endpoints=(endpoint,), unanswered="drop")
+        dropping = schema.Asked(endpoints=(endpoint,), unanswered="drop")
         _, refused = ask(requests(1, start=3), dropping, RowLog(tmp_path / "log"))
         assert refused and "secret" not in str(refused)
-        monkeypatch.setenv("MY_KEY", "sk\u2013secret")
-        with pytest.raises(CirfError, match="MY_KEY holds signs that no API key has"):
-            ask(requests(1, start=8), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        monkeypatch.setenv("MY_API_KEY", "sk\u2013secret")
+        with pytest.raises(CirfError, match="MY_API_KEY holds signs that no API key has"):
+            ask(requests(1, start=8), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
     assert server.keys == {"Bearer sk-secret"}
 
 
@@ -386,26 +490,26 @@ def test_offline_mode_is_named_before_anything_is_asked(tmp_path: Path, monkeypa
 
 def test_keys_come_from_the_environment_and_go_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_mine")
-    monkeypatch.setenv("MY_KEY", "sk-secret")
+    monkeypatch.setenv("MY_API_KEY", "sk-secret")
     server = Server(echo)
     with serve(server):
         ask(requests(2), section(server), RowLog(tmp_path / "log"))
         assert server.keys == {"Bearer none"}
-        endpoint = recipe.Endpoint(url=server.url, model=MODEL, key_env="MY_KEY")
-        ask(requests(4), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
+        ask(requests(4), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         assert "Bearer sk-secret" in server.keys and not any("hf_mine" in str(key) for key in server.keys)
         server.refuse = {"question 9": 401}
         with pytest.raises(CirfError) as told:
-            ask(requests(1, start=9), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
-        monkeypatch.delenv("MY_KEY")
-        with pytest.raises(CirfError, match="MY_KEY is not set"):
-            ask(requests(1, start=8), recipe.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+            ask(requests(1, start=9), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        monkeypatch.delenv("MY_API_KEY")
+        with pytest.raises(CirfError, match="MY_API_KEY is not set"):
+            ask(requests(1, start=8), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
     assert "sk-secret" not in str(told.value) and "sk-secret" not in (tmp_path / "log").read_text()
 
 
 def test_a_model_without_an_endpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no endpoint serves teacher"):
-        ask(requests(1), recipe.Asked(), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.Asked(), RowLog(tmp_path / "log"))
 
 
 def test_every_part_of_a_request_is_part_of_its_key() -> None:
@@ -421,3 +525,45 @@ def test_every_part_of_a_request_is_part_of_its_key() -> None:
         Request(MODEL, (("user", "a"),), 1, 0.7, 0.95, 64, "{}"),
     ]
     assert len({request.key for request in (base, *others)}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "HOME", "PATH", "CAPI_KEYS", "aws_secret_access_key"])
+def test_a_recipe_cannot_send_any_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "secret-of-mine")
+    with serve(Server(echo)) as server:
+        endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env=name)
+        with pytest.raises(CirfError, match=f"variable {name}, which is not named like an API key.*--allow-env {name}"):
+            ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        assert not server.asked and not server.keys
+        allow([name])
+        ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        allow([])
+        assert server.keys == {"Bearer secret-of-mine"}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://192.0.2.7/v1", "http://example.com/v1", "http://127.0.0.1.example.com/v1", "HTTP://[2001:db8::1]/v1"]
+)
+def test_no_key_goes_to_another_machine_unencrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-secret")
+    endpoint = schema.Endpoint(url=url.replace("HTTP", "http"), model=MODEL, api_key_env="MY_API_KEY")
+    with pytest.raises(CirfError, match="would go there unencrypted; use https, or set allow_http: true"):
+        ask(requests(1), schema.Asked(endpoints=(endpoint,), timeout=0.1, max_retries=0), RowLog(tmp_path / "log"))
+    for fine in (endpoint.model_copy(update={"allow_http": True}), endpoint.model_copy(update={"url": "https://example.com/v1"})):
+        check(fine)
+
+
+def test_the_server_and_the_variable_are_named_before_the_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-secret")
+    said = list[str]()
+
+    def answer(body: dict[str, Any]) -> str:
+        said.append(capsys.readouterr().err)
+        return "yes"
+
+    with serve(Server(answer)) as server:
+        endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
+        ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        assert f"{server.url}: asked for {MODEL}, with the API key in MY_API_KEY" in said[0] and "secret" not in said[0]

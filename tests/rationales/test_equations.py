@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.rationales.equations import split_equations
 from cirf.rationales.segmentation import cut
+from cirf.recipe import schema
 from cirf.records import Problem, Rationale
 
 SPLIT = [
@@ -56,7 +56,7 @@ def test_the_key_of_the_recipe_decides() -> None:
     problem = Problem("p", "t", "How many?", "5")
     rationale = Rationale("p", 0, "Step 1: 3 + 4 = 7. Then 7 - 3 = 4.\nStep 2: 4 + 1 = 5.", "dataset", True)
     for equations, count in (("keep", 2), ("split", 3)):
-        made = cut([rationale], recipe.Segments(equations=equations), [problem])  # type: ignore[arg-type]
+        made = cut([rationale], schema.Segments(equations=equations), [problem])  # type: ignore[arg-type]
         assert len(made.steps[0].segments) == len(made.annotated[0].segments) == count
     with pytest.raises(Exception, match="too many steps"):
-        cut([rationale], recipe.Segments(equations="split", maximum=2), [problem])
+        cut([rationale], schema.Segments(equations="split", maximum=2), [problem])

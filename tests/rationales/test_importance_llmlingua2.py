@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,63 +13,21 @@ import tinyrun
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from watching import Counting
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.lm.classifier import load_classifier
-from cirf.rationales.importance import Reasoned, Setting, get, word_spans
-from cirf.rationales.importance.llmlingua2 import LlmLingua2, keep_label
+from cirf.methods.token_skip import Reasoned, Setting, get, word_spans
+from cirf.methods.token_skip.llmlingua2 import LlmLingua2, keep_label, load_classifier
+from cirf.recipe import schema
 
-SECTION = recipe.Backbone(dtype="float32", device="cpu")
-LENGTH = 34
-"""Positions of the tiny classifiers."""
-
-
-def write_classifier(folder: Path, kind: str, **labels: Any) -> Path:
-    """A token classifier of width 16, ``xlm-roberta`` or ``bert``, with a tokenizer of its kind trained on the spot."""
-    import transformers as t
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-
-    texts = [row["rationale"] for row in tinyrun.sums(40)]
-    names = ("<s>", "<pad>", "</s>", "<unk>") if kind == "xlm-roberta" else ("[CLS]", "[PAD]", "[SEP]", "[UNK]")
-    start, pad, end, unknown = names
-    if kind == "xlm-roberta":
-        core = Tokenizer(models.Unigram())
-        core.normalizer = normalizers.NFKC()
-        core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-        core.decoder = decoders.Metaspace()
-        trainer: Any = trainers.UnigramTrainer(vocab_size=90, special_tokens=list(names), unk_token=unknown, show_progress=False)
-    else:
-        core = Tokenizer(models.WordPiece(unk_token=unknown))
-        core.normalizer = normalizers.BertNormalizer(lowercase=False)
-        core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        trainer = trainers.WordPieceTrainer(vocab_size=90, special_tokens=list(names), show_progress=False)
-    core.train_from_iterator(texts, trainer)
-    ends = [(name, core.token_to_id(name)) for name in (start, end)]
-    core.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)
-    tokenizer = t.PreTrainedTokenizerFast(
-        tokenizer_object=core, cls_token=start, sep_token=end, pad_token=pad, unk_token=unknown, model_max_length=LENGTH
-    )
-    size = {"vocab_size": 90, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    config: Any
-    if kind == "xlm-roberta":  # counts positions from the padding's id on
-        config = t.XLMRobertaConfig(**size, max_position_embeddings=LENGTH + 2, pad_token_id=1, type_vocab_size=1, **labels)
-    else:
-        config = t.BertConfig(**size, max_position_embeddings=LENGTH, pad_token_id=1, **labels)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = t.AutoModelForTokenClassification.from_config(config)
-    with torch.no_grad():  # far from one half
-        model.classifier.weight.mul_(100)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+SECTION = schema.Backbone(dtype="float32", device="cpu")
+LENGTH = tinyrun.POSITIONS
 
 
 @pytest.fixture(scope="module", params=["xlm-roberta", "bert"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_classifier(tmp_path_factory.mktemp("classifier") / request.param, request.param)
+    return tinyrun.write_classifier(tmp_path_factory.mktemp("classifier") / request.param, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +87,7 @@ def test_long_texts_are_read_sentence_by_sentence(folder: Path, scorer: LlmLingu
 def test_any_text_is_weighed(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     for kind in ("xlm-roberta", "bert"):
         if kind not in _MADE:
-            folder = write_classifier(tmp_path_factory.mktemp("any") / kind, kind)
+            folder = tinyrun.write_classifier(tmp_path_factory.mktemp("any") / kind, kind)
             _MADE[kind] = get("llmlingua2").make(Setting(SECTION, source=folder))
         (words,) = _MADE[kind].score(texts_of(text))
         assert [word[:2] for word in words] == word_spans(text)
@@ -163,14 +122,23 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
         load_classifier(tmp_path / "gone", SECTION)
 
 
+def test_a_classifier_that_lacks_a_weight_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    del weights["classifier.weight"]
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CirfError, match=r"its files lack the weights classifier\.weight; bring the whole model"):
+        load_classifier(tmp_path / "model", SECTION)
+
+
 def test_the_published_classifier_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def load(source: str | Path, section: recipe.Backbone) -> Any:
+    def load(source: str | Path, section: schema.Backbone) -> Any:
         asked.append((source, section.revision, section.trust_remote_code))
         raise CirfError("asked for")
 
-    monkeypatch.setattr("cirf.lm.classifier.load_classifier", load)
+    monkeypatch.setattr("cirf.methods.token_skip.llmlingua2.load_classifier", load)
     section = SECTION.model_copy(update={"revision": "backbone's", "trust_remote_code": True})
     with pytest.raises(CirfError, match="asked for"):
         get("llmlingua2").make(Setting(section))

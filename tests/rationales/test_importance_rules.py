@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.rationales.importance import Reasoned, Setting, get, names, shorten, word_spans
-from cirf.rationales.importance.chance import Chance
-from cirf.rationales.importance.rules import Rules
+from cirf.methods.token_skip import Reasoned, Setting, get, names, shorten, word_spans
+from cirf.methods.token_skip.registry import Chance
+from cirf.methods.token_skip.rules import Rules
+from cirf.recipe import schema
 
 
 def levels(text: str, answer: str = "", question: str = "") -> dict[str, int]:
@@ -103,11 +103,11 @@ def test_chance_hangs_on_the_seed_and_the_row_alone() -> None:
 
 
 def test_scorers_are_found_by_name() -> None:
-    assert names() == ("llmlingua2", "surprisal", "answer_grad", "rules", "random")
-    setting = Setting(recipe.Backbone(), seed=3)
+    assert names() == ("llmlingua2", "rules", "random")
+    setting = Setting(schema.Backbone(), seed=3)
     text = Reasoned("q", "a b c", "1")
     assert get("random").make(setting).score([text]) == Chance(3).score([text])
     assert get("rules").make(setting).score([text]) == Rules().score([text])
-    assert [get(name).asks for name in names()] == ["classifier", "language model", "language model", "nothing", "nothing"]
+    assert [get(name).asks for name in names()] == [True, False, False]
     with pytest.raises(CirfError, match=r"no scorer 'rule'; the nearest is 'rules' \(all: llmlingua2, "):
         get("rule")

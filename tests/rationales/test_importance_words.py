@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.rationales.importance.batching import batches
-from cirf.rationales.importance.chunks import chunks
-from cirf.rationales.importance.words import Word, per_word, weighed, word_spans
+from cirf.methods.token_skip.llmlingua2 import batches, chunks
+from cirf.methods.token_skip.words import Word, per_word, weighed, word_spans
 
 TOKENIZER = tinyrun.builders().build_tokenizer()
 
@@ -49,19 +48,20 @@ def test_tokens_are_brought_together_by_word() -> None:
     text = "So 22 it is"
     offsets = [(0, 2), (2, 3), (3, 4), (4, 5), (5, 11)]  # the last holds two words, the second blanks alone
     values = [1.0, 100.0, 2.0, 4.0, 5.0]
-    assert per_word(values, offsets, word_spans(text), "mean") == [1.0, 3.0, 5.0, 5.0]
-    assert per_word(values, offsets, word_spans(text), "sum") == [1.0, 6.0, 5.0, 5.0]
-    assert per_word([], [], word_spans(text), "mean") == [0.0] * 4  # no token holds them
-    assert per_word([7.0, 1.0, 2.0], [(0, 0), (0, 1), (0, 1)], [(0, 1)], "sum") == [3.0]  # an empty one; a sign of two tokens
+    assert per_word(values, offsets, word_spans(text)) == [1.0, 3.0, 5.0, 5.0]
+    assert per_word([], [], word_spans(text)) == [0.0] * 4  # no token holds them
+    assert per_word([7.0, 1.0, 2.0], [(0, 0), (0, 1), (0, 1)], [(0, 1)]) == [1.5]  # an empty one; a sign of two tokens
 
 
 @given(st.text(max_size=60))
 def test_every_word_has_the_tokens_that_hold_it(text: str) -> None:
     encoded = TOKENIZER(text, add_special_tokens=False, return_offsets_mapping=True)
     spans = word_spans(text)
-    found = per_word([1.0] * len(encoded.input_ids), encoded.offset_mapping, spans, "sum")
-    for (start, end), count in zip(spans, found, strict=True):
-        assert count == sum(a < end and b > start for a, b in encoded.offset_mapping) > 0
+    places = [float(place) for place in range(len(encoded.input_ids))]
+    found = per_word(places, encoded.offset_mapping, spans)
+    for (start, end), value in zip(spans, found, strict=True):
+        held = [place for place, (a, b) in enumerate(encoded.offset_mapping) if a < end and b > start]
+        assert value == pytest.approx(sum(held) / len(held))
 
 
 def test_what_cannot_be_ordered_is_refused() -> None:

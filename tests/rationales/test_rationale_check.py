@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cirf import recipe
 from cirf.rationales.check import check
+from cirf.recipe import schema
 from cirf.records import Problem
 
 
@@ -14,7 +14,7 @@ def words(text: str) -> int:
 
 
 def run(problems, tasks, rationales=None, segments=None):
-    return check(problems, rationales or recipe.Rationales(), segments or recipe.Segments(), recipe.Results(), tasks, words)
+    return check(problems, rationales or schema.Rationales(), segments or schema.Segments(), schema.Results(), tasks, words)
 
 
 def test_counts_by_hand(tasks) -> None:
@@ -24,7 +24,7 @@ def test_counts_by_hand(tasks) -> None:
         Problem("c", "sums", "How many less?", "5"),
         Problem("d", "picks", "Where?", "B", choices=("tree", "water"), rationale="Step 1: the answer is B"),
     ]
-    found = run(problems, tasks, segments=recipe.Segments(by="ordinal"))
+    found = run(problems, tasks, segments=schema.Segments(by="ordinal"))
     sums = found.tasks["sums"]
     assert (sums.problems, sums.usable, sums.rationales) == (3, 1, 2)
     assert sums.unusable == {"no rationale": 1, "no segment": 1}
@@ -50,7 +50,7 @@ def test_nothing_usable_is_told_not_raised(tasks) -> None:
 def test_a_problem_with_one_good_rationale_is_usable(kept: int, tasks, write) -> None:
     path = write("r.jsonl", [{"id": "a", "rationale": "no marks"}, {"id": "a", "rationale": "Step 1: 3 + 4 = 7"}])
     problems = [Problem("a", "sums", "How many?", "7")]
-    rationales = recipe.Rationales(files=(path,), per_problem=kept)
-    found = run(problems, tasks, rationales, recipe.Segments(by="ordinal"))
+    rationales = schema.Rationales(files=(path,), per_problem=kept)
+    found = run(problems, tasks, rationales, schema.Segments(by="ordinal"))
     assert found.total.usable == kept - 1
     assert found.total.unusable == ({"no segment": 1} if kept == 1 else {})

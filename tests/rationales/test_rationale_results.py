@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales import results as module
 from cirf.rationales.results import statistics, write_results
+from cirf.recipe import schema
 from cirf.records import Problem, Steps
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
@@ -19,8 +19,16 @@ STEPS = [
 
 
 def test_by_rule_and_none(problems, tasks) -> None:
-    assert write_results(STEPS, problems, tasks, recipe.Results()) == [("", "7"), ("7.5",)]
-    assert write_results(STEPS, problems, tasks, recipe.Results(by="none")) == [("", ""), ("",)]
+    assert write_results(STEPS, problems, tasks, schema.Results(working="drop")) == [("", "7"), ("7.5",)]
+    assert write_results(STEPS, problems, tasks, schema.Results(by="none")) == [("", ""), ("",)]
+
+
+def test_the_last_steps_result_may_be_left_out(problems, tasks) -> None:
+    bare = schema.Results(working="drop", last="drop")
+    assert write_results(STEPS, problems, tasks, bare) == [("", ""), ("",)]
+    three = [Steps("sums/train/a", 0, "line", ("2 * 6 = 12.", "3 * 5 = 15.", "12 + 15 = 27."))]
+    assert write_results(three, problems, tasks, bare) == [("12", "15", "")]
+    assert write_results(three, problems, tasks, schema.Results(working="drop")) == [("12", "15", "27")]
 
 
 def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, tasks) -> None:
@@ -30,32 +38,32 @@ def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, 
         "She keeps 21 - 1 = 20, and 20 / 5 = 4 go into each box.",
     )
     steps = [Steps("sums/train/a", 0, "line", segments)]
-    assert write_results(steps, problems, tasks, recipe.Results()) == [("3", "21", "4")]
-    assert write_results(steps, problems, tasks, recipe.Results(values="used")) == [("12, 3", "21", "4")]
-    both = recipe.Results(values="used", units="keep")
+    assert write_results(steps, problems, tasks, schema.Results(working="drop")) == [("3", "21", "4")]
+    assert write_results(steps, problems, tasks, schema.Results(values="used", working="drop")) == [("12, 3", "21", "4")]
+    both = schema.Results(values="used", units="keep", working="drop")
     assert write_results(steps, problems, tasks, both) == [("12 clips, 3 pins", "21", "4 go")]
-    assert write_results(steps, problems, tasks, recipe.Results(units="keep"))[0][0] == "3 pins"
+    assert write_results(steps, problems, tasks, schema.Results(units="keep", working="drop"))[0][0] == "3 pins"
     worked = [("2*6=12, 10-7=3", "6+12+3=21", "20/5=4")]
-    assert write_results(steps, problems, tasks, recipe.Results(values="used", working="keep")) == worked
-    short = recipe.Results(values="used", working="keep", units="keep", max_characters=16)  # too long a result goes without
+    assert write_results(steps, problems, tasks, schema.Results(values="used", working="keep")) == worked
+    short = schema.Results(values="used", working="keep", units="keep", max_characters=16)  # too long a result goes without
     assert write_results(steps, problems, tasks, short) == [("12 clips, 3 pins", "6+12+3=21", "20/5=4 go")]
     none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
-    assert write_results(none, problems, tasks, recipe.Results(values="used")) == [("7", "7")]
+    assert write_results(none, problems, tasks, schema.Results(values="used", working="drop")) == [("7", "7")]
 
 
 def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks) -> None:
     steps = [Steps("picks/train/d", 0, "option", ("A. tree: no.\nB. water: yes.\nC. roof: no.", "So the answer is B."))]
-    assert write_results(steps, problems, tasks, recipe.Results()) == [("", "B")]
+    assert write_results(steps, problems, tasks, schema.Results()) == [("", "B")]
     each = [Steps("picks/train/d", 0, "option", ("A. tree: no.", "B. water: yes.", "So the answer is B."))]
-    assert write_results(each, problems, tasks, recipe.Results()) == [("A", "B", "B")]
+    assert write_results(each, problems, tasks, schema.Results()) == [("A", "B", "B")]
     compared = "Overall, comparing them:\nA. tree is wrong.\nB. water is right, so the answer is B."
     settles = [Steps("picks/train/d", 0, "option", ("A. tree: no.", "B. water: yes.", compared))]
-    assert write_results(settles, problems, tasks, recipe.Results()) == [("A", "B", "B")], "a step that settles on one has it"
+    assert write_results(settles, problems, tasks, schema.Results()) == [("A", "B", "B")], "a step that settles on one has it"
 
 
 def test_the_rule_sees_earlier_results(problems) -> None:
     count = Task(name="n", title="", summary="", answer="number", rule=lambda segment, problem, previous: str(len(previous)))
-    assert write_results(STEPS, problems, {"sums": count}, recipe.Results()) == [("0", "1"), ("0",)]
+    assert write_results(STEPS, problems, {"sums": count}, schema.Results()) == [("0", "1"), ("0",)]
 
 
 def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
@@ -63,7 +71,7 @@ def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
         {"problem": "sums/train/a", "sample": 0, "results": ["a text of twenty-six chars", " two\n words "]},
         {"problem": "sums/train/b", "sample": 1, "results": ["7</cirf>8"]},
     ]
-    section = recipe.Results(by="file", file=write("results.jsonl", rows), max_characters=20)
+    section = schema.Results(by="file", file=write("results.jsonl", rows), max_characters=20)
     tasks = {"sums": None}
     assert write_results(STEPS, problems, tasks, section) == [("", "two words"), ("",)]
 
@@ -83,7 +91,7 @@ def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
     ],
 )
 def test_files_that_do_not_fit(rows, message: str, problems, tasks, write) -> None:
-    section = recipe.Results(by="file", file=write("results.jsonl", rows))
+    section = schema.Results(by="file", file=write("results.jsonl", rows))
     with pytest.raises(CirfError, match=rf"results\.jsonl.*{message}"):
         write_results(STEPS, problems, tasks, section)
 
@@ -91,17 +99,17 @@ def test_files_that_do_not_fit(rows, message: str, problems, tasks, write) -> No
 @pytest.mark.parametrize(("maximum", "result"), [(40, ""), (60, "x" * 50)])
 def test_the_longest_result_is_the_recipes_for_rules_too(maximum: int, result: str, problems) -> None:
     wordy = Task(name="n", title="", summary="", answer="text", rule=lambda segment, problem, previous: "x" * 50)
-    section = recipe.Results(max_characters=maximum)
+    section = schema.Results(max_characters=maximum)
     assert write_results(STEPS[1:], problems, {"sums": wordy}, section) == [(result,)]
 
 
 def test_missing_file_and_foreign_steps(problems, tasks) -> None:
     with pytest.raises(CirfError, match=r"results\.file: not set"):
-        write_results(STEPS, problems, tasks, recipe.Results(by="file"))
+        write_results(STEPS, problems, tasks, schema.Results(by="file"))
     with pytest.raises(CirfError, match=r"results\.file: no file nowhere"):
-        write_results(STEPS, problems, tasks, recipe.Results(by="file", file="nowhere"))
+        write_results(STEPS, problems, tasks, schema.Results(by="file", file="nowhere"))
     with pytest.raises(CirfError, match=r"steps of problem gone: no such training problem"):
-        write_results([dataclasses.replace(STEPS[0], problem="gone")], problems, tasks, recipe.Results())
+        write_results([dataclasses.replace(STEPS[0], problem="gone")], problems, tasks, schema.Results())
 
 
 def test_a_new_writer_is_one_line_in_the_registry(problems, tasks, monkeypatch) -> None:
@@ -110,7 +118,7 @@ def test_a_new_writer_is_one_line_in_the_registry(problems, tasks, monkeypatch) 
             return tuple(segment[:3].upper() for segment in steps.segments)
 
     monkeypatch.setitem(module.WRITERS, "rule", lambda section, data: Shout())
-    assert write_results(STEPS, problems, tasks, recipe.Results())[0] == ("SHE", "THA")
+    assert write_results(STEPS, problems, tasks, schema.Results())[0] == ("SHE", "THA")
 
 
 def test_statistics() -> None:
@@ -133,7 +141,7 @@ def test_the_keys_mean_the_same_for_options() -> None:
     steps = [Steps("picks/train/e", 0, "line", segments)]
 
     def written(**keys) -> tuple[str, ...]:
-        return write_results(steps, [problem], {"picks": task}, recipe.Results(**keys))[0]
+        return write_results(steps, [problem], {"picks": task}, schema.Results(**({"working": "drop"} | keys)))[0]
 
     assert written() == ("X", "40+35+X=30*4", "120", "16", "48", "A")
     assert written(working="keep") == ("X", "40+35+X=30*4", "75+X=120", "2*8=16", "45+3=48", "A")

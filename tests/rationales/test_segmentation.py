@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.rationales.normalise import normalise
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, clean_segments, cut, cut_all, segment, spread, steps_of
-from cirf.rationales.sentences import sentences
+from cirf.recipe import schema
 from cirf.records import Problem, Rationale
+from cirf.text.normalise import normalise
+from cirf.text.sentences import sentences
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,74 @@ def test_conclusions() -> None:
     steps = "Step 1: 2 + 4 = 6\nStep 2: 6 / 2 = 3"
     assert segment(f"{steps}\nSo each has 3.", "auto").segments[-1] == "6 / 2 = 3\nSo each has 3."
     headed = segment(f"{steps}\n\n### Conclusion\nEach of them has 3.", "auto").segments
-    assert headed[1:] == ("6 / 2 = 3", "Conclusion:\nEach of them has 3.")
+    assert headed[1:] == ("6 / 2 = 3\nConclusion:\nEach of them has 3.",)
+    assert len(segment(f"{steps}\n**Conclusion:** the answer is 3", "auto").segments) == 2
     assert segment(f"{steps}\n\n**Final Answer:** 3", "auto").segments[1:] == ("6 / 2 = 3\nFinal Answer: 3",)
     assert segment(f"{steps}\n#### 3", "auto").segments == ("2 + 4 = 6", "6 / 2 = 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("### Add\n2 + 3 = 5\n### Double\n2 * 5 = 10", ("Add:\n2 + 3 = 5", "Double:\n2 * 5 = 10")),
+        ("**Add**\n2 + 3 = 5\n2 * 5 = 10\n**Answer**\n10", ("Add:\n2 + 3 = 5", "2 * 5 = 10", "Answer:\n10")),
+        ("2 + 3 = 5\n2 * 5 = 10\nFinal answer:", ("2 + 3 = 5", "2 * 5 = 10\nFinal answer:")),
+    ],
+)
+@pytest.mark.parametrize("by", ["auto", "line", "sentence"])
+def test_a_heading_is_no_step(text: str, parts: tuple[str, ...], by: str) -> None:
+    assert segment(text, by).segments == parts
+
+
+ITEMS = ("Count them:", "Take 4 away: 28.", "The answer is 28.")
+
+
+@pytest.mark.parametrize("indent", ["", "  ", "    ", "\t"])
+@pytest.mark.parametrize("inner", ["{}.", "{})", "({})"])
+@pytest.mark.parametrize("outer", ["{}.", "{})", "**{}.**", "Step {}:"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_list_within_an_item_is_a_part_of_it(outer: str, inner: str, indent: str, count: int) -> None:
+    listed = "".join(f"\n{indent}{inner.format(place)} part {place}" for place in range(1, count + 1))
+    if not indent and count == 4 and outer.strip("*") == inner:
+        return  # the outer 2 and 3 could be the inner ones
+    lines = [f"{outer.format(place)} {item}{listed if place == 1 else ''}" for place, item in enumerate(ITEMS, 1)]
+    found = segment("\n".join(lines), "auto").segments
+    assert len(found) == 3 and found[0].count("part") == count and found[1:] == ITEMS[1:]
+    last = [f"{outer.format(place)} {item}{listed if place == 3 else ''}" for place, item in enumerate(ITEMS, 1)]
+    if indent or outer.strip("*") != inner:
+        assert [part.split("\n")[0] for part in segment("\n".join(last), "auto").segments] == list(ITEMS)
+
+
+def test_items_that_are_all_indented_are_steps() -> None:
+    text = "   1. Count\n   2. Add\n   3. Stop"
+    assert segment(text, "auto").segments == segment(text.strip(), "auto").segments == ("Count", "Add", "Stop")
+
+
+DONE = ("4 * 8 = 32", "32 - 4 = 28", "The answer is 28.")
+
+
+@pytest.mark.parametrize("mark", ["{}.", "Step {}:", "({})"])
+@pytest.mark.parametrize(
+    ("before", "between", "first"),
+    [
+        ("Plan:\n", "\n\nNow do it:\n", 2),
+        ("Plan:\n", "\n\nSolution:\n", 4),
+        ("My plan\n", "\n\n", 4),
+        ("", "\nWait, let me redo this.\n", 2),
+        ("", "\nThat is wrong. I try again.\n", 4),
+    ],
+)
+def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, between: str, first: int) -> None:
+    draft = "\n".join(f"{mark.format(place)} Think of {place}" for place in range(1, first + 1))
+    steps = "\n".join(f"{mark.format(place)} {text}" for place, text in enumerate(DONE, 1))
+    assert segment(f"{before}{draft}{between}{steps}", "auto").segments == DONE
+
+
+def test_a_summary_or_a_step_taken_up_again_replaces_nothing() -> None:
+    steps = "\n".join(f"{place}. {text}" for place, text in enumerate(DONE, 1))
+    assert len(segment(f"{steps}\n\nIn summary:\n1. Multiply\n2. Subtract", "auto").segments) == 3
+    again = "Step 1: 4 * 8 = 32\nStep 2: 32 - 3 = 29\nWait.\nStep 2: 32 - 4 = 28\nStep 3: It is 28."
+    assert segment(again, "auto").segments == ("4 * 8 = 32", "32 - 3 = 29\nWait.", "32 - 4 = 28", "It is 28.")
 
 
 def test_empty_steps_are_left_out() -> None:
@@ -139,9 +204,9 @@ def test_options() -> None:
 
 def test_options_may_be_gone_through_in_one_step() -> None:
     choices = ("tree", "water", "roof")
-    together = recipe.Segments(options="together")
+    together = schema.Segments(options="together")
     rule, steps = steps_of(OPTIONS, together, choices)
-    each = steps_of(OPTIONS, recipe.Segments(), choices)[1]
+    each = steps_of(OPTIONS, schema.Segments(), choices)[1]
     plain = [text for text, _ in steps]
     assert rule == "option"
     assert plain == ["A. tree - Fish do not climb.\nB. water - They swim.\nC. roof - No.", "Thus, the answer is B."]
@@ -157,7 +222,7 @@ def test_options_may_be_gone_through_in_one_step() -> None:
     assert [plain for plain, _ in steps_of(numbers, split, ("12", "20"))[1]][1:] == ["So 2 + 2 = 4.", "And 4 * 3 = 12."]
     for text in ("", "No options here."):
         assert steps_of(text, together.model_copy(update={"by": "option"}), choices) == ("option", [])
-    assert steps_of("1. Add.\n2. Halve.", together, choices) == steps_of("1. Add.\n2. Halve.", recipe.Segments(), choices)
+    assert steps_of("1. Add.\n2. Halve.", together, choices) == steps_of("1. Add.\n2. Halve.", schema.Segments(), choices)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +302,7 @@ def test_cut_counts_and_keeps_both_forms() -> None:
         rationale("d", "Step 1: a\nStep 2: b\nStep 3: c\nStep 4: d"),
         rationale("e", "Step 1: only one"),
     ]
-    result = cut(rows, recipe.Segments(by="ordinal", minimum=2, maximum=3), [])
+    result = cut(rows, schema.Segments(by="ordinal", minimum=2, maximum=3), [])
     assert [row.problem for row in result.steps] == ["a"]
     assert result.steps[0].segments == ("3+4 = 7", "done now")
     assert result.annotated[0].segments == ("3+4 = <<3+4=7>>7", "done now")
@@ -258,12 +323,12 @@ def test_one_rationale_is_cleaned_as_all_are() -> None:
     text = "**Step 1:** 3+4 = <<3+4=7>>7\nStep 2: <<7=7>>\nStep 3: \\( 7 \\times 2 = 14 \\)"
     alone = clean_segments(text, "auto")
     assert alone == ("ordinal", [("3+4 = 7", "3+4 = <<3+4=7>>7"), ("7 * 2 = 14", "7 * 2 = 14")])
-    assert cut([rationale("a", text)], recipe.Segments(), []).steps[0].segments == tuple(plain for plain, _ in alone[1])
+    assert cut([rationale("a", text)], schema.Segments(), []).steps[0].segments == tuple(plain for plain, _ in alone[1])
 
 
 def test_cut_uses_the_choices_of_each_problem() -> None:
     problem = Problem("d", "picks", "Where do fish live?", "B", choices=("tree", "water", "roof"))
-    result = cut([rationale("d", OPTIONS), rationale("other", OPTIONS)], recipe.Segments(), [problem])
+    result = cut([rationale("d", OPTIONS), rationale("other", OPTIONS)], schema.Segments(), [problem])
     assert [row.rule for row in result.steps] == ["option", "line"]
 
 
@@ -272,9 +337,9 @@ def test_nothing_left_is_one_clear_sentence() -> None:
     with pytest.raises(
         CirfError, match=r"segments\.by=ordinal: none of 2 rationales .*no segment: 2.*problem a.*segments\.by=auto"
     ):
-        cut(rows, recipe.Segments(by="ordinal"), [])
-    assert cut_all(rows, recipe.Segments(by="ordinal"), []).steps == []
-    assert cut([], recipe.Segments(), []).report["share_dropped"] == 0.0
+        cut(rows, schema.Segments(by="ordinal"), [])
+    assert cut_all(rows, schema.Segments(by="ordinal"), []).steps == []
+    assert cut([], schema.Segments(), []).report["share_dropped"] == 0.0
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
@@ -293,5 +358,5 @@ def test_spread_matches_statistics(values: list[int]) -> None:
 def test_long_lines_are_cut_in_a_time_that_grows_with_their_length(filling: str, by: Literal["auto", "sentence"]) -> None:
     text = "Total" + filling * (100_000 // len(filling)) + "5"
     started = time.process_time()
-    cut_all([rationale("a", text)], recipe.Segments(by=by, equations="split"), [])
+    cut_all([rationale("a", text)], schema.Segments(by=by, equations="split"), [])
     assert time.process_time() - started < 20  # each takes under four; one that grows with the square minutes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.rationales.subjects import led_on, subjects
+from cirf.text.subjects import led_on, subjects
 
 COIN = "A coin is heads up. mundt flips the coin. o'neil does not flip the coin. Is the coin still heads up?"
 AGES = "Freyja is 10 years old, and Eli is 9. Sarah is twice as old as Eli. How old are Sarah and Freyja in total?"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.rationales.units import with_unit
+from cirf.rationales.results import with_unit
 
 STEPS = [
     ("24", "Natalia sold 48/2 = <<48/2=24>>24 clips in May.", "24 clips"),

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from faulty import Server, serve
 
-from cirf import recipe
 from cirf.errors import CirfError
-from cirf.files import RowLog
-from cirf.rationales.writers import _copies, compare_with_rule, write_with_model
+from cirf.rationales.writers import compare_with_rule, repeats_step, write_with_model
+from cirf.recipe import schema as recipe
 from cirf.records import Problem, Steps
+from cirf.store.files import RowLog
 from cirf.tasks.task import Task
 
 SEGMENTS = ("Ann has 3 pens to begin with.", "She buys 4, so 3 + 4 = <<3+4=7>>7 pens.")
@@ -30,14 +30,14 @@ def sums(count: int) -> list[Problem]:
 
 def section(server: Server, **keys: Any) -> recipe.Results:
     endpoint = recipe.Endpoint(url=server.url, model="writer", concurrency=16)
-    writer = recipe.ResultWriter(endpoints=(endpoint,), timeout=0.5, retries=12)
+    writer = recipe.ResultWriter(endpoints=(endpoint,), timeout=0.5, max_retries=12)
     return recipe.Results(by="llm", writer=writer, **keys)
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cirf.rationales.endpoints._FIRST_PAUSE", 0.005)
-    monkeypatch.setattr("cirf.rationales.endpoints._LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("cirf.endpoints.fleet._FIRST_PAUSE", 0.005)
+    monkeypatch.setattr("cirf.endpoints.fleet._LONGEST_PAUSE", 0.05)
 
 
 def test_the_model_is_shown_steps_and_answer_and_held_to_a_schema(tmp_path: Path, tasks: dict[str, Task]) -> None:
@@ -113,7 +113,7 @@ def test_the_last_object_with_results_is_the_answer(tmp_path: Path, tasks: dict[
     ],
 )
 def test_copies(result: str, step: str, copies: bool) -> None:
-    assert _copies(result, step) is copies
+    assert repeats_step(result, step) is copies
 
 
 def test_what_stays_faulty_falls_back_to_the_rule_and_is_marked(tmp_path: Path, tasks: dict[str, Task]) -> None:

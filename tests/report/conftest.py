@@ -1,7 +1,7 @@
 import pytest
 import synthetic
 
-from cirf.report.collect import collect
+from cirf.report.data.collect import collect
 from cirf.report.page import render
 
 ENVIRONMENT = {"cirf": "0.1.0", "python": "3.11.2", "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0"}}

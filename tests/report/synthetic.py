@@ -12,11 +12,11 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from cirf.evaluation.harness import scores_from_rows
-from cirf.files import to_json, write_atomic, write_rows
-from cirf.recipe import Backbone, Evaluate, Finetune, Problems, Recipe, TaskEntry
-from cirf.recipe import Codebook as CodebookSection
-from cirf.recipe_io import dump
+from cirf.recipe.load import dump
+from cirf.recipe.schema import Backbone, Evaluate, Finetune, Problems, Recipe, TaskEntry
+from cirf.recipe.schema import Codebook as CodebookSection
 from cirf.records import Problem
+from cirf.store.files import to_json, write_atomic, write_rows
 
 SIZE = 24
 WIDTH = 8
@@ -96,7 +96,6 @@ def build(root: Path, train: int = 60, test: int = 40, seed: int = 3) -> Path:
         _model(root, name)
         _evaluation(root, name, tests, draw)
     _latency(root, list(tests))
-    _throughput(root)
     return root
 
 
@@ -231,15 +230,3 @@ def _latency(root: Path, tasks: list[str]) -> None:
         methods[name] = {"overall": told | {"n": 40}, "tasks": dict.fromkeys(tasks, told), **memory}
     timings = {**FACTS, "batch_size": 1, "warmup": 2, "loads": LOADS, "methods": methods, "rows": [], "seconds": 99.0}
     write_atomic(root / "latency" / "timings.json", json.dumps(timings))
-
-
-def _throughput(root: Path) -> None:
-    methods = {
-        name: {
-            str(size): {"problems": 80, "seconds": 8 * seconds, "problems_per_s": size / seconds, "tokens_per_s": tokens * size}
-            for size in (8, 32)
-        }
-        for name, (_, _, tokens, seconds) in METHODS.items()
-    }
-    timings = {**FACTS, "questions": 80, "loads": LOADS, "methods": methods, "rows": [], "seconds": 99.0}
-    write_atomic(root / "throughput" / "timings.json", json.dumps(timings))

@@ -1,9 +1,14 @@
+from __future__ import annotations
+
 import copy
 
 import pytest
 import yaml
 
-from cirf.report.card import card_from_report, cell, model_card
+from cirf.recipe.schema import Recipe
+from cirf.report.cards.model import Known, card_from_report, cell, model_card
+from cirf.report.cards.sources import Source, licence_of, sources
+from cirf.tasks import get, names
 
 FUNCTIONS = {
     "size": 24,
@@ -27,7 +32,7 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
     found = {row["dataset"]["name"]: row["metrics"][0]["value"] for row in front["model-index"][0]["results"]}
     assert found == {task: round(100 * row["accuracy"], 2) for task, row in data["methods"]["cirf_full"]["tasks"].items()}
     names = {row["dataset"]["name"]: row["metrics"][0]["name"] for row in front["model-index"][0]["results"]}
-    assert all("95 % interval" in name and "0.0% cut off, 0.0% not read" in name for name in names.values())
+    assert all("95 % interval" in name and "0.0% truncated, 0.0% unparsed" in name for name in names.values())
     assert "vllm serve MODEL --reasoning-parser hf" in body and 'partition("</think>")' in body
     assert body.index("| `<cirf_011>` | flips | 50 |") < body.index("| `<cirf_003>` | multiplies | 5 |")
     low, high = data["methods"]["cirf_full"]["interval"]
@@ -43,11 +48,11 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
 def test_a_card_shows_an_output_as_it_is_written(data, opening):
     recipe = copy.deepcopy(data["recipe"])
     recipe["vocabulary"]["opening"] = opening
-    card = model_card("cirf_full", recipe, functions=FUNCTIONS)
-    (output,) = [line for line in card.splitlines() if line.endswith("</think>72")]
-    assert output == ("" if opening == "prompt" else "<think>") + "<cirf_011>48<cirf_003>72</think>72"
+    card = model_card("cirf_full", recipe, Known(functions=FUNCTIONS, example="<cirf_011>5<cirf_003>8</think>8"))
+    assert "An output for a held-out question:\n\n```\n<cirf_011>5<cirf_003>8</think>8\n```" in card
+    assert "An output for" not in model_card("cirf_full", recipe, Known(functions=FUNCTIONS))
     assert ("ends the prompt with `<think>`" in card) == (opening == "prompt")
-    assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe)
+    assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe, Known())
 
 
 def test_the_code_of_a_card_is_python(data):
@@ -61,7 +66,7 @@ def test_a_baselines_card_speaks_of_no_tokens(data):
 
 
 def test_a_card_can_be_written_before_any_evaluation(data):
-    front, body = parts(model_card("cirf_full", data["recipe"], functions=FUNCTIONS))
+    front, body = parts(model_card("cirf_full", data["recipe"], Known(functions=FUNCTIONS)))
     assert "model-index" not in front and "Not evaluated" in body
 
 
@@ -71,20 +76,22 @@ def test_a_card_can_be_written_before_any_evaluation(data):
 def test_only_a_hub_id_is_a_base_model(data, source, base):
     recipe = copy.deepcopy(data["recipe"])
     recipe["backbone"]["model"] = source
-    front, _ = parts(model_card("direct_sft", recipe))
+    front, _ = parts(model_card("direct_sft", recipe, Known()))
     assert front.get("base_model") == base and "license" not in front
 
 
 def test_an_override_of_the_method_is_what_counts(data):
     recipe = copy.deepcopy(data["recipe"])
     recipe["finetune"]["overrides"] = {"direct_sft": {"learning_rate": 3e-4, "epochs": None}}
-    assert "0.0003 (cosine)" in model_card("direct_sft", recipe) and "0.001 (cosine)" in model_card("cirf_full", recipe)
+    assert "0.0003 (cosine)" in model_card("direct_sft", recipe, Known()) and "0.001 (cosine)" in model_card(
+        "cirf_full", recipe, Known()
+    )
 
 
 def test_the_settings_are_those_of_the_training_and_not_of_a_recipe_changed_since(data):
     changed = copy.deepcopy(data)
     changed["training"]["cirf_full"]["settings"] = {
-        "finetune": {"learning_rate": 2e-4, "batch_size": 5, "accumulation": 3},
+        "finetune": {"learning_rate": 2e-4, "batch_size": 5, "gradient_accumulation_steps": 3},
         "override": {"epochs": 7.0, "learning_rate": None},
         "seed": 41,
         "backbone": {"model": "Qwen/Qwen3-8B"},
@@ -104,13 +111,13 @@ def test_the_settings_are_those_of_the_training_and_not_of_a_recipe_changed_sinc
 def test_the_cap_of_the_example_is_that_of_the_trace_and_the_longest_answer(data, monkeypatch):
     from dataclasses import replace
 
-    from cirf.tasks import svamp
+    from cirf.tasks.benchmarks import svamp
 
     recipe = copy.deepcopy(data["recipe"])
-    recipe["evaluate"] |= {"trace_cap": 100, "text_cap": 300}
+    recipe["evaluate"] |= {"max_trace_tokens": 100, "max_new_tokens": 300}
     monkeypatch.setattr(svamp, "TASK", replace(svamp.TASK, cap=50))
-    assert "max_new_tokens=150)" in model_card("cirf_full", recipe, functions=FUNCTIONS)
-    assert "max_new_tokens=300)" in model_card("sft_cot", recipe)
+    assert "max_new_tokens=150)" in model_card("cirf_full", recipe, Known(functions=FUNCTIONS))
+    assert "max_new_tokens=300)" in model_card("sft_cot", recipe, Known())
 
 
 def test_a_card_says_which_libraries_read_the_model(data):
@@ -151,10 +158,44 @@ def test_a_card_names_no_folder_of_the_makers_machine(data):
     recipe["problems"]["tasks"] = [{"task": "jsonl", "name": "mine", "train_file": "/data/mine/train.jsonl"}]
     recipe["rationales"] |= {"source": "files", "files": ["/data/mine/written.jsonl"]}
     card = model_card(
-        "cirf_full", recipe, functions=FUNCTIONS, own={"settings": {"guide": "/home/ann/guide"}}, guide="/home/ann/guide"
+        "cirf_full",
+        recipe,
+        Known(functions=FUNCTIONS, own={"settings": {"guide": "/home/ann/guide"}}, guide="/home/ann/guide"),
     )
     for place in ("/home", "/data", "~/"):
         assert place not in card
     assert "`base`, fine-tuned on mine" in card and "embeddings of minilm" in card and '"guide": "guide"' in card
     assert "| mine | rows of the maker's own (train.jsonl) | not known to `cirf`" in card
     assert "| rationales | a file, written.jsonl | not known to `cirf`" in card
+
+
+# Whose data it is: every task says, one licence only where all agree, and every hub task has one
+
+
+def made(*tasks, **rationales):
+    """A resolved recipe of those tasks."""
+    recipe = Recipe.model_validate(
+        {"name": "r", "problems": {"tasks": [{"task": task} for task in tasks]}, "rationales": rationales}
+    )
+    return recipe.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_task_of_ours_has_a_licence(name):
+    assert get(name).licence
+    source = sources(made(name))[0]
+    assert source.licence == get(name).licence and source.evaluation_only == get(name).evaluation_only
+
+
+def test_one_licence_is_named_where_all_that_is_trained_on_agree():
+    assert licence_of(sources(made("gsm8k", "svamp"))) == "mit"
+    assert licence_of(sources(made("gsm8k", "scienceqa"))) == "mit"  # evaluation alone
+    assert licence_of(sources(made("gsm8k", "chain_sum"))) is None
+    assert licence_of(sources(made("gsm8k", source="files", files=["a.jsonl"]))) is None
+    assert licence_of([Source("mine", "rows", "")]) is None
+
+
+def test_a_teacher_is_named():
+    endpoints = [{"url": "http://localhost:1/v1", "model": "big"}, {"url": "http://localhost:2/v1", "model": "big"}]
+    found = sources(made("gsm8k", source="teacher", teacher={"endpoints": endpoints}))
+    assert found[1:] == [Source("rationales", "written by big", "")]

@@ -10,10 +10,10 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirf.report.data.questions import BUDGET, LENGTHS, STEPS, read_questions
 from cirf.report.explorer import to_script
 from cirf.report.page import SECTIONS, render, written
-from cirf.report.questions import BUDGET, LENGTHS, STEPS, read_questions
-from cirf.rows import read_rows
+from cirf.store.jsonl import read_rows
 
 HOSTILE = "</script><script>document.title='ran'</script><!--<img src=x onerror=\"document.title='ran'\">\u2028&amp;"
 
@@ -137,10 +137,10 @@ def test_markup_in_texts_neither_ends_the_block_nor_becomes_elements(data):
 
 
 def test_what_is_cut_or_left_out_stands_on_the_page(data, html):
-    assert "No text is cut." in html
+    assert "No text is shortened." in html
     cut = {**data, "questions": {**data["questions"], "of": 900, "length": 250, "cut": 7}}
     text = render(cut)
-    assert "80 of 900 evaluated questions" in text and "7 texts end early, mostly after 250 characters" in text
+    assert "80 of 900 evaluated questions" in text and "7 texts are shortened, mostly to 250 characters" in text
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.id)

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import copy
 import re
 import xml.etree.ElementTree as ElementTree
@@ -5,13 +7,15 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
+import tinyrun
 from colours import SIGHTS, contrast, distance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.marks import themed
-from cirf.analysis.style import _STYLES, every_style, style
 from cirf.analysis.traces import is_functional, read_codes
+from cirf.pictures.canvas import themed
+from cirf.pictures.style import STYLES, every_style, style
+from cirf.report.analyses import in_code
 from cirf.report.plots import codebook_svg, pareto_svg, training_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,24 +40,24 @@ def test_pictures_are_svg_with_a_description_and_the_same_every_time(data, draw)
 def test_every_point_is_labelled_once(data):
     for axis in ("latency", "tokens"):
         found = texts(pareto_svg(data, axis))
-        for title in ("CIRF", "Chain-of-thought", "Direct, fine-tuned", "Chain-of-thought, fine-tuned"):
+        for title in ("CIRF", "CoT, untrained", "Direct, fine-tuned", "CoT, fine-tuned"):
             assert found.count(title) == 1
 
 
-def test_auto_falls_back_to_tokens_and_nothing_to_nothing(data):
-    assert pareto_svg(data) == pareto_svg(data, "latency")
+def test_without_times_there_is_no_picture_of_them_and_of_nothing_none(data):
     untimed = copy.deepcopy(data)
-    untimed["methods"]["cot"]["latency_mean_s"] = None
-    assert pareto_svg(untimed) == pareto_svg(untimed, "tokens")
+    for row in untimed["methods"].values():
+        row["latency_mean_s"] = None
+    assert pareto_svg(untimed, "latency") is None and pareto_svg(untimed) is not None
     empty = {"methods": {}, "training": {}, "codebook": None}
     assert pareto_svg(empty) is training_svg(empty) is codebook_svg(empty) is None
 
 
 def test_a_single_method_and_equal_points_can_be_drawn(data):
     one = {"methods": {"cot": data["methods"]["cot"]}, "latency": data["latency"]}
-    assert texts(pareto_svg(one)).count("Chain-of-thought") == 1
+    assert texts(pareto_svg(one)).count("CoT, untrained") == 1
     same = {"methods": {name: data["methods"]["cot"] for name in data["methods"]}, "latency": data["latency"]}
-    assert len(set(texts(pareto_svg(same)))) >= 4
+    assert {"CIRF", "CoT, untrained", "CoT, fine-tuned", "Direct, fine-tuned"} <= set(texts(pareto_svg(same)))
 
 
 def points(svg):
@@ -63,7 +67,7 @@ def points(svg):
 def test_points_tell_their_numbers_to_mouse_and_keyboard(data):
     svg = pareto_svg(data, "latency")
     assert ElementTree.fromstring(svg).get("role") == "group"
-    assert [point.get("data-method") for point in points(svg)] == list(data["methods"])
+    assert sorted(point.get("data-method") for point in points(svg)) == sorted(data["methods"])
     for point in points(svg):
         row = data["methods"][point.get("data-method")]
         told = point.get("aria-label")
@@ -86,13 +90,15 @@ def test_a_method_may_be_named_with_markup(data):
     assert point.get("data-method") == 'mine"<b>' and point.get("aria-label").startswith('mine"<b>: ')
 
 
-def test_of_many_methods_each_is_named_beside_its_point_or_below(data):
-    one = data["methods"]["cot"]
-    many = {f"method_{place}": one | {"tokens": 5.0 + place, "accuracy": 0.9 - place / 100} for place in range(14)}
-    svg = pareto_svg({"methods": many, "latency": data["latency"]}, "tokens")
-    assert all(svg.count(f">{name}</text>") == 1 for name in many)
-    parts = Counter(node.get("class") for node in points(svg))
-    assert len(points(svg)) == 14, parts
+def test_of_many_methods_the_front_and_the_baseline_are_named(data):
+    one = data["methods"]["cot"] | {"interval": [0.4, 0.9]}
+    many = {f"method_{place}": one | {"tokens": 5.0 + place, "accuracy": 0.7 - place / 100} for place in range(14)}
+    many |= {"method_9": one | {"tokens": 90.0, "accuracy": 0.8}, "sft_cot": one | {"tokens": 50.0, "accuracy": 0.6}}
+    svg = pareto_svg({"methods": many, "latency": data["latency"]})
+    names = [node.get("data-method") for node in ElementTree.fromstring(svg).iter(f"{SVG}g") if node.get("class") == "mark name"]
+    assert sorted(names) == ["method_0", "method_9", "sft_cot"] and len(points(svg)) == 15
+    other = {**many, "method_9": many["method_9"] | {"same_questions": False}}
+    assert ">method_9<" not in pareto_svg({"methods": other, "latency": data["latency"]})
 
 
 def test_colours_become_the_page_s(data):
@@ -116,10 +122,10 @@ def test_colours_differ_for_the_colour_blind_too(sight):
 
 
 def test_methods_differ_in_colour_and_marker():
-    names = [*_STYLES, *"abcdef"]
+    names = [*STYLES, *"abcdef"]
     looks = [style(name, names) for name in names]
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(names)
-    names = [*_STYLES, *"abcdefghijklmnopqrst"]  # no two look alike, where colours come again
+    names = [*STYLES, *"abcdefghijklmnopqrst"]  # no two look alike, where colours come again
     assert len({(style(name, names).colour, style(name, names).marker) for name in names}) == len(names)
 
 
@@ -134,3 +140,46 @@ def test_codes_are_read_back_out_of_text():
 def test_reading_undoes_writing(steps):
     text = "<cirf>" + "".join(f"<cirf_{code:03d}>{result}" for code, result in steps) + "</cirf>yes"
     assert read_codes(text) == [(code, result.strip()) for code, result in steps]
+
+
+# ``cirf report --picture``: the first picture of the report as a file
+
+
+@pytest.mark.parametrize("domain", ["all", "in"])
+def test_the_picture_is_written_alone(finished, tmp_path, domain):
+    path = tmp_path / "picture.svg"
+    said = tinyrun.cirf("report", finished, "--picture", path, "--domain", domain, "--without", "cot")
+    assert said.code == 0 and said.out.strip() == f"picture: {path}", said.err
+    svg = path.read_text(encoding="utf-8")
+    assert svg.startswith('<svg style="background:#fff"')
+    assert set(re.findall(r'class="mark point" data-method="(\w+)"', svg)) == {"cirf_full", "direct_sft", "sft_cot"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--picture", "x.svg", "--domain", "none"), "--domain: expected all, in, out"),
+        (("--picture", "x.svg", "--without", "nobody"), "has no method 'nobody'"),
+        (("--picture", "x.svg", "--domain", "out"), "no answers on tasks not trained on"),
+        (("--domain", "in"), "go with --picture"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(finished, options, words):
+    assert words in tinyrun.cirf("report", finished, *options).error()
+
+
+# Texts of the page of analyses
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("set `codebook.size` to 8", "set <code>codebook.size</code> to 8"),
+        ("`a` and `b c`", "<code>a</code> and <code>b c</code>"),
+        ("a ` b `c`", "a ` b <code>c</code>"),
+        ("`<b>`", "<code>&lt;b&gt;</code>"),
+        ("no code, `` and ` `", "no code, `` and ` `"),
+    ],
+)
+def test_what_stands_in_backticks_is_code_and_the_rest_text(text: str, told: str) -> None:
+    assert str(in_code(text)) == told

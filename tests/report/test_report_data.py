@@ -1,17 +1,31 @@
+from __future__ import annotations
+
 import json
+import re
 import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
 import synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+from sklearn.metrics.pairwise import cosine_similarity
 
+from cirf.analysis.traces import read_codes
+from cirf.assets import published_hash
 from cirf.errors import CirfError
-from cirf.evaluation.bootstrap import mean_interval
-from cirf.evaluation.statistics import holm, wilson
-from cirf.files import to_json, write_atomic, write_rows
-from cirf.report.collect import collect
+from cirf.recipe.load import dump
+from cirf.records import Trace
+from cirf.report.data.codes import MOST, SEGMENTS, code_accuracy, count_transitions, read_neighbours, shorten, token_shares
+from cirf.report.data.collect import collect
+from cirf.report.data.settings import as_trained, read_settings
 from cirf.report.page import render
-from cirf.rows import read_rows
+from cirf.stats.bootstrap import mean_interval
+from cirf.stats.tests import holm, wilson
+from cirf.store.files import to_json, write_atomic, write_rows
+from cirf.store.jsonl import read_rows
 
 ASKED = {"accuracy", "n", "interval", "tokens", "latency_mean_s", "latency_p50_s", "latency_p95_s", "truncated", "unparsed"}
 ENVIRONMENT = {"cpu": "a CPU"}
@@ -73,7 +87,7 @@ def test_a_method_that_answered_other_questions_is_marked_and_not_compared(run):
     assert set(found["comparisons"]) == {"direct_sft", "sft_cot"} and found["comparisons"]["sft_cot"]["family"] == 2
     assert {name for name, row in found["methods"].items() if not row["same_questions"]} == {"cot"}
     html = render(found)
-    assert "cot, untrained, other questions" in html and "answered were other questions than those of CIRF" in html
+    assert "cot, untrained, other questions" in html and "they answered other questions than CIRF" in html
     write_rows(path, [*rows, rows[0] | {"id": "one more"}])
     assert "cot" not in collect(run, environment=ENVIRONMENT)["comparisons"]
 
@@ -88,6 +102,31 @@ def test_runs_of_other_questions_and_tasks_without_rows_are_refused(run):
     path.write_text("")
     with pytest.raises(CirfError, match=r"evaluation/cot/svamp\.jsonl: no rows in it"):
         collect(run, environment=ENVIRONMENT)
+
+
+def test_several_runs_have_a_standard_deviation_beside_the_interval(run):
+    for name in ("cirf_full", "direct_sft", "cot", "sft_cot"):
+        for task in ("coin_flip", "svamp"):
+            path = run / "evaluation" / name / f"{task}.jsonl"
+            rows = read_rows(path)
+            worse = [row | {"run": 1, "correct": row["correct"] and place >= 6} for place, row in enumerate(rows)]
+            write_rows(path, rows + worse + [row | {"run": 2} for row in rows])
+    times = run / "latency" / "timings.json"
+    told = json.loads(times.read_text())
+    for method in told["methods"].values():
+        for one in (method["overall"], *method["tasks"].values()):
+            one["runs_s"] = [one["mean_s"], one["mean_s"], one["mean_s"] + 0.3]
+    times.write_text(json.dumps(told))
+    data = collect(run, environment=ENVIRONMENT)
+    row = data["methods"]["cirf_full"]
+    first, second, third = row["tasks"]["svamp"]["runs"]
+    assert first == third > second
+    assert row["tasks"]["svamp"]["accuracy_sd"] == pytest.approx((first - second) * 2**0.5 / 3)
+    assert row["mean_of_tasks_sd"] > 0
+    assert row["latency_sd_s"] == row["tasks"]["svamp"]["latency_sd_s"] == pytest.approx(0.1 * 2**0.5)
+    html = render(data)
+    assert f"± {100 * row['accuracy_sd']:.2f}" in html and "± 0.14" in html
+    assert "±: the standard deviation over them" in html
 
 
 def test_means_have_intervals_that_hold_them(finished, data):
@@ -183,9 +222,7 @@ def test_the_same_folder_gives_the_same_bytes(finished, data):
     assert json.loads(to_json(data)) == json.loads(json.dumps(data))
 
 
-@pytest.mark.parametrize(
-    "gone", ["latency", "throughput", "models", "codebook-24", "problems", "segments", "rationales", "results", "traces"]
-)
+@pytest.mark.parametrize("gone", ["latency", "models", "codebook-24", "problems", "segments", "rationales", "results", "traces"])
 def test_missing_parts_are_fine(run, gone):
     shutil.rmtree(run / gone)
     if gone == "segments":
@@ -212,7 +249,7 @@ def test_without_cirf_the_first_method_is_the_reference(run):
     ("path", "content", "message"),
     [
         ("latency/timings.json", "{", r"timings\.json: not valid JSON"),
-        ("throughput/timings.json", '{"methods": 3}', r"throughput/timings\.json: holds no times of methods"),
+        ("latency/timings.json", '{"methods": 3}', r"latency/timings\.json: holds no times of methods"),
         ("models/cirf_full/history.json", "[]", r"history\.json: expected a JSON object"),
         ("models/cirf_full/history.json", '{"losses": [{"step": 1}]}', r"history\.json: not a training's history"),
         ("codebook-24/codes.jsonl", '{"problem": "svamp-train-1", "sample": 0, "codes": [1]}\n', "do not match its segments"),
@@ -223,3 +260,237 @@ def test_damage_is_named(run, path, content, message):
     (run / path).write_text(content)
     with pytest.raises(CirfError, match=message):
         collect(run, environment=ENVIRONMENT)
+
+
+# The functional tokens of a run: what follows what, what lies near what, whose answers are right
+
+CODES = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
+
+
+def test_the_worked_example():
+    told = count_transitions([[3, 7], [3, 3, 7]])
+    assert told == {"traces": 2, "pairs": [[3, 7, 2], [3, 3, 1]], "first": [[3, 2]], "last": [[7, 2]]}
+    assert count_transitions([]) == {"traces": 0, "pairs": [], "first": [], "last": []}
+
+
+@given(CODES)
+def test_transitions_sum_to_steps_minus_traces_and_by_code_to_its_steps(traces):
+    told = count_transitions(traces)
+    held = [codes for codes in traces if codes]
+    steps = Counter(code for codes in held for code in codes)
+    assert told["traces"] == len(held)
+    assert sum(count for *_, count in told["pairs"]) == steps.total() - len(held)
+    for place, ends in ((0, told["last"]), (1, told["first"])):
+        found = Counter(dict(map(tuple, ends)))
+        for pair in told["pairs"]:
+            found[pair[place]] += pair[2]
+        assert found == steps
+
+
+def test_transitions_of_a_run_are_those_of_its_training_traces_as_text(finished, data):
+    training = {row["id"] for row in read_rows(finished / "problems" / "train.jsonl")}
+    rows = [row for row in read_rows(finished / "traces" / "traces.jsonl") if row["problem"] in training]
+    text = "\n".join("".join(f"<{code}>" for code in row["codes"]) for row in rows)
+    told, book = data["codebook"]["transitions"], data["codebook"]
+    for before, after, count in told["pairs"]:
+        assert len(re.findall(rf"<{before}>(?=<{after}>)", text)) == count
+    assert sum(count for *_, count in told["pairs"]) == len(re.findall(r"><", text)) == book["segments"] - len(rows)
+    assert told["traces"] == len(rows)
+    counts = [count for *_, count in told["pairs"]]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_neighbours_are_those_of_an_independent_cosine(finished, data):
+    codes = load_file(finished / "codebook-24" / "codebook.safetensors")["codes"]
+    cosines = cosine_similarity(codes.astype(np.float64))
+    for row in data["codebook"]["codes"]:
+        mine = cosines[row["code"]]
+        order = [int(other) for other in np.argsort(-mine, kind="stable") if other != row["code"]][:MOST]
+        assert [other for other, _ in row["neighbours"]] == order
+        assert [value for _, value in row["neighbours"]] == pytest.approx([mine[other] for other in order], abs=1e-6)
+
+
+def test_a_vector_of_zeros_is_near_to_nothing_and_damage_is_named(tmp_path):
+    assert read_neighbours(tmp_path, 3) == {}
+    save_file({"codes": np.array([[0, 0], [1, 0], [1, 1]], np.float32)}, tmp_path / "codebook.safetensors")
+    found = read_neighbours(tmp_path, 3)
+    assert found[0] == [[1, 0.0], [2, 0.0]] and found[1][0] == [2, 0.707107]
+    with pytest.raises(CirfError, match=r"codebook\.safetensors: holds codes of shape \(3, 2\), not 4"):
+        read_neighbours(tmp_path, 4)
+    (tmp_path / "codebook.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(CirfError, match=r"codebook\.safetensors: cannot be read"):
+        read_neighbours(tmp_path, 3)
+
+
+def test_answers_with_a_code_are_counted_once_a_question(finished, data):
+    rows = [row for t in ("svamp", "coin_flip") for row in read_rows(finished / "evaluation" / "cirf_full" / f"{t}.jsonl")]
+    for told in data["codebook"]["codes"]:
+        marks = [row["correct"] for row in rows if f"<cirf_{told['code']:03d}>" in row["output"]]
+        if not marks:
+            assert told["answers"] is None
+            continue
+        assert told["answers"]["questions"] == told["answers"]["answers"] == len(marks)
+        assert told["answers"]["right"] == pytest.approx(sum(marks) / len(marks))
+        assert told["answers"]["interval"][0] <= told["answers"]["right"] <= told["answers"]["interval"][1]
+
+
+def test_of_several_runs_a_question_weighs_as_one():
+    row = {"id": "a", "output": "<cirf><cirf_002>3<cirf_002>4</cirf>4", "correct": True}
+    rows = [row, row | {"correct": False}, row | {"id": "b"}, row | {"id": "c", "output": "4"}]
+    told = code_accuracy({"svamp": rows})
+    assert list(told) == [2]
+    assert (told[2]["questions"], told[2]["answers"], told[2]["right"]) == (2, 3, 0.75)
+
+
+def test_steps_of_a_code_are_different_ones_of_their_tasks(data):
+    for row in data["codebook"]["codes"]:
+        assert len(row["segments"]) == min(row["distinct"], SEGMENTS) == len({tuple(one) for one in row["segments"]})
+        assert {task for task, _ in row["segments"]} <= row["tasks"].keys()
+        assert row["distinct"] <= row["count"] == sum(row["tasks"].values())
+    assert any(row["distinct"] > SEGMENTS for row in data["codebook"]["codes"])
+    assert shorten("abc", 3) == "abc" and shorten("ab cd", 3) == "ab…"
+
+
+def test_without_vectors_the_rest_is_told(run):
+    (run / f"codebook-{synthetic.SIZE}" / "codebook.safetensors").unlink()
+    book = collect(run, environment={})["codebook"]
+    assert all(row["neighbours"] == [] for row in book["codes"]) and book["transitions"]["pairs"]
+
+
+# A report of a run whose recipe, machine or labels have changed since its models were trained
+
+
+def section(recipe, **changes):
+    """What `cirf.run` keeps of a recipe in a model's ``stage.json``."""
+    finetune = recipe.finetune.model_dump(mode="json", exclude={"overrides", "save_steps", "report_to"})
+    backbone = recipe.backbone.model_dump(mode="json", include={"dtype", "attn_implementation", "empty_system"})
+    found = {"finetune": finetune, "override": None, "seed": recipe.seed}
+    return found | {"backbone": backbone | {"content": published_hash(recipe.backbone.model)}} | changes
+
+
+def put(folder, name, value):
+    (folder / name).write_text(json.dumps(value))
+
+
+def test_settings_are_read_from_the_models_folder(tmp_path):
+    assert read_settings(tmp_path) is None
+    recipe = synthetic.recipe()
+    for content, known in (
+        (published_hash(recipe.backbone.model), {"model": recipe.backbone.model}),
+        ("Qwen/Qwen3-8B", {"model": "Qwen/Qwen3-8B", "revision": None}),
+        ("Qwen/Qwen3-8B@main", {"model": "Qwen/Qwen3-8B", "revision": "main"}),
+    ):
+        put(tmp_path, "stage.json", {"section": section(recipe, backbone={"dtype": "float32", "content": content})})
+        assert read_settings(tmp_path)["backbone"] == known | {"dtype": "float32"}
+    put(tmp_path, "stage.json", {"section": section(recipe, backbone={"content": "0" * 64})})
+    assert read_settings(tmp_path)["backbone"] == {}, "a folder is known by its hash alone"
+    put(tmp_path, "functions.json", {"backbone": "/a/folder"})
+    assert read_settings(tmp_path)["backbone"] == {"model": "/a/folder"}
+    put(tmp_path, "stage.json", {"key": "of an older version"})
+    assert read_settings(tmp_path) is None
+
+
+def test_an_unchanged_recipe_is_the_one_trained_by(run):
+    for name in ("cirf_full", "sft_cot"):
+        put(run / "models" / name, "stage.json", {"section": section(synthetic.recipe())})
+    data = collect(run, environment=ENVIRONMENT)
+    assert data["changed"] == []
+    assert data["training"]["sft_cot"]["settings"]["finetune"]["learning_rate"] == 1e-3
+    assert data["training"]["direct_sft"]["settings"] is None
+    assert as_trained(data["recipe"], data["training"]["sft_cot"]["settings"], "sft_cot") == data["recipe"]
+    assert "has changed since" not in render(data)
+
+
+def test_a_model_of_whole_trials_is_told_from_those_of_short_ones(run):
+    recipe = synthetic.recipe()
+    whole = recipe.model_copy(update={"finetune": recipe.finetune.model_copy(update={"learning_rates": (1e-3, 1e-2)})})
+    short = recipe.model_copy(update={"finetune": whole.finetune.model_copy(update={"trial_epochs": 0.5})})
+    (run / "recipe.yaml").write_text(dump(short))
+    for name, trained in (("cirf_full", short), ("sft_cot", whole), ("direct_sft", short)):
+        known = section(trained)
+        if trained is whole:
+            del known["finetune"]["trial_epochs"]  # where it is not read it is not kept
+        put(run / "models" / name, "stage.json", {"section": known})
+    assert collect(run, environment=ENVIRONMENT)["changed"] == ["sft_cot"]
+
+
+def test_a_model_that_opens_its_traces_is_told_from_one_whose_prompt_does(run):
+    vocabulary = synthetic.recipe().vocabulary.model_dump(mode="json")
+    written = {name: value for name, value in vocabulary.items() if name != "opening"}  # as archives of before there was the key
+    for kept, opening in ((written, "written"), (vocabulary, "prompt")):
+        put(run / "models" / "cirf_full", "stage.json", {"section": section(synthetic.recipe(), vocabulary=kept)})
+        data = collect(run, environment=ENVIRONMENT)
+        found = as_trained(data["recipe"], data["training"]["cirf_full"]["settings"], "cirf_full")
+        assert found["vocabulary"] == vocabulary | {"opening": opening}
+
+
+def test_a_recipe_changed_since_is_told_and_not_mixed_in(run):
+    recipe = synthetic.recipe()
+    for name in ("cirf_full", "direct_sft", "sft_cot"):
+        put(run / "models" / name, "stage.json", {"section": section(recipe)})
+    faster = recipe.finetune.model_copy(update={"learning_rate": 5e-5})
+    other = recipe.backbone.model_copy(update={"model": "Qwen/Qwen3-8B"})
+    (run / "recipe.yaml").write_text(dump(recipe.model_copy(update={"finetune": faster, "seed": 77, "backbone": other})))
+    data = collect(run, environment=ENVIRONMENT)
+    assert data["recipe"]["seed"] == 77 and data["changed"] == ["cirf_full", "direct_sft", "sft_cot"]
+    assert (data["seed"], data["backbone"]) == (recipe.seed, recipe.backbone.model)
+    trained = as_trained(data["recipe"], data["training"]["cirf_full"]["settings"], "cirf_full")
+    assert trained["finetune"]["learning_rate"] == 1e-3 and trained["seed"] == recipe.seed
+    html = render(data)
+    assert "since CIRF, Direct, fine-tuned and CoT, fine-tuned were trained" in html
+    assert f"Backbone {recipe.backbone.model} · seed {recipe.seed}<" in html.replace(" · coin_flip, svamp", "")
+
+
+def test_the_environment_is_that_of_the_run(run):
+    here = collect(run)["environment"]
+    assert here["python"] and "cache" not in here
+    put(run, "environment.json", {"cpu": "another CPU", "cache": "/home/me", "bundled models": {}, "packages": {"torch": "1"}})
+    assert collect(run)["environment"] == {"cpu": "another CPU", "packages": {"torch": "1"}}
+
+
+def test_labels_are_those_that_the_model_carries(run):
+    plain = {row["code"]: row["label"] for row in collect(run, environment=ENVIRONMENT)["codebook"]["codes"]}
+    training = {row["id"] for row in read_rows(run / "problems" / "train.jsonl")}
+    used = {c for row in read_rows(run / "codebook-24" / "codes.jsonl") if row["problem"] in training for c in row["codes"]}
+    codes = {str(code): {"label": f"does {code}", "count": 1, "examples": ["x"]} for code in used}
+    put(run / "models" / "cirf_full", "functions.json", {"size": 24, "delimiters": "cirf", "codes": codes})
+    labels = {row["code"]: row["label"] for row in collect(run, environment=ENVIRONMENT)["codebook"]["codes"]}
+    assert labels == {code: f"does {code}" if code in used else "unused" for code in range(24)}
+    codes.popitem()
+    put(run / "models" / "cirf_full", "functions.json", {"size": 24, "delimiters": "cirf", "codes": codes})
+    again = {row["code"]: row["label"] for row in collect(run, environment=ENVIRONMENT)["codebook"]["codes"]}
+    assert again == plain, "labels of other codes are not taken"
+
+
+def test_the_codebook_is_the_models_and_not_the_one_a_changed_recipe_names(run):
+    put(run / "models" / "cirf_full", "functions.json", {"size": 24, "delimiters": "cirf", "codes": {}})
+    (run / "codebook-8").mkdir()
+    put(run / "codebook-8", "codebook.json", {"size": 8, "report": {}})
+    (run / "codebook-8" / "codes.jsonl").write_text("")
+    recipe = synthetic.recipe()
+    (run / "recipe.yaml").write_text(dump(recipe.model_copy(update={"codebook": recipe.codebook.model_copy(update={"size": 8})})))
+    assert collect(run, environment=ENVIRONMENT)["codebook"]["size"] == 24
+
+
+RESULTS = st.text(alphabet="0123456789+-= abc", max_size=6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1200), RESULTS), max_size=5), RESULTS, st.sampled_from(["cirf", "think"]))
+def test_traces_are_read_as_the_models_side_reads_them(steps, answer, delimiters):
+    vocabulary = pytest.importorskip("cirf.lm.vocabulary")
+    names = vocabulary.token_names(1201, delimiters)
+    trace = Trace("p", 0, tuple(code for code, _ in steps), tuple(result for _, result in steps), answer)
+    output = vocabulary.write_trace(trace, names)
+    theirs = vocabulary.parse_trace(vocabulary.read_trace(output, names)[0])
+    assert read_codes(output) == [(code, result.strip()) for code, result in theirs]
+
+
+def test_a_code_has_the_share_of_tokens_that_its_steps_have(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    steps = {0: [("sums", "a b a"), ("sums", "a")], 1: [("sums", "b " * 12)], 2: []}
+    assert token_shares(tmp_path / "tokenizer.json", steps) == {0: 0.25, 1: 0.75, 2: 0.0}
+    assert token_shares(tmp_path / "none.json", steps) == {}

@@ -13,7 +13,7 @@ name: tiny
 seed: 5
 backbone: {model: here, dtype: float32, device: cpu, threads: 1}
 problems: {tasks: [{task: chain_sum}]}
-evaluate: {trace_cap: 16, text_cap: 24}
+evaluate: {max_trace_tokens: 16, max_new_tokens: 24}
 """
 
 
@@ -21,11 +21,11 @@ def write_models(place: Path) -> tuple[Path, Path]:
     """The folders ``traces``, a model of four functional tokens, and ``prose``, one without any."""
     import torch
 
-    from cirf import recipe
     from cirf.lm.prompt import end_token, settle_template
     from cirf.lm.saving import save_model
     from cirf.lm.vocabulary import extend
-    from cirf.methods.method import at_head_of_answer
+    from cirf.methods.base import at_head_of_answer
+    from cirf.recipe import schema
 
     tiny, made = tinyrun.builders(), []
     for name, seed in (("traces", 3), ("prose", 8)):
@@ -33,7 +33,7 @@ def write_models(place: Path) -> tuple[Path, Path]:
         tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=seed)
         settle_template(tokenizer)
         if name == "traces":
-            extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), len(LABELS), 0)
+            extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), len(LABELS), 0)
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, "<cirf>")
         with torch.no_grad():  # so that some answers end before their cap
             model.get_output_embeddings().weight[end_token(tokenizer)] *= 2.5

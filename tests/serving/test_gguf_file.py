@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import pytest
 import tinyrun
 import torch
 
-from cirf import recipe
 from cirf.errors import CirfError
+from cirf.export.gguf import Kind, write_gguf
+from cirf.export.pretokenizers import PROBE, cut, name_of
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.vocabulary import extend, token_names
-from cirf.serving.gguf_file import Kind, write_gguf
-from cirf.serving.pretokenizers import PROBE, cut, name_of
+from cirf.recipe import schema
 
 TEXTS = ("What is 12 plus 7?", "<cirf><cirf_002>48<cirf_001></cirf>55", "It's 2024,  I'VE 7\t\tof\n\n them\n ", "é ü 漢字 🙂")
 
@@ -47,7 +48,7 @@ def saved(tiny: Any, folder: Path, kind: str, tied: bool = True) -> tuple[Any, A
     if kind == "qwen2":  # whose tokenizers the reader expects to cut text in their own way
         tokenizer.backend_tokenizer.pre_tokenizer = ways()["qwen2"]
     settle_template(tokenizer)
-    extend(model, tokenizer, None, recipe.Vocabulary(alpha=1.0), 4, 0)
+    extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), 4, 0)
     model.config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -129,6 +130,18 @@ def test_half_a_model_is_no_file(tiny: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("half.gguf*"))
 
 
+def test_where_no_more_can_be_written_nothing_is_left(tiny: Any, tmp_path: Path) -> None:
+    saved(tiny, tmp_path / "model", "llama", tied=False)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="Errno"):
+            write_gguf(tmp_path / "model", tmp_path / "out" / "full.gguf", "f32")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_the_ways_of_cutting_are_told_apart(tiny: Any) -> None:
     tokenizer = tiny.build_tokenizer()
     for name, way in ways().items():
@@ -145,6 +158,7 @@ def test_the_command_writes_the_file_and_refuses_thinkers(finished: Path, tmp_pa
     assert tinyrun.cirf("export", tmp_path, "--gguf", tmp_path / "n.gguf").code == 2
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 def test_llama_cpp_reads_text_as_the_checkpoint_does(tiny: Any, tmp_path: Path) -> None:
     import llama_cpp

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.lm.decode import generate_one
+from cirf.commands.ask import Lines
+from cirf.lm.decoding.generate import generate_one
+from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text
-from cirf.lm.steering import Steering
-from cirf.serving.lines import Lines
 from cirf.serving.model import Served
 
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "0 1 2" * 9]

@@ -12,10 +12,10 @@ from browser import Browser
 from running import Running, held
 from test_serving_answers import alone
 
-from cirf.lm.calculator import Calculator
-from cirf.lm.steering import Steering
+from cirf.lm.decoding.calculator import Calculator
+from cirf.lm.decoding.trace_grammar import Steering
+from cirf.serving.http.api import policy, render
 from cirf.serving.model import Served
-from cirf.serving.page import policy, render
 
 in_chromium = [
     pytest.mark.slow,

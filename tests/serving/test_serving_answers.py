@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from running import Running, held, question
 
-from cirf.evaluation.election import Election
-from cirf.evaluation.voting import majority
-from cirf.lm.calculator import Calculator
-from cirf.lm.decode import Output, generate_one, sample_many
+from cirf.evaluation.voting.count import Election, majority
+from cirf.lm.decoding.calculator import Calculator
+from cirf.lm.decoding.generate import Output, generate_one, sample_many
+from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text, stop_ids
-from cirf.lm.steering import Steering
+from cirf.serving.http.completions import same
 from cirf.serving.model import Served
-from cirf.serving.votes import same
 
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "yes", "0 1 2" * 9]
 
@@ -82,6 +82,16 @@ def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: Served, 
         ways = [asked if place % 2 else streamed for place in range(len(calls))]
         found = [pool.submit(way, server, name, text, **more) for way, (name, text, more) in zip(ways, calls, strict=True)]
         assert [one.result() for one in found] == wanted
+
+
+def test_limits_of_codes_are_those_of_the_request_and_of_the_server(server: Running, traces: Served) -> None:
+    free = asked(server, "traces", "Hi?")
+    assert free[0].count("<cirf_003>") > 5
+    within = asked(server, "traces", "Hi?", extra_body={"cirf": {"at_most": {"0": 0, "3": 2}}})
+    assert within == alone(traces, "Hi?", Steering(at_most=((0, 0), (3, 2)))) and within[0].count("<cirf_003>") == 2
+    with Running([replace(traces, at_most={0: 0, 3: 5})]) as limited:
+        assert asked(limited, "traces", "Hi?", extra_body={"cirf": {"at_most": {"3": 2}}}) == within
+        assert asked(limited, "traces", "Hi?")[0].count("<cirf_003>") == 5
 
 
 def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: Served) -> None:
@@ -166,10 +176,9 @@ def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Ser
 
 def test_votes_that_could_change_nothing_are_left(server: Running, traces: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     stops = [*stop_ids(traces.model, traces.tokenizer), *range(100, 160)]  # so that answers end early, and not all at once
-    for module in ("prompt", "decode"):
+    for module in ("prompt", "decoding.generate"):
         monkeypatch.setattr(f"cirf.lm.{module}.stop_ids", lambda model, tokenizer: stops)
-    for module in ("completions", "votes"):
-        monkeypatch.setattr(f"cirf.serving.{module}.same", lambda one, other: True)
+    monkeypatch.setattr("cirf.serving.http.completions.same", lambda one, other: True)
     prompt = prompt_text(traces.tokenizer, "yes")
     drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, 1.5, 1.0, seed=1)
     answers = [traces.read(output.text, output.truncated).answer for output in drawn]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,7 +136,7 @@ def _answers(running: Running) -> bool:
 
 def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path], traces: Served, tmp_path: Path) -> None:
     main, beside = folders
-    arguments = ["-m", "cirf", "serve", main, "--beside", beside, "--port", "0", "--json", "--key-env", "CIRF_TEST_KEY"]
+    arguments = ["-m", "cirf", "serve", main, "--compare", beside, "--port", "0", "--json", "--api-key-env", "CIRF_TEST_KEY"]
     environment = tinyrun.ENVIRONMENT | {"CIRF_TEST_KEY": "a-key-that-is-long-enough"}
     out, err = tmp_path / "out", tmp_path / "err"
     with nursery.python(*arguments, env=environment, out=out, err=err) as process:
@@ -153,13 +156,62 @@ def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path]
 
 def test_what_cannot_be_served_is_told_in_a_sentence(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     main = folders[0]
-    assert "name a variable that holds a key with --key-env" in tinyrun.cirf("serve", main, "--host", "0.0.0.0").error()
+    assert "name a variable that holds a key with --api-key-env" in tinyrun.cirf("serve", main, "--host", "0.0.0.0").error()
     monkeypatch.setenv("CIRF_TEST_KEY", "short")
     for key in ("CIRF_TEST_KEY", "CIRF_NO_SUCH_KEY"):
-        assert "put 16 characters or more there" in tinyrun.cirf("serve", main, "--key-env", key).error()
+        assert "put 16 characters or more there" in tinyrun.cirf("serve", main, "--api-key-env", key).error()
     assert "neither a model's folder" in tinyrun.cirf("serve", "./nowhere", "--port", "0").error()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "give another --host or --port" in tinyrun.cirf("serve", main, "--port", str(port)).error()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'cirf[server]'" in tinyrun.cirf("serve", main).error()
+    assert "pip install 'cirf[serve]'" in tinyrun.cirf("serve", main).error()
+
+
+FEW_FILES = """
+import resource
+from fastapi import FastAPI
+from cirf.serving.http.limits import Limits
+from cirf.serving.http.server import bind, make_server
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
+bound = bind("127.0.0.1", 0)
+make_server(FastAPI(), Limits(), lambda: print(bound.getsockname()[1], flush=True)).run(sockets=[bound])
+"""
+
+
+def test_more_connections_than_files_may_be_open_are_refused_and_not_logged(tmp_path: Path) -> None:
+    with (
+        open(tmp_path / "log", "w") as log,
+        subprocess.Popen([sys.executable, "-c", FEW_FILES], stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            where = ("127.0.0.1", int(process.stdout.readline()))
+            with contextlib.ExitStack() as stack:
+                idle = [stack.enter_context(socket.create_connection(where, timeout=PATIENCE)) for _ in range(300)]
+                wait_for(lambda: sum(refused(one) for one in idle) > 150)
+                assert sum(not refused(one) for one in idle) > 32
+            wait_for(lambda: answers(where))
+        finally:
+            process.terminate()
+    assert not (tmp_path / "log").read_text()
+
+
+def answers(where: tuple[str, int]) -> bool:
+    """Whether a server answers."""
+    with contextlib.suppress(ConnectionError), socket.create_connection(where, timeout=PATIENCE) as one:
+        one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return one.recv(100).startswith(b"HTTP/1.1 200")
+    return False
+
+
+def refused(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection."""
+    try:
+        connection.setblocking(False)
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True

@@ -13,9 +13,9 @@ from running import Gate, Running, held, question, wait_for
 from test_serving_answers import alone
 
 from cirf.errors import CirfError
-from cirf.lm import decode
-from cirf.serving.guard import is_loopback
-from cirf.serving.limits import Limits
+from cirf.lm.decoding import generate as decode
+from cirf.serving.http.guard import is_loopback
+from cirf.serving.http.limits import Limits
 from cirf.serving.model import Served
 
 KEY = "0123456789abcdefXYZ"
@@ -52,6 +52,8 @@ def check(told: Any) -> dict[str, Any]:
         ({"response_format": {"type": "json_object"}}, 400, "invalid_request", None),
         ({"cirf": {"bugdet": 2}}, 400, "invalid_request", "cirf.bugdet"),
         ({"cirf": {"budget": -1}}, 400, "invalid_request", "cirf.budget"),
+        ({"cirf": {"at_most": {"1": -1}}}, 400, "invalid_request", "cirf.at_most.1"),
+        ({"cirf": {"at_most": {"9": 1}}}, 400, "unknown_code", "cirf.at_most"),
         ({"cirf": {"votes": 4}, "temperature": 0}, 400, "invalid_votes", "temperature"),
         ({"model": "prose", "cirf": {"budget": 2}}, 400, "not_functional", "cirf"),
         ({"model": "prose", "cirf": {"explain": True}}, 400, "not_functional", "cirf.explain"),
@@ -137,7 +139,7 @@ def test_this_machines_names_are_answered_and_pages_of_others_not(server: Runnin
 
 
 def test_a_fault_before_the_application_is_told_as_one(server: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr("cirf.serving.guard._host", lambda header: 1 / 0)
+    monkeypatch.setattr("cirf.serving.http.guard._host", lambda header: 1 / 0)
     status, headers, body = server.send("GET", "/health")
     assert status == 500 and headers["content-type"] == "application/json"
     assert json.loads(body)["error"]["code"] == "internal_error" and "division" not in str(body) and "division" in caplog.text

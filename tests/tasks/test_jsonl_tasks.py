@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cirf.errors import CirfError
-from cirf.recipe import TaskEntry
-from cirf.rows import RowError, by_reason
-from cirf.tasks.jsonl import build_task, read_problems, read_test, read_train
+from cirf.recipe.schema import TaskEntry
+from cirf.store.jsonl import RowError, by_reason
+from cirf.tasks.own_rows import build_task, read_problems, read_test, read_train
 
 
 def write(path: Path, *rows: Any) -> Path:

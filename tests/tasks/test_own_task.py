@@ -11,13 +11,14 @@ import pytest
 import tinyrun
 
 from cirf.errors import CirfError
-from cirf.recipe import Problems
+from cirf.recipe.schema import Problems
 from cirf.records import Problem
-from cirf.rows import read_rows
-from cirf.tasks import answers, get, names
-from cirf.tasks.load import load_problems, source_files
+from cirf.store.jsonl import read_rows
+from cirf.tasks import get, names
+from cirf.tasks.loading.load import load_problems, source_files
+from cirf.tasks.parsing import answers
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "own_task.py"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "how-to" / "own_task.py"
 
 
 def clock(minutes: int) -> str:
@@ -93,7 +94,7 @@ def test_rows_to_test_on_alone(own: Path) -> None:
 
 def test_rows_to_test_on_are_evaluated(workshop: tinyrun.Workshop, own: Path, tmp_path: Path) -> None:
     own.write_text(own.read_text().replace('"train": "clock.jsonl"', '"test": "clock.jsonl"'))
-    sets = ("--set", "backbone.dtype=float32", "--set", "evaluate.latency_items=0", "--method", "direct", "--limit", "6")
+    sets = ("--set", "backbone.dtype=float32", "--set", "evaluate.latency_questions=0", "--method", "direct", "--limit", "6")
     said = tinyrun.cirf("evaluate", workshop.backbone, "--tasks", own, "--out", tmp_path / "out", "--json", *sets)
     assert said.code == 0, said.err
     assert json.loads(said.out)["methods"]["direct"]["tasks"]["clock_times"]["n"] == 6
@@ -153,7 +154,7 @@ def test_a_task_without_data(tmp_path: Path) -> None:
 
 def test_end_to_end_and_a_changed_file_redoes_what_depends_on_it(workshop: tinyrun.Workshop, own: Path, tmp_path: Path) -> None:
     made = workshop.recipe(
-        tmp_path / "r.yaml", problems__tasks=[{"task": str(own)}], methods=["cirf_full", "direct"], evaluate__latency_items=0
+        tmp_path / "r.yaml", problems__tasks=[{"task": str(own)}], methods=["cirf_full", "direct"], evaluate__latency_questions=0
     )
     out = tmp_path / "run"
     said = tinyrun.cirf("run", made, "--out", out, "--json")

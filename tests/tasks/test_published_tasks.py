@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from cirf.errors import CirfError
-from cirf.recipe import Problems
+from cirf.recipe.schema import Problems
 from cirf.records import Problem
 from cirf.tasks import get, names, resolve
-from cirf.tasks.svamp import join
+from cirf.tasks.benchmarks.svamp import join
 from cirf.tasks.task import Task
 
 CHOICES = {"label": ["A", "B", "C"], "text": ["tree", "lamp", "sea"]}
@@ -119,7 +119,7 @@ def test_resolve_by_table_name() -> None:
 
 def test_looking_a_task_up_imports_nothing_heavy() -> None:
     code = (
-        "import sys, cirf.tasks as t, cirf.tasks.load; [t.get(n) for n in t.names()]; "
+        "import sys, cirf.tasks as t, cirf.tasks.loading.load; [t.get(n) for n in t.names()]; "
         "print([m for m in ('torch', 'transformers', 'datasets', 'reasoning_gym', 'math_verify') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

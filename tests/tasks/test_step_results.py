@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirf.rationales.working import working
 from cirf.records import Problem
 from cirf.tasks import get
-from cirf.tasks.steps import calculated, calculated_or_stated, coin_state, concluded, option_discussed, strip_annotations
+from cirf.tasks.steps import (
+    calculated,
+    calculated_or_stated,
+    coin_state,
+    concluded,
+    option_discussed,
+    produced,
+    strip_annotations,
+)
 
 SUM = Problem(id="p", task="t", question="How many?", answer="13")
 COIN = Problem(id="p", task="t", question="Is the coin still heads up?", answer="no")
@@ -70,6 +79,25 @@ ARITHMETIC = [
 @pytest.mark.parametrize(("segment", "expected"), ARITHMETIC)
 def test_arithmetic(segment: str, expected: str) -> None:
     assert calculated(segment, SUM, ()) == expected
+
+
+@pytest.mark.parametrize(
+    ("segment", "expected"),
+    [
+        ("5 * 2,5 = 12,5 Euro", ""), ("2 * 3 = 6, and 6 * 2,5 = 15,5", ""), ("That leaves 12,5.", ""), ("So it is 1.996,25.", ""),
+        ("5 * 2,5 = <<5*2,5=12,5>>12,5", ""), ("3 * 450 = 1 350 EUR", "1350"), ("3 * 450 = 1'350 francs", "1350"),
+        ("3 * 45000 = 1,35,000 rupees", "135000"), ("3 * 450000 = 1.350.000 Euro", "1350000"), ("3 * 450 = 1\u202f350", "1350"),
+        ("3 * 450 = 1,350.5", "1350.5"), ("E = 3.2E5 J", "320000"), ("8 has 1,2,4,8, so 1+2+4+8 = 15", "15"),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_whole_or_not_at_all(segment: str, expected: str) -> None:
+    assert calculated(segment, SUM, ()) == produced(segment, SUM, ()) == expected
+
+
+@given(st.integers(2, 9), st.integers(1000, 9999), st.sampled_from(["'", "\u2009", "_", ","]))
+def test_the_working_of_grouped_numbers_is_kept(factor: int, value: int, separator: str) -> None:
+    step = f"Then {factor} * {value:,} = {factor * value:,} in all".replace(",", separator)
+    assert working(calculated(step, SUM, ()), step) == f"{factor}*{value}="
 
 
 def test_a_conclusion_says_the_last_result_again() -> None:

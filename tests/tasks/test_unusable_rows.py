@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.recipe import Problems
-from cirf.tasks.answers import parse_answer
-from cirf.tasks.jsonl import read_problems
-from cirf.tasks.load import LoadedProblems, load_problems
-from cirf.tasks.unusable import Tolerance, listed
+from cirf.recipe.schema import Problems
+from cirf.tasks.loading.load import LoadedProblems, load_problems
+from cirf.tasks.loading.unusable import Tolerance, listed
+from cirf.tasks.own_rows import read_problems
+from cirf.tasks.parsing.answers import parse_answer
 
 
 def write(path: Path, rows: Sequence[Any]) -> Path:
@@ -77,14 +77,14 @@ def test_above_the_bound_the_run_stops_and_names_the_key(tmp_path: Path) -> None
     with pytest.raises(CirfError) as caught:
         load(mine)
     assert str(caught.value) == (
-        f"{mine}: 6 of 50 rows (12 %) cannot be used, more than problems.unusable: 0.05 allows: the field answer is missing "
-        "(6: lines 5, 10, 15, ...); mend them, or raise problems.unusable"
+        f"{mine}: 6 of 50 rows (12 %) cannot be used, more than problems.max_unusable_share: 0.05 allows: the field answer "
+        "is missing (6: lines 5, 10, 15, ...); mend them, or raise problems.max_unusable_share"
     )
-    assert len(load(mine, unusable=0.12).unusable[0].errors) == 6  # the bound itself is allowed
-    with pytest.raises(CirfError, match=r"more than problems\.unusable: 0\.11 allows"):
-        load(mine, unusable=0.11)
+    assert len(load(mine, max_unusable_share=0.12).unusable[0].errors) == 6  # the bound itself is allowed
+    with pytest.raises(CirfError, match=r"more than problems\.max_unusable_share: 0\.11 allows"):
+        load(mine, max_unusable_share=0.11)
     with pytest.raises(CirfError, match=r"mine\.jsonl, line 5: the field answer is missing; every row"):
-        load(mine, unusable=0)
+        load(mine, max_unusable_share=0)
 
 
 def test_every_file_is_held_to_the_bound_by_itself(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_every_file_is_held_to_the_bound_by_itself(tmp_path: Path) -> None:
     test = write(tmp_path / "test.jsonl", spoilt(pens(10), 2))
     with pytest.raises(CirfError, match=r"test\.jsonl: 1 of 10 rows \(10 %\) cannot be used"):
         load(train, test)
-    assert [file.file for file in load(train, test, unusable=0.1).unusable] == ["test.jsonl"]
+    assert [file.file for file in load(train, test, max_unusable_share=0.1).unusable] == ["test.jsonl"]
 
 
 def test_nothing_usable_is_said_as_such_whatever_the_bound(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match=r"no usable row \(2: not valid JSON; the first is that of line 1\)"):
-        load(write(tmp_path / "mine.jsonl", ["{", "{"]), unusable=1)
+        load(write(tmp_path / "mine.jsonl", ["{", "{"]), max_unusable_share=1)
     write(tmp_path / "multiarith" / "train.jsonl", [{"question": "q"}, {"final_ans": "3"}])
-    section = Problems.model_validate({"tasks": [{"task": "multiarith"}], "data": str(tmp_path), "unusable": 1})
+    section = Problems.model_validate({"tasks": [{"task": "multiarith"}], "data": str(tmp_path), "max_unusable_share": 1})
     with pytest.raises(CirfError, match=r"multiarith/train\.jsonl: no usable row: the column"):
         load_problems(section, 1)
 
@@ -119,8 +119,33 @@ def test_published_rows_are_let_pass_alike(tmp_path: Path) -> None:
     assert {problem.id: problem.question for problem in loaded.train} == {
         f"multiarith/train/{place}": question for place, question in enumerate(whole) if place not in (5, 9)
     }
-    with pytest.raises(CirfError, match=r"train\.jsonl: 2 of 40 rows \(5 %\) .* 0\.04 allows: .*; line 6: not valid JSON \("):
-        load_problems(section.model_copy(update={"unusable": 0.04}), 1)
+    with pytest.raises(CirfError, match=r"train\.jsonl: 1 of 40 rows \(2\.5 %\) .* 0\.02 allows: .*line 6: not valid JSON \("):
+        load_problems(section.model_copy(update={"max_unusable_share": 0.02}), 1)
+
+
+@pytest.mark.parametrize("allowed", [0.0, 0.05])
+@pytest.mark.parametrize(
+    ("task", "file", "good", "bad"),
+    [
+        ("multiarith", "train", {"question": "Ann has 1 pen.", "final_ans": "1"}, {"question": "q", "final_ans": "none"}),
+        ("multiarith", "test", {"question": "Ann has 1 pen.", "final_ans": "1"}, {"question": "q", "final_ans": None}),
+        ("multiarith", "train", {"question": "Ann has 1 pen.", "final_ans": "1"}, {"question": " ", "final_ans": "2"}),
+        ("gsm8k", "train", {"question": "Ann has 1 pen.", "answer": "1 + 1 = 2\n#### 2"}, {"question": "q", "answer": "no mark"}),
+    ],
+)
+def test_rows_that_are_malformed_as_published_stop_no_run(
+    tmp_path: Path, task: str, file: str, good: dict[str, str], bad: dict[str, Any], allowed: float
+) -> None:
+    for split in ("train", "test"):
+        rows = [good | {"question": f"{split}: Ann has {place} pens."} for place in range(3)]
+        write(tmp_path / task / f"{split}.jsonl", [rows[0], bad, *rows[1:]] if split == file else rows)
+    data = {"tasks": [{"task": task}], "data": str(tmp_path), "validation": 0.0, "max_unusable_share": allowed}
+    loaded = load_problems(Problems.model_validate(data), 1)
+    assert (len(loaded.train), len(loaded.test[task])) == (3, 3)
+    assert [(row.file, row.line) for row in listed(loaded.unusable, "problems")] == [(f"{task}/{file}.jsonl", 2)]
+    assert sum(loaded.report["dropped"].values()) == 1
+    of_file = loaded.train if file == "train" else loaded.test[task]
+    assert [problem.id for problem in of_file] == [f"{task}/{file}/{place}" for place in (0, 2, 3)]
 
 
 JUNK = st.sampled_from(
@@ -141,7 +166,7 @@ def test_every_row_is_kept_or_told_of(tmp_path_factory: pytest.TempPathFactory, 
     try:
         loaded = load_problems(section, 1, tolerance)
     except CirfError as error:
-        assert len(junk) / len(rows) > allowed and "problems.unusable" in str(error) and "\n" not in str(error)
+        assert len(junk) / len(rows) > allowed and "problems.max_unusable_share" in str(error) and "\n" not in str(error)
         return
     assert len(junk) / len(rows) <= allowed
     assert len(loaded.train) + len(loaded.test["pens"]) == 30

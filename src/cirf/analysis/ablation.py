@@ -8,18 +8,19 @@ from typing import Any
 
 from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Found, Lacking
-from cirf.analysis.dots import Mark, draw_dots
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
-from cirf.evaluation.statistics import Comparison, compare, corrected, describe_difference
+from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures.table import Column, Table
+from cirf.stats.tests import Comparison, compare, corrected, describe_difference
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
     """``keys``: what varies, dotted, each with its column; ``values``: a run's values for these columns, ``None`` for a run that
-    has no place in the table; ``reference``: the values of the paper's choice; ``theirs``: the paper's table."""
+    has no place in the table; ``reference``: the values of the paper's choice; ``theirs``: the paper's table; ``along``: keys
+    that vary with the others and have no column of their own."""
 
     name: str
     caption: str
@@ -27,12 +28,13 @@ class Ablation:
     values: Callable[[Run], tuple[str, ...] | None]
     reference: tuple[str, ...]
     theirs: str
+    along: tuple[str, ...] = ()
 
 
 def make(source: Source, ablation: Ablation) -> Found:
     """A row a run, with the mean of its tasks, every task, and the test against the reference; a picture a group."""
     placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
-    groups = grouped(placed, list(ablation.keys), method=functional)
+    groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:
         raise Lacking(f"it needs evaluated runs that differ in {' or '.join(ablation.keys)} alone; `cirf sweep` makes such")
     rows: list[dict[str, Any]] = []
@@ -115,7 +117,7 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
 def _reading(test: Comparison) -> str:
     if test.wins == test.losses == 0:
         return "no difference on any question"
-    return ("above" if test.difference > 0 else "below") if test.significant else "inside the noise"
+    return ("above" if test.difference > 0 else "below") if test.significant else "not significant"
 
 
 def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cirf.analysis.source import Run
-from cirf.evaluation.bootstrap import mean_of_shares
-from cirf.evaluation.statistics import compare, mean, wilson
+from cirf.stats.bootstrap import mean_of_shares
+from cirf.stats.tests import compare, mean, wilson
 
 Shares = Mapping[str, Mapping[str, float]]
 """How often each question was solved, 0 to 1, by task and id."""

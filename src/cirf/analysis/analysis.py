@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cirf.analysis.source import Source
-from cirf.analysis.table import Table
 from cirf.errors import CirfError
+from cirf.pictures.table import Table
 
 
 class Lacking(CirfError):

@@ -12,7 +12,6 @@ from cirf.analysis.matrices import parameters
 from cirf.analysis.pareto import domain_points
 from cirf.analysis.points import Point, alike
 from cirf.analysis.source import Run
-from cirf.files import load_object
 
 CIRF = FUNCTIONAL
 BASELINES = ("codi", "pause")
@@ -74,7 +73,7 @@ def _parameters(run: Run, methods: Sequence[str]) -> int | None:
         if (folder / "config.json").is_file() and (size := parameters(folder)):
             return size
     for name in methods:
-        if (told := load_object(run.shown.at(f"models/{name}") / "history.json")) and (size := _counted(told)):
+        if size := _counted(run.data.get("training", {}).get(name, {}).get("numbers", {})):
             return size
     return None
 

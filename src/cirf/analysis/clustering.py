@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cirf.analysis import few
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.dots import Mark, draw_dots
 from cirf.analysis.groups import Group, file_name, grouped, put
-from cirf.analysis.jackknife import interval, left_out
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
+from cirf.pictures import few
+from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures.table import Column, Table
+from cirf.stats.bootstrap import interval, left_out
 
 if TYPE_CHECKING:
     from cirf.codebook.clustering import Clustering
@@ -80,10 +80,7 @@ def make(source: Source) -> Found:
                 for name, picture in _pictures([row for row, _, _ in several.values()], group, size).items():
                     put(pictures, name, picture)
     if not rows:
-        raise Lacking(
-            "no training segment has a code yet; bring the run to its stage `codebook` (archives of before these were kept have"
-            " none)"
-        )
+        raise Lacking("no training segment has a code yet; bring the run to its stage `codebook` (an archive keeps no codes)")
     rows.sort(key=lambda row: (row["settings"], row["size"]))
     notes = _notes(effects) + ([few.NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:
@@ -165,7 +162,7 @@ def _effect(several: Mapping[str, Measured], group: Group, size: int) -> list[di
         if low is None or high is None:
             reading = "no interval"
         else:
-            reading = "lower" if high < 0 else "higher" if low > 0 else "inside the noise"
+            reading = "lower" if high < 0 else "higher" if low > 0 else "not significant"
         row = {"settings": group.label, "size": size, "measure": _TITLES[key], "centred": ours[key], "raw": raw[key]}
         rows.append(row | {"difference": gap, "difference_low": low, "difference_high": high, "reading": reading})
     return rows
@@ -177,7 +174,7 @@ def _notes(effects: Sequence[Mapping[str, Any]]) -> list[str]:
         " of two steps or more with one code throughout, since a rationale of one step has no choice; intervals: jackknife over"
         " groups of questions.",
     ]
-    words = {"lower": "lowers", "higher": "raises", "inside the noise": "does not measurably change", "no interval": "changes"}
+    words = {"lower": "lowers", "higher": "raises", "not significant": "does not measurably change", "no interval": "changes"}
     for row in effects:
         place = f"K = {row['size']}{', ' if row['settings'] else ''}{row['settings']}"
         span = "" if row["difference_low"] is None else f", 95 % {row['difference_low']:+.3f} to {row['difference_high']:+.3f}"

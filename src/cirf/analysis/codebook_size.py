@@ -1,19 +1,26 @@
-"""How many functional tokens are enough: accuracy by K, and how much use the least used code has after training."""
+"""How many functional tokens are enough: accuracy by K, and how much use the least used code has after training.
+
+Curves over the number of functional tokens, with bars below that count the least used code.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cirf.analysis import few
 from cirf.analysis.accuracy import Shares, difference, functional, of_task, of_tasks, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.curves import Curve, draw_sizes
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Form, Table
 from cirf.analysis.traces import read_codes
+from cirf.pictures import few
+from cirf.pictures.canvas import INK, SOFT, Mark, add, canvas, marked
+from cirf.pictures.few import FEW
+from cirf.pictures.table import Column, Form, Table, with_ends
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Row = dict[str, Any]
 _MEANS = {True: "mean in domain", False: "mean out of domain"}
@@ -85,7 +92,7 @@ def make(source: Source) -> Found:
 def _about(run: Run, group: Group) -> Row:
     size = int(run.key("codebook.size"))
     told: Row = {"settings": group.label, "size": size}
-    if not run.training_codes:  # an archive of before these were kept
+    if not run.training_codes:  # an archive keeps none
         return told
     segments = sum(len(codes) for codes in run.training_codes.values())
     return told | {"segments": segments, "per_code": segments / size, "few": few.mark(segments, size)}
@@ -160,3 +167,97 @@ ANALYSIS = Analysis(
     make,
     "Figure codebook size, Figure delta",
 )
+
+
+_COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#b0204f", "#5b3a8c", "#6b4b3a")
+_MARKERS = "osD^vPXph"
+_BARS = (("#8a92a1", "", "training segments"), ("#c9ced8", "////", "answers"))
+_FEW = f"M / K under {FEW}"
+_GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 can be seen
+
+
+class Curve(NamedTuple):
+    """A line: its name; of each point K, value, ends of its interval, whether it is marked; whether it is a mean."""
+
+    name: str
+    points: Sequence[tuple[int, float, float | None, float | None, bool]]
+    thick: bool
+
+
+def draw_sizes(
+    name: str, title: str, axis: str, form: Form, curves: Sequence[Curve], bars: Sequence[tuple[int, int | None, int]]
+) -> str:
+    """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
+
+    ``form``: how a point tells its value, ``share`` or ``points``.
+    ``bars``: K, count of the least used code in training segments (``None``: not known) and in answers. The intervals of single
+    tasks are left to the table wherever there is a mean.
+    """
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    sizes = [size for size, _, _ in bars]
+    with canvas(4.9, 5.2, name) as (figure, out):
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        above.set_title(title, loc="left", fontsize=10, color=SOFT)
+        above.set_xscale("log", base=2)
+        marks: list[Mark] = []
+        _draw_curves(above, curves, form, marks)
+        above.set_ylabel(axis)
+        above.margins(y=0.08)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+        _draw_bars(below, bars, marks)
+        below.set_ylabel("least used")
+        below.legend(loc="upper right", fontsize=8, frameon=False, ncols=2, borderaxespad=0)
+        below.set_xlabel("functional tokens K")
+        below.set_xticks(sizes)
+        below.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+        below.xaxis.set_minor_locator(NullLocator())
+        below.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
+        below.yaxis.set_minor_locator(NullLocator())
+        below.set_xlim(min(sizes) / 2**0.6, max(sizes) * 2**0.6)
+        out.append(
+            f"{axis} by number of functional tokens{f', {title}' if title else ''}. {'; '.join(mark.told for mark in marks)}"
+        )
+    return marked(out[0], marks)
+
+
+def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Mark]) -> None:
+    """Values by K; what each point tells is added to ``marks``."""
+    means = any(curve.thick for curve in curves)
+    for place, curve in enumerate(curves):
+        colour = INK if curve.thick else _COLOURS[place % len(_COLOURS)]
+        marker = "o" if curve.thick else _MARKERS[place % len(_MARKERS)]
+        xs, ys = [point[0] for point in curve.points], [100 * point[1] for point in curve.points]
+        width = 2.2 if curve.thick else 1.2
+        axes.plot(xs, ys, color=colour, linewidth=width, alpha=1 if curve.thick else 0.8, zorder=2 + curve.thick)
+        axes.plot([], [], marker=marker, color=colour, linewidth=width, label=curve.name)
+        for x, value, low, high, sparse in curve.points:
+            if low is not None and high is not None and (curve.thick or not means):
+                axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=2, alpha=0.4, solid_capstyle="round")
+            face = "white" if sparse else colour
+            told = f"{curve.name}, K = {x}: {with_ends(value, low, high, form)}{f', {_FEW}' if sparse else ''}"
+            looks: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 4}
+            axes.plot([x], [100 * value], marker, **looks, gid=add(marks, told))
+    if any(point[4] for curve in curves for point in curve.points):
+        axes.plot([], [], "o", color=SOFT, markerfacecolor="white", label=_FEW)
+
+
+def _draw_bars(axes: Axes, bars: Sequence[tuple[int, int | None, int]], marks: list[Mark]) -> None:
+    """Least counts by K."""
+    highest = max((count for bar in bars for count in bar[1:] if count is not None), default=1)
+    axes.set_yscale("log")
+    axes.set_ylim(_GROUND, max(10, highest) * 4)
+    for place, (colour, hatch, said) in enumerate(_BARS):
+        shift = 2 ** (0.14 * (2 * place - 1))
+        known = [(bar[0], count) for bar in bars if (count := bar[1 + place]) is not None]
+        if not known:
+            continue
+        heights = [max(0.0, count - _GROUND) for _, count in known]
+        lefts = [size * shift * 2**-0.12 for size, _ in known]
+        widths = [size * shift * (2**0.12 - 2**-0.12) for size, _ in known]
+        looks: dict[str, Any] = {"align": "edge", "color": colour, "hatch": hatch, "label": said}
+        looks |= {"edgecolor": SOFT, "linewidth": 0.6}
+        for drawn, (size, count) in zip(axes.bar(lefts, heights, widths, _GROUND, **looks), known, strict=True):
+            drawn.set_gid(add(marks, f"least used code in {said}, K = {size}: {count}"))
+            at = (size * shift, max(count, _GROUND))
+            axes.annotate(str(count), at, (0, 2), textcoords="offset points", ha="center", fontsize=8)

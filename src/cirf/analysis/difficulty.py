@@ -7,13 +7,12 @@ from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import canvas
-from cirf.analysis.marks import SOFT, Mark, add, marked
 from cirf.analysis.source import Run, Source
-from cirf.analysis.style import style
-from cirf.analysis.table import Column, Table, with_ends
 from cirf.analysis.traces import read_codes
-from cirf.evaluation.statistics import mean, wilson
+from cirf.pictures.canvas import SOFT, Mark, add, canvas, marked
+from cirf.pictures.style import style
+from cirf.pictures.table import Column, Table, with_ends
+from cirf.stats.tests import mean, wilson
 
 _FEW = 10
 """Lengths that fewer questions have are put together with the next shorter one."""
@@ -84,7 +83,7 @@ def _pairs(run: Run) -> dict[str, list[Pair]]:
 
 
 def _rows(task: str, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    groups = _groups(sorted(pairs))
+    groups = group_by_length(sorted(pairs))
     rows = []
     for group in groups:
         lengths = sorted({length for length, _, _ in group})
@@ -97,7 +96,7 @@ def _rows(task: str, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     return rows
 
 
-def _groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
+def group_by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Pairs by length, a length of few questions with the one before it (the first with the one behind it)."""
     by_length: dict[int, list[Pair]] = {}
     for pair in pairs:
@@ -144,7 +143,7 @@ def _picture(rows: Sequence[dict[str, Any]], direct: str) -> str:
         axes.set_ylim(0, 103)
         axes.margins(x=0.08)
         axes.set_xlabel("functional tokens generated")
-        axes.set_ylabel(f"error rate of {look.title.lower()}, %")
+        axes.set_ylabel(f"error rate of {look.title}, %")
         told = "; ".join(mark.told for mark in marks)
         out.append(f"Error rate of direct answering by number of functional tokens. {told}")
     return marked(out[0], marks)

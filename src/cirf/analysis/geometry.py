@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.analysis import few
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.dots import Mark, draw_dots
 from cirf.analysis.groups import distinct, model_name, told_apart
 from cirf.analysis.matrices import functional_rows
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
+from cirf.pictures import few
+from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures.table import Column, Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,7 @@ _COLUMNS = (
     Column("backbone", "Backbone"),
     Column("representation", "Representation"),
     Column("initialiser", "Initialiser"),
+    Column("reassign", "Reassigned"),
     Column("init", "First rows"),
     Column("size", "K", "number"),
     few.COLUMN,
@@ -42,7 +43,7 @@ _COLUMNS = (
     Column("cosine", "Cosine to its code", "number"),
     Column("kept", "Pairwise cosines kept, r", "number"),
 )
-_SETTINGS = ("backbone", "representation", "initialiser", "init", "size", "seed")
+_SETTINGS = ("backbone", "representation", "initialiser", "reassign", "init", "size", "seed")
 _MEASURES = {"bias": "bias share", "mean_cosine": "mean cosine of two tokens", "max_cosine": "largest cosine of two tokens"}
 _LOOKS = {"codebook": "before", "input": "ours", "output": "second"}
 
@@ -109,6 +110,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         "backbone": model_name(run),
         "representation": run.key("codebook.representation"),
         "initialiser": run.key("codebook.initialiser"),
+        "reassign": run.key("codebook.reassign") or "sinkhorn",
         "init": run.key("vocabulary.init"),
         "size": size,
         "few": few.mark(sum(map(len, run.training_codes.values())), size) if run.training_codes else None,
@@ -185,6 +187,7 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def _short(key: str, value: Any) -> str:
     told = {"size": f"K {value}", "seed": f"seed {value}", "init": f"first rows {value}", "initialiser": f"first codes {value}"}
+    told["reassign"] = f"reassigned {value}"
     return told.get(key, str(value))
 
 

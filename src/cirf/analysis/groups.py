@@ -20,11 +20,10 @@ _NO_MATTER = (
     "methods",
     "codebook.sizes",
     "evaluate.batch_size",
-    "evaluate.latency_items",
+    "evaluate.latency_questions",
+    "evaluate.latency_runs",
     "evaluate.latency_warmup",
     "evaluate.probes",
-    "evaluate.throughput_batches",
-    "evaluate.throughput_items",
     "evaluate.voting",
 )
 """Keys in which runs may differ whose codes, models and accuracies of one method are still those of the same settings."""

@@ -7,7 +7,7 @@ from typing import Any
 from cirf.analysis.analysis import Analysis, Found
 from cirf.analysis.published import published
 from cirf.analysis.source import Source
-from cirf.analysis.table import Column, Table
+from cirf.pictures.table import Column, Table
 
 _COLUMNS = (
     Column("step", "Step"),

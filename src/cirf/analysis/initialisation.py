@@ -2,6 +2,9 @@
 
 The paper's row of random codes and random embeddings repeats the digits of its `random` representation. Both readings are told:
 random codes with random first rows, and codes of noise, the column `representation`.
+
+Whether steps are balanced over the codes in every epoch is a column of its own: rebalanced, k-means and random codes end up as
+evenly used as balanced ones, so only runs with `codebook.reassign: nearest` tell what balance is worth.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from cirf.analysis import ablation
 from cirf.analysis.ablation import Ablation
 from cirf.analysis.analysis import Analysis, Found
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column
+from cirf.pictures.table import Column
 
 _CODES, _ROWS, _REPRESENTATION = "codebook.initialiser", "vocabulary.init", "codebook.representation"
+_EPOCHS, _FINAL = "codebook.reassign", "codebook.assign"
 _EMBEDDING = {"codebook": "trained", "words": "words", "random": "random"}
 _READINGS = ("mean_centered", "random")
 
@@ -22,7 +26,13 @@ def _values(run: Run) -> tuple[str, ...] | None:
     representation = str(run.key(_REPRESENTATION))
     if representation not in _READINGS:
         return None
-    return str(run.key(_CODES)), _EMBEDDING[str(run.key(_ROWS))], representation
+    return str(run.key(_CODES)), _EMBEDDING[str(run.key(_ROWS))], representation, _assignment(run)
+
+
+def _assignment(run: Run) -> str:
+    """How training steps get their codes, in the epochs and at the end; runs of before there was a choice were balanced."""
+    epochs, final = (str(run.key(key) or "sinkhorn") for key in (_EPOCHS, _FINAL))
+    return epochs if epochs == final else f"{epochs}, at the end {final}"
 
 
 _ABLATION = Ablation(
@@ -32,10 +42,12 @@ _ABLATION = Ablation(
         _CODES: Column("initialiser", "First codes"),
         _ROWS: Column("embedding", "First embeddings"),
         _REPRESENTATION: Column("representation", "Representation"),
+        _EPOCHS: Column("assignment", "Assignment"),
     },
     _values,
-    ("sinkhorn", "trained", "mean_centered"),
+    ("sinkhorn", "trained", "mean_centered", "sinkhorn"),
     "initialisation",
+    (_FINAL,),
 )
 
 
@@ -53,7 +65,7 @@ ANALYSIS = Analysis(
     "initialisation",
     "First codes and first embeddings",
     "Accuracy by how the codes were begun (balanced, k-means, random) and whether tokens begin at the codes or at random rows.",
-    "a sweep over `codebook.initialiser` and `vocabulary.init` with evaluations of a functional method",
+    "a sweep over `codebook.initialiser`, `codebook.reassign` and `vocabulary.init` with evaluations of a functional method",
     make,
     "Table codebook init",
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
+from cirf.store.files import parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +24,10 @@ def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
     ``folder``: a saved model; ``run`` says how its backbone is loaded. ``CirfError`` if the model lacks one of the K tokens or
     its files are not as it says.
     """
-    from cirf.lm.backbone import load_tokenizer
-    from cirf.recipe import Backbone
+    from cirf.lm.backbone import check_weights, load_tokenizer
+    from cirf.recipe.schema import Backbone
 
+    check_weights(folder)
     section = Backbone.model_validate({**run.recipe["backbone"], "revision": None})
     vocabulary = load_tokenizer(folder, section).get_vocab()
     names = [f"<cirf_{code:03d}>" for code in range(size)]
@@ -47,12 +48,15 @@ def parameters(folder: Path) -> int | None:
     """How many numbers the tensors of a saved model have, by their headers; ``None`` if it has no safetensors."""
     from math import prod
 
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     total = 0
     for path in sorted(folder.glob("model*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (not a mapping)
+        try:
+            with safe_open(path, framework="pt") as file:
+                total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (not a mapping)
+        except SafetensorError:
+            raise CirfError(f"{path}: damaged, or no safetensors; `cirf run` makes the model again") from None
     return total or None
 
 
@@ -77,7 +81,7 @@ def _file(folder: Path, key: str) -> str | None:
     from safetensors import safe_open
 
     if (folder / _INDEX).is_file():
-        found: str | None = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].get(key)
+        found: str | None = parse_json((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].get(key)
         return found
     if not (folder / _WHOLE).is_file():
         return None

@@ -1,7 +1,7 @@
 """Every method against every other on the same questions: paired differences, corrected for having looked at all of them.
 
-In the picture methods stand by accuracy, and bars join runs of neighbours of which no two are told apart, as in the diagrams of
-critical differences (Demšar 2006), here by the paired test of each two with Holm's correction over all.
+In the picture methods are sorted by accuracy, and bars join runs of neighbours without a significant difference between any
+two, as in the diagrams of critical differences (Demšar 2006), here by the paired test of each pair, Holm-corrected over all.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 from cirf.analysis.accuracy import Shares, of_task, pooled, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import canvas
 from cirf.analysis.groups import distinct, file_name, model_name, put, told_apart
-from cirf.analysis.marks import INK, SOFT, Mark, add, marked
-from cirf.analysis.pareto import LONGEST, shorten
 from cirf.analysis.points import DOMAINS, alike, left_out
 from cirf.analysis.source import Run, Source
-from cirf.analysis.style import style
-from cirf.analysis.table import Column, Table, with_ends
-from cirf.evaluation.statistics import Comparison, compare, corrected
+from cirf.analysis.tradeoff import shorten
+from cirf.pictures.canvas import INK, SOFT, Mark, add, canvas, marked
+from cirf.pictures.style import style
+from cirf.pictures.table import Column, Table, with_ends
+from cirf.stats.tests import Comparison, compare, corrected
 
 _BAR = "#565d6d"
 _WIDE = 64  # letters of a title on one line
+_LONGEST = 32  # letters of a name
 _TIED = 9  # decimals to which sums of shares are compared: those of several runs, such as thirds, are not exact
 _HEAD = (Column("source", "Source"), Column("backbone", "Backbone"), Column("domain", "Domain"))
 _PAIR = (
@@ -71,7 +71,7 @@ def make(source: Source) -> Found:
                 own = compare_all({name: answers[task] for name, answers in found.items()})
                 by_task += _rows({**head, "domain": domain, "task": task}, own)
             name = file_name(f"{label or 'pairs'}-{domain}")
-            put(pictures, name, _picture(name, title, everything, tests, list(run.methods)))
+            put(pictures, name, _picture(name, title, everything, tests, run.titles))
     if not rows:
         raise Lacking("it needs a run with at least two methods that were evaluated on the same questions")
     if repeated:
@@ -113,7 +113,7 @@ def compare_all(found: Mapping[str, Mapping[str, float]]) -> Tests:
 
 
 def together(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[int, int]]:
-    """The longest runs of neighbours, as their first and last places, of which no two are told apart; of two or more."""
+    """The longest runs of two or more neighbours without a significant difference between any two: first and last places."""
     found: list[tuple[int, int]] = []
     for start in range(len(names)):
         end = start
@@ -138,52 +138,52 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
             "losses": test.losses,
             "p": test.p,
             "p_holm": test.p_holm,
-            "reading": "above" if test.significant else "inside the noise",
+            "reading": "above" if test.significant else "not significant",
         }
         for (first, second), test in tests.items()
     ]
 
 
-def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], tests: Tests, names: list[str]) -> str:
-    """Methods by accuracy with Wilson's intervals, and bars beside them that join what is not told apart.
+def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], tests: Tests, titles: Mapping[str, str]) -> str:
+    """Methods by accuracy with Wilson's intervals, and bars that join what does not differ significantly.
 
-    ``names``: all methods, so that one looks alike in every picture of its run.
+    ``titles``: display names of all methods, so that one looks alike in every picture of its run.
     """
     order = list(dict.fromkeys(method for pair in tests for method in pair))
     bars = together(order, lambda first, second: tests[first, second].significant)
-    titles = {method: style(method, names).title for method in order}
-    heading = wrap(f"{title}; bars join neighbours that are not told apart", _WIDE)
+    heading = wrap(f"{title}; bars join neighbours whose differences are not significant", _WIDE)
     with canvas(5.6, 1.05 + 0.17 * len(heading) + 0.26 * len(order), name) as (figure, out):
         axes = figure.add_subplot()
         figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=10, color=SOFT)
         marks: list[Mark] = []
         for place, method in enumerate(order):
             share, low, high = of_task(found[method])
-            look = style(method, names)
+            look = style(method, list(titles))
             axes.plot([100 * low, 100 * high], [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
             told = f"{titles[method]}: {with_ends(share, low, high, 'share')}"
             axes.plot([100 * share], [place], **look.point, markersize=7.5, gid=add(marks, told, method))
         left, right = axes.get_xlim()
         axes.set_xticks([tick for tick in axes.get_xticks() if left <= tick <= min(right, 100)])  # none below the bars
         step = 0.02 * (right - left)
-        lanes = _lanes(bars)
+        lanes = lanes_of(bars)
         for (start, end), lane in zip(bars, lanes, strict=True):
             x = right + (lane + 1) * step
             axes.plot([x, x], [start - 0.3, end + 0.3], color=_BAR, linewidth=3, solid_capstyle="round")
         axes.set_xlim(left, right + (max(lanes, default=-1) + 2) * step)
-        axes.set_yticks(range(len(order)), [shorten(titles[method], LONGEST) for method in order])
+        axes.set_yticks(range(len(order)), [shorten(titles[method], _LONGEST) for method in order])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.grid(axis="y", visible=False)
         axes.set_ylim(len(order) - 0.4, -0.6)
         axes.set_xlabel("right of all questions, %")
         joined = "; ".join(f"{titles[order[start]]} to {titles[order[end]]}" for start, end in bars) or "none"
         out.append(
-            f"Methods by accuracy, {title}. {'; '.join(mark.told for mark in marks)}. Neighbours not told apart: {joined}."
+            f"Methods by accuracy, {title}. {'; '.join(mark.told for mark in marks)}. "
+            f"Neighbours without significant differences: {joined}."
         )
     return marked(out[0], marks)
 
 
-def _lanes(bars: Sequence[tuple[int, int]]) -> list[int]:
+def lanes_of(bars: Sequence[tuple[int, int]]) -> list[int]:
     """Places side by side for bars, so that no two in one lane touch."""
     ends: list[int] = []
     lanes = []
@@ -197,7 +197,7 @@ def _lanes(bars: Sequence[tuple[int, int]]) -> list[int]:
 ANALYSIS = Analysis(
     "pairs",
     "Methods in pairs",
-    "Which methods are told apart on the same questions, in and out of domain: every two, with intervals and corrected p-values.",
+    "Which methods differ significantly on the same questions: every pair, with intervals and corrected p-values.",
     "evaluations of at least two methods on the same questions",
     make,
 )

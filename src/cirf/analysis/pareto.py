@@ -13,19 +13,14 @@ from typing import Any
 
 from cirf.analysis.accuracy import TASK, of_tasks, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings, short, told_apart
-from cirf.analysis.marks import SOFT, Mark, add, marked
-from cirf.analysis.placing import CROWD, names_below, place_names
-from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, left_out, tell, without_answers
+from cirf.analysis.names import BASELINE, family
+from cirf.analysis.points import COSTS, DOMAINS, UNITS, Point, alike, costed, left_out, tell, without_answers
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
-from cirf.analysis.style import style
-from cirf.analysis.table import Column, Table
-from cirf.evaluation.statistics import mean
-
-LONGEST = 32
-"""Characters at which a name is cut in the picture; its description and the table have all names whole."""
+from cirf.analysis.tradeoff import HALF, LONGEST, Size, Spot, draw, on_front, shorten
+from cirf.pictures.table import Column, Table, shown
+from cirf.stats.tests import mean
 
 _FRONT = (
     Column("backbone", "Backbone"),
@@ -45,13 +40,13 @@ _TASKS = (
     Column("task", "Task"),
     Column("domain", "Domain"),
     Column("accuracy", "Accuracy", "share", bounds=True),
-    Column("accuracy_sd", "Accuracy’s ± in the paper", "share"),
+    Column("accuracy_sd", "± over runs", "share"),
     Column("n", "Questions", "count"),
     Column("seconds", "Time an answer", "seconds"),
-    Column("seconds_sd", "Time’s ± in the paper", "seconds"),
+    Column("seconds_sd", "Time’s ± over runs", "seconds"),
     Column("tokens", "Tokens an answer", "number"),
-    Column("truncated", "Cut off", "share"),
-    Column("unparsed", "Not read", "share"),
+    Column("truncated", "Truncated", "share"),
+    Column("unparsed", "Unparsed", "share"),
 )
 _SHOWN = {column.key: column for column in _TASKS}
 
@@ -86,18 +81,18 @@ def make(source: Source) -> Found:
     wide = _wide(tasks)
     plain = [without_answers(point) for point in points]
     front = Table("pareto", "Accuracy against cost; a mean of tasks weighs each task alike.", _FRONT, plain)
-    columns = _TASKS if source.paper else tuple(column for column in _TASKS if not column.key.endswith("_sd"))
+    unsaid = {key for key in ("accuracy_sd", "seconds_sd") if all(row[key] is None for row in tasks)}
+    columns = tuple(column for column in _TASKS if column.key not in unsaid)
     table = Table("tasks", "Accuracy and time by task.", columns, tasks)
     return Found((front, wide, table), pictures, notes)
 
 
 def _name(points: Sequence[Point]) -> None:
     """Give points of several runs a name for the picture: the method's title, and what sets the run apart from most."""
-    kinds = list(dict.fromkeys(point["kind"] for point in points))
     runs = distinct(point["_run"] for point in points)
     told = told_apart([settings(run) for run in runs], _word)
     labels = {run.folder: label for run, label in zip(runs, told, strict=True) if label != "base"}
-    titles = [(style(point["kind"], kinds).title, labels.get(point["_run"].folder)) for point in points]
+    titles = [(point["_run"].titles[point["kind"]], labels.get(point["_run"].folder)) for point in points]
     names = [", ".join(filter(None, parts)) for parts in titles]
     often = Counter(names)
     for point, name in zip(points, names, strict=True):
@@ -106,20 +101,6 @@ def _name(points: Sequence[Point]) -> None:
 
 def _word(key: str, value: str) -> str:
     return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
-
-
-def on_front(points: Sequence[tuple[float, float | None]]) -> list[bool | None]:
-    """Which of (accuracy, cost) no other beats: as good and as cheap, and better in one; ``None`` where no cost is known."""
-
-    def beaten(place: int) -> bool:
-        accuracy, cost = points[place]
-        assert cost is not None
-        return any(
-            other[1] is not None and other[0] >= accuracy and other[1] <= cost and (other[0] > accuracy or other[1] < cost)
-            for other in points
-        )
-
-    return [None if cost is None else not beaten(place) for place, (_, cost) in enumerate(points)]
 
 
 def mark_fronts(points: Sequence[Point]) -> None:
@@ -167,8 +148,10 @@ def _task_rows(run: Run) -> list[dict[str, Any]]:
             "accuracy": told["accuracy"],
             "accuracy_low": told["interval"][0],
             "accuracy_high": told["interval"][1],
+            "accuracy_sd": told.get("accuracy_sd"),
             "n": told["n"],
             "seconds": told.get("latency_mean_s"),
+            "seconds_sd": told.get("latency_sd_s"),
             "tokens": told["tokens"],
             "truncated": told["truncated"],
             "unparsed": told["unparsed"],
@@ -187,13 +170,24 @@ def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for (backbone, source, method), by_task in groups.items():
         head = {"source": source, "backbone": backbone, "method": method}
-        told = {f"{TASK}{task}": _SHOWN["accuracy"].show(row) for task, row in by_task.items()}
+        told = {f"{TASK}{task}": _with_spread(row, "accuracy") for task, row in by_task.items()}
         lines.append({**head, "metric": "accuracy", **told})
         if any(row.get("seconds") is not None for row in by_task.values()):
-            told = {f"{TASK}{task}": _SHOWN["seconds"].show(row) for task, row in by_task.items()}
+            told = {f"{TASK}{task}": _with_spread(row, "seconds") for task, row in by_task.items()}
             lines.append({**head, "metric": "time", **told})
     columns = (*_TASKS[:3], Column("metric", "Metric"), *(Column(f"{TASK}{task}", task) for task in tasks))
-    return Table("main", "Accuracy with its 95 % interval, and time an answer, by task.", columns, lines)
+    caption = "Accuracy with its 95 % interval, and time an answer, by task; ±: the standard deviation over sampled runs."
+    return Table("main", caption, columns, lines)
+
+
+def _with_spread(row: Mapping[str, Any], key: str) -> str:
+    """A value in words, with the standard deviation over the runs in the place that the paper gives it."""
+    column, sd = _SHOWN[key], row.get(f"{key}_sd")
+    if sd is None:
+        return column.show(row)
+    told = f"{shown(row[key], column.form)} ± {100 * sd:.2f}" if key == "accuracy" else f"{row[key]:.2f} ± {sd:.2f} s"
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    return told if low is None or high is None else f"{told} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -216,65 +210,29 @@ def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
     return groups
 
 
-def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Point] = ()) -> str:
+def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Point] = (), size: Size = HALF) -> str:
     """Points with their intervals, the front as a line: up and to the left is better.
 
-    ``beside``: points of pictures that stand next to it, whose looks and axis across it shares.
+    ``beside``: points of pictures in the same row, whose axis of cost it shares.
     """
-    names = list(dict.fromkeys(point["kind"] for point in (*beside, *points)))
-    xs = [point[cost] for point in points]
-    span = xs + [point[cost] for point in beside if point[cost]]
-    with canvas(4.9, 3.7, f"{'beside-' if beside else ''}{file_name(title)}-{cost}") as (figure, out):
-        axes = figure.add_subplot()
-        axes.set_title(shorten(title, 2 * LONGEST), loc="left", fontsize=10, color=SOFT)
-        logarithmic = max(span) > 4 * min(span)
-        if logarithmic:
-            axes.set_xscale("log")
-        limits(axes, span, logarithmic)
-        axes.set_ylim(-3, 103)
-        front = sorted((row[cost], 100 * row["accuracy"]) for row in points if row[f"front_{cost}"])
-        line = axes.plot([x for x, _ in front], [y for _, y in front], color="#9aa1ad", linewidth=1.4, zorder=1)
-        placed, handles, marks = [], [], list[Mark]()
-        for row, x in zip(points, xs, strict=True):
-            look, y = style(row["kind"], names), 100 * row["accuracy"]
-            low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
-            axes.plot([x, x], [low, high], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            name = row.get("_name") or (row["method"] if row["method"] != row["kind"] else look.title)
-            reach = add(marks, tell(name, row, cost), row["kind"])
-            drawn: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": reach}
-            handles += axes.plot([x], [y], **look.point, **drawn, label=shorten(name, LONGEST))
-            placed.append((x, y, low, high, name, look.colour))
-        ticks(axes, "latency" if cost == "seconds" else "tokens", logarithmic)
-        axes.set_xlabel(COSTS[cost])
-        axes.set_ylabel("accuracy, mean of tasks, %")
-        named = [len(points) <= CROWD or row[f"front_{cost}"] for row in points]
-        names_below(figure, [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it])
-        place_names(figure, axes, _together(placed, named), line)
-        out.append(f"Accuracy against cost, {title}. {'; '.join(mark.told for mark in marks)}")
-    return marked(out[0], marks)
+    spots = [_spot(point, cost) for point in points]
+    told = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.told for spot in spots)}"
+    name = f"{'beside-' if beside else ''}{file_name(title)}-{cost}"
+    labels = (COSTS[cost], "accuracy, mean of tasks, %")
+    span = [point[cost] for point in beside if point[cost]]
+    heading = shorten(title, 2 * LONGEST)
+    return draw(spots, name, labels, told, title=heading, unit=UNITS[cost], size=size, span=span)
 
 
-def _together(
-    points: Sequence[tuple[float, float, float, float, str, str]], named: Sequence[bool]
-) -> list[tuple[float, float, float, float, str, str]]:
-    """All points, in their order, their names cut, or empty where they are not to be named; of named ones that lie on one another
-    the first has a name of several lines."""
-    made: list[tuple[float, float, float, float, str, str]] = []
-    first: dict[tuple[float, float], int] = {}
-    for (x, y, low, high, title, colour), beside_it in zip(points, named, strict=True):
-        name, known = shorten(title, LONGEST) if beside_it else "", first.get((x, y))
-        if name and known is not None:
-            above = made[known]
-            made[known], name = (*above[:4], f"{above[4]}\n{name}", above[5]), ""
-        elif name:
-            first[(x, y)] = len(made)
-        made.append((x, y, low, high, name, colour))
-    return made
-
-
-def shorten(text: str, longest: int) -> str:
-    """A text of at most ``longest`` characters, its end cut where it has more."""
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+def _spot(point: Point, cost: str) -> Spot:
+    run, kind = point["_run"], point["kind"]
+    variants = run.recipe.get("variants", {})
+    title = point.get("_name") or (point["method"] if point["method"] != kind else run.titles[kind])
+    share, low, high = (100 * point[key] for key in ("accuracy", "accuracy_low", "accuracy_high"))
+    of = family(kind, variants, run.methods[kind].get("functional", False))
+    return Spot(
+        kind, title, tell(title, point, cost), of, point[cost], share, low, high, bool(point[f"front_{cost}"]), kind == BASELINE
+    )
 
 
 ANALYSIS = Analysis(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cirf.analysis.table import Column, with_ends
+from cirf.pictures.table import Column, with_ends
 
 Point = dict[str, Any]
 """A method's numbers on some tasks; keys that begin with ``_`` are for computing and stand in no table."""
@@ -14,6 +14,7 @@ Point = dict[str, Any]
 DOMAINS = {"in": "in domain", "out": "out of domain"}
 COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
 """What a cost is called at an axis."""
+UNITS = {"seconds": "s", "tokens": "tokens"}
 
 _NAMED = 4
 """Points that a sentence names, of those left out."""
@@ -52,7 +53,7 @@ def tell(name: str, point: Point, cost: str) -> str:
     """A point in words: its name, accuracy with the interval, and the cost."""
     accuracy = with_ends(point["accuracy"], point["accuracy_low"], point["accuracy_high"], "share")
     value = f"{point[cost]:.3g}" if point[cost] < 1000 else f"{point[cost]:,.0f}"
-    return f"{name}: {accuracy} at {value} {'s' if cost == 'seconds' else 'tokens'}"
+    return f"{name}: {accuracy} at {value} {UNITS[cost]}"
 
 
 def without_answers(point: Point) -> Point:

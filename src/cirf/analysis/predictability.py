@@ -9,7 +9,6 @@ reach at least.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.dots import Mark, draw_dots
-from cirf.analysis.jackknife import interval, left_out
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
+from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures.table import Column, Table
+from cirf.stats.bootstrap import interval, left_out
+from cirf.store.files import load_object
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,9 +64,9 @@ def make(source: Source) -> Found:
     run = source.first(lambda one: one.problems and any(one.codes.values()))
     size = int(run.key("codebook.size") or 0)
     if run.training_codes and not (run.problems and run.codes):
-        raise Lacking("codes beside their questions, which an archive leaves out")
+        raise Lacking("codes beside their questions")
     if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
-        raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least")
+        raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least (an archive keeps none)")
     steps = gather(run, size)
     rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
     for known, features in what_is_known(steps, size).items():
@@ -172,7 +172,7 @@ def _held_out(
     for train, test in parts:
         counts = np.bincount(codes[train], minlength=size) + 1.0  # no code is impossible
         chances = np.tile(counts / counts.sum(), (len(test), 1))
-        if features.shape[1]:
+        if features.shape[1] and len({*codes[train].tolist()}) > 1:
             model = LogisticRegression(C=strength, max_iter=300).fit(features[train], codes[train])
             unseen = np.setdiff1d(np.arange(size), model.classes_)
             chances[:, model.classes_] = (1 - chances[:, unseen].sum(axis=1, keepdims=True)) * model.predict_proba(features[test])
@@ -204,14 +204,15 @@ def _models(run: Run) -> dict[str, float]:
             continue
         if path is None or run.key(f"variants.{method}.settings.codes"):
             continue
-        losses = [row["code_loss"] for row in json.loads(path.read_text())["validation"] if "code_loss" in row]
+        history = load_object(path) or {}
+        losses = [row["code_loss"] for row in history.get("validation", ()) if "code_loss" in row]
         if losses:
             found[method] = float(losses[-1])
     return found
 
 
 def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
-    """Tf-idf of the questions' words [Q x w]; ``None`` where a text is missing, as in an archive."""
+    """Tf-idf of the questions' words [Q x w]; ``None`` where a text is missing."""
     if any(not text for text in texts):
         return None
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -224,7 +225,7 @@ def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
 
 
 def _vectors(run: Run) -> Rows | None:
-    """The segments' embeddings, read as they are asked for; ``None`` where they are gone, as in an archive."""
+    """The segments' embeddings, read as they are asked for; ``None`` where they are gone."""
     from cirf.codebook.tensor_file import open_rows
 
     path = run.file("embeddings", "embeddings.safetensors")

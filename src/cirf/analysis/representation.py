@@ -6,7 +6,7 @@ from cirf.analysis import ablation
 from cirf.analysis.ablation import Ablation
 from cirf.analysis.analysis import Analysis, Found
 from cirf.analysis.source import Source
-from cirf.analysis.table import Column
+from cirf.pictures.table import Column
 
 _KEY = "codebook.representation"
 _ABLATION = Ablation(

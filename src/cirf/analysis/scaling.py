@@ -11,7 +11,7 @@ from cirf.analysis.groups import file_name, put
 from cirf.analysis.pareto import mark_fronts, picture
 from cirf.analysis.points import DOMAINS, MEASURED, Point, costed, without_answers
 from cirf.analysis.source import Source
-from cirf.analysis.table import Column, Table
+from cirf.pictures.table import Column, Table
 
 COSTS = {"seconds": "time", "tokens": "tokens"}
 _COLUMNS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.source import Source
-from cirf.analysis.table import Column, Table
+from cirf.pictures.table import Column, Table
 
 _COLUMNS = (
     Column("code", "Code", "count"),

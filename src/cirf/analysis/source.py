@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.shown import Shown
-from cirf.analysis.training_codes import TRAINING_CODES, cut, read_training_codes, with_tasks
-from cirf.rows import read_rows
+from cirf.analysis.names import display_names
+from cirf.store.jsonl import read_rows
+from cirf.store.view import Shown
 
 Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
@@ -92,6 +92,11 @@ class Run:
         return methods
 
     @cached_property
+    def titles(self) -> Mapping[str, str]:
+        """Their display names."""
+        return display_names(list(self.methods), self.recipe.get("variants", {}))
+
+    @cached_property
     def _answers(self) -> dict[str, Tables]:
         return {}
 
@@ -131,7 +136,7 @@ class Run:
     def tokenizer(self) -> Any:
         """The backbone's tokenizer; loading it takes seconds. ``CirfError`` if it is not on this machine."""
         from cirf.lm.backbone import load_tokenizer
-        from cirf.recipe import Backbone
+        from cirf.recipe.schema import Backbone
 
         section = Backbone.model_validate(self.recipe["backbone"])
         return load_tokenizer(section.model, section)
@@ -153,24 +158,11 @@ class Run:
     def coded(self, size: int) -> Sequence[Row]:
         """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""
         if size not in self._coded:
-            stage = f"codebook-{size}"
-            codes, kept = self.file(stage, "codes.jsonl"), self.file(stage, TRAINING_CODES)
-            if codes is not None and self.problems:
-                tasks = {name: problem["task"] for name, problem in self.problems.items()}
-                self._coded[size] = with_tasks(read_rows(codes), tasks)
-            else:
-                self._coded[size] = [] if kept is None else read_training_codes(kept)
+            codes = self._rows(f"codebook-{size}", "codes.jsonl")
+            self._coded[size] = [
+                row | {"task": self.problems[row["problem"]]["task"]} for row in codes if row["problem"] in self.problems
+            ]
         return self._coded[size]
-
-    @cached_property
-    def _cuts(self) -> Mapping[tuple[str, int], str]:
-        if self.segments:
-            return {place: cut(steps) for place, steps in self.segments.items()}
-        return {(row["problem"], row["sample"]): row["cut"] for row in self.coded(self.key("codebook.size")) if row.get("cut")}
-
-    def cut_of(self, place: tuple[str, int]) -> str | None:
-        """What is the same for two rationales that are cut into the same steps; ``None`` where that is not known."""
-        return self._cuts.get(place)
 
     @cached_property
     def training_codes(self) -> Mapping[tuple[str, int], list[int]]:

@@ -7,8 +7,8 @@ from typing import Any
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
-from cirf.evaluation.statistics import mean
+from cirf.pictures.table import Column, Table
+from cirf.stats.tests import mean
 
 _COLUMNS = (
     Column("task", "Dataset"),

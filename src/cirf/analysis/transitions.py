@@ -17,11 +17,10 @@ from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.drawing import canvas
-from cirf.analysis.marks import SOFT
 from cirf.analysis.source import Run, Source
-from cirf.analysis.table import Column, Table
 from cirf.analysis.traces import read_codes
+from cirf.pictures.canvas import SOFT, canvas
+from cirf.pictures.table import Column, Table
 
 START, END = "start", "end"
 State = int | str
@@ -54,7 +53,7 @@ def make(source: Source) -> Found:
     run = source.first(lambda one: any(one.training_codes.values()))
     sequences = {"training": [codes for codes in run.training_codes.values() if codes]}
     if not sequences["training"]:
-        raise Lacking("the run has no codes yet; bring it to its stage `codebook` (archives of before these were kept have none)")
+        raise Lacking("the run has no codes yet; bring it to its stage `codebook` (an archive keeps no codes)")
     if answered := _answered(run):
         sequences["answers"] = answered
     labels = {row["code"]: row["label"] for row in run.data["codebook"]["codes"]}

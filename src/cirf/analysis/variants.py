@@ -7,13 +7,12 @@ from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.backbones import CIRF, families, points_of, settings_of
-from cirf.analysis.drawing import canvas, limits, ticks
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.marks import SOFT, Mark, add, marked
 from cirf.analysis.points import COSTS, DOMAINS, MEASURED, Point, costed, tell, without_answers
 from cirf.analysis.source import Source
-from cirf.analysis.style import style
-from cirf.analysis.table import Column, Table
+from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
+from cirf.pictures.style import style
+from cirf.pictures.table import Column, Table
 
 _STROKES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
 _COLUMNS = (

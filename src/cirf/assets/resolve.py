@@ -15,19 +15,24 @@ from typing import Any
 from cirf.assets.catalogue import ASSETS, FORMAT, PREFIX, Asset, find
 from cirf.assets.hub import quiet
 from cirf.errors import CirfError
-from cirf.files import hash_file, to_json
 from cirf.progress import SILENT, Progress
-from cirf.user_paths import user_path
+from cirf.store.files import hash_file, parse_json, to_json
+from cirf.store.paths import user_path
 
 _MARKER, _FILES = "cirf-asset.json", "cirf-files.json"
 _SPARE = 200 * 10**6  # bytes left free beyond what the model takes
-_whole: set[Path] = set()  # folders that this process found whole: hashing a gigabyte takes a second or more
+VERIFIED: set[Path] = set()  # folders that this process found whole: hashing a gigabyte takes a second or more
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def cache_folder() -> Path:
     """Where bundled models are kept: ``$CIRF_CACHE``, else ``~/.cache/cirf``."""
     return user_path(os.environ.get("CIRF_CACHE") or Path.home() / ".cache" / "cirf")
+
+
+def data_folder() -> Path:
+    """Where `cirf data get` keeps benchmark data: ``$CIRF_DATA``, else ``data`` in the cache."""
+    return user_path(os.environ["CIRF_DATA"]) if os.environ.get("CIRF_DATA") else cache_folder() / "data"
 
 
 def listing() -> dict[str, str]:
@@ -77,7 +82,7 @@ def _folder(asset: Asset) -> Path:
 
 def _is_ready(asset: Asset, folder: Path) -> bool:
     try:
-        return bool(json.loads((folder / _MARKER).read_text()) == _marker(asset))
+        return bool(parse_json((folder / _MARKER).read_text()) == _marker(asset))
     except (OSError, json.JSONDecodeError):
         return False
 
@@ -94,10 +99,10 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _is_whole(folder: Path) -> bool:
     """Whether a model's files still have the hashes that the conversion wrote them with."""
-    if folder in _whole:
+    if folder in VERIFIED:
         return True
     try:
-        written = json.loads((folder / _FILES).read_text())
+        written = parse_json((folder / _FILES).read_text())
         if any(hash_file(folder / name) != sha256 for name, sha256 in written.items()):
             return False
     except FileNotFoundError:
@@ -105,7 +110,7 @@ def _is_whole(folder: Path) -> bool:
             return False
     except (OSError, ValueError, AttributeError):
         return False
-    _whole.add(folder)
+    VERIFIED.add(folder)
     return True
 
 
@@ -115,7 +120,7 @@ def _bundled(asset: Asset, progress: Progress) -> Path:
         return folder
     downloads = cache_folder() / "downloads" / asset.name
     try:
-        with _alone(cache_folder() / "locks" / f"{asset.name}.lock", f"another process fetches {asset.name}", progress):
+        with alone(cache_folder() / "locks" / f"{asset.name}.lock", f"another process fetches {asset.name}", progress):
             if not (_is_ready(asset, folder) and _is_whole(folder)):  # it was being made by the one we waited for
                 _check_space(asset, downloads)
                 _make(asset, folder, downloads, progress)
@@ -160,7 +165,7 @@ def _check_space(asset: Asset, downloads: Path) -> None:
 
 
 @contextmanager
-def _alone(lock: Path, waiting: str, progress: Progress) -> Iterator[None]:
+def alone(lock: Path, waiting: str, progress: Progress) -> Iterator[None]:
     """Hold a file lock, which the system gives back if this process dies."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "a") as file:

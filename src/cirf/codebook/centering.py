@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from cirf.codebook.rows import FileRows, Picked, Rows, chunk_rows, chunks, room_for
+from cirf.codebook.rows import FileRows, Rows, chunk_rows, chunks, room_for
 from cirf.errors import CirfError
 
 Kind = Literal["mean_centered", "raw", "question_centered", "random"]
@@ -41,7 +41,6 @@ def represent(
     seed: int,
     questions: Rows | None = None,
     *,
-    fit: np.ndarray | None = None,
     corpus_mean: np.ndarray | None = None,
     scratch: Path | None = None,
 ) -> Representation:
@@ -56,7 +55,7 @@ def represent(
     * ``question_centered``: z - the embedding of its question, row ``groups[i]`` of ``questions`` [G x d_s].
     * ``random``: seeded Gaussian noise of each segment's own norm.
 
-    The corpus mean is that of the rows ``fit`` (indices; null: all), or ``corpus_mean`` as an earlier codebook saved it. What is
+    ``corpus_mean`` [d_s] is that of all rows where it is not given. What is
     found is an array, or lies in the new file ``scratch`` where that is given and it is more than ``rows.HELD`` bytes.
     ``CirfError`` if shapes do not agree or questions are missing.
     """
@@ -69,7 +68,7 @@ def represent(
     order = np.argsort(inverse, kind="stable")
     asked = _checked(questions, names, width) if kind == "question_centered" else None
     if corpus_mean is None:
-        corpus_mean = mean_of(vectors if fit is None else Picked(vectors, fit))
+        corpus_mean = mean_of(vectors)
     found = room_for((count, width), scratch)
     single = 0
     for first, last, begins in _whole_groups(sizes, chunk_rows(width)):

@@ -11,7 +11,6 @@ gets the nearest code, since balance is a property of a whole set.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from cirf import recipe
 from cirf.codebook import sinkhorn
 from cirf.codebook.centering import Kind, SingleStep, represent
 from cirf.codebook.fit import fit
@@ -32,8 +30,9 @@ from cirf.codebook.rows import Rows
 from cirf.codebook.vqvae import Encoded, FeedForward
 from cirf.codebook.wording import WORDING
 from cirf.errors import CirfError
-from cirf.files import to_json, write_atomic
 from cirf.progress import Progress
+from cirf.recipe import schema
+from cirf.store.files import parse_json, to_json, write_atomic
 
 _TENSORS = "codebook.safetensors"
 _FACTS = "codebook.json"
@@ -50,7 +49,7 @@ class Codebook:
     codes: Tensor
     encoder: FeedForward
     decoder: FeedForward
-    settings: recipe.Codebook
+    settings: schema.Codebook
     corpus_mean: np.ndarray
     embedder: Mapping[str, str | None]
     report: Mapping[str, Any]
@@ -78,6 +77,11 @@ class Codebook:
     def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
         """This codebook with the corpus mean [d_s] and its embeddings: ``model``, ``revision``, how steps are worded."""
         return dataclasses.replace(self, corpus_mean=np.asarray(corpus_mean, np.float32), embedder=dict(embedder))
+
+    @property
+    def _untold(self) -> set[str]:
+        """Keys that say nothing of this codebook, or are later than some and stand at what these had."""
+        return {"size_trials", "chosen"} | ({"reassign"} if self.settings.reassign == "sinkhorn" else set())
 
     def check(
         self, *, width: int, embedder: Mapping[str, str | None], size: int | None = None, representation: str | None = None
@@ -143,7 +147,7 @@ class Codebook:
             "size": self.size,
             "width": self.width,
             "embedder": dict(self.embedder),
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": self.settings.model_dump(mode="json", exclude=self._untold),
             "report": dict(self.report if report is None else report),
         }
         write_atomic(folder / _TENSORS, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
@@ -154,10 +158,10 @@ class Codebook:
         """Read a saved codebook; ``CirfError`` if the folder holds none or a damaged one."""
         folder = Path(folder)
         try:
-            facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            facts = parse_json((folder / _FACTS).read_text(encoding="utf-8"))
             with safe_open(folder / _TENSORS, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            settings = recipe.Codebook.model_validate(facts["settings"])
+            settings = schema.Codebook.model_validate(facts["settings"])
             codes = tensors["codes"]
             return cls(
                 codes,
@@ -175,7 +179,7 @@ class Codebook:
 
 
 def train(
-    vectors: Rows, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
+    vectors: Rows, width: int, section: schema.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
 ) -> tuple[Codebook, np.ndarray, dict[str, Any]]:
     """Learn K codes of ``width`` from representations z' [M x d_s]: the codebook, the codes [M] of these, a report.
 
@@ -199,7 +203,7 @@ def train(
     report = {
         "losses": state.losses,
         "segments": len(codes),
-        **usage(codes, section.size),
+        **usage(codes, section.codes),
         "column_imbalance": assignment.column_imbalance,
         "disagreement": assignment.disagreement,
     }

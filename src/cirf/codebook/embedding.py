@@ -18,13 +18,13 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
-from cirf import recipe
 from cirf.codebook.rows import Joined, Picked, Rows
 from cirf.codebook.tensor_file import open_rows
 from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
-from cirf.files import hash_json, write_atomic
 from cirf.progress import SILENT, Progress
+from cirf.recipe import schema
+from cirf.store.files import hash_json, write_atomic
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -36,7 +36,7 @@ CHUNK = 512
 class Embedder:
     """A sentence embedding model in memory; ``embedder(texts)`` gives float32 [n x d_s]."""
 
-    def __init__(self, section: recipe.Embeddings, source: Path | str, device: str, progress: Progress = SILENT) -> None:
+    def __init__(self, section: schema.Embeddings, source: Path | str, device: str, progress: Progress = SILENT) -> None:
         """Load the model of ``source``, a folder or else a hub id, of which ``section.revision`` is taken.
 
         Weights are float32 on a CPU and keep their own number format elsewhere (an 8B model need not fit twice).
@@ -60,7 +60,7 @@ class Embedder:
 
 def embed(
     texts: Sequence[str],
-    section: recipe.Embeddings,
+    section: schema.Embeddings,
     source: Path | str,
     device: str,
     work: Path,
@@ -104,7 +104,7 @@ def embed(
     return Picked(Joined([open_rows(path)[0]["vectors"] for path in paths]), rows)
 
 
-def embed_once(texts: Sequence[str], section: recipe.Embeddings, source: Path | str, device: str) -> np.ndarray:
+def embed_once(texts: Sequence[str], section: schema.Embeddings, source: Path | str, device: str) -> np.ndarray:
     """Embed a few texts with nothing kept: float32 [n x d_s]. ``CirfError`` as ``embed``."""
     return Embedder(section, source, device)(texts)
 
@@ -118,7 +118,7 @@ def _finished(path: Path, key: str) -> bool:
     return facts.get("key") == key and "vectors" in rows
 
 
-def _located(section: recipe.Embeddings, source: Path | str, progress: Progress) -> Path:
+def _located(section: schema.Embeddings, source: Path | str, progress: Progress) -> Path:
     """The folder of a model: the source itself, or what the hub gives for the id that it is."""
     if isinstance(source, Path) or Path(source).exists() or source[:1] in "./~":
         return Path(source)
@@ -130,21 +130,23 @@ def _located(section: recipe.Embeddings, source: Path | str, progress: Progress)
         raise CirfError(f"embeddings.model {error}") from None
 
 
-def _load(section: recipe.Embeddings, folder: Path, device: str) -> SentenceTransformer:
+def _load(section: schema.Embeddings, folder: Path, device: str) -> SentenceTransformer:
     if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
         raise CirfError(f"embeddings.model {section.model}: no sentence embedding model in {folder}; check the name or path")
     with _quiet():
         from sentence_transformers import SentenceTransformer
 
-        from cirf.lm.packed import pack
+        from cirf.cpu.packed import pack
+        from cirf.lm.pickles import no_pickles
 
         try:
-            model = SentenceTransformer(
-                str(folder),
-                device=device,
-                local_files_only=True,
-                model_kwargs={"dtype": "float32" if device == "cpu" else "auto", "use_safetensors": True},
-            )
+            with no_pickles(f"embeddings.model {section.model}"):
+                model = SentenceTransformer(
+                    str(folder),
+                    device=device,
+                    local_files_only=True,
+                    model_kwargs={"dtype": "float32" if device == "cpu" else "auto", "use_safetensors": True},
+                )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise CirfError(f"embeddings.model {section.model}: cannot load a model from {folder} ({reason})") from error

@@ -3,13 +3,22 @@
 The course of a fit::
 
     autoencoder epochs   encoder and decoder learn z' -> x -> z'
-    first codes          initialise.py
-    VQ epochs            each: assign all segments evenly to the current codes, then one pass of eq. 10 with these codes
+    first codes          balanced clusters, k-means or noise (the codebook-construction ablation)
+    VQ epochs            each: assign all segments to the current codes, then one pass of eq. 10 with these codes
 
 A segment keeps the code it got at the start of an epoch for that whole epoch: a balanced assignment is a property of the
-whole set, so a minibatch cannot make its own. All three initialisers are followed by the same balanced VQ epochs. Each of
-the two phases has its own Adam. The order of segments is drawn from (seed, phase, epoch), so the state on disk is weights
-and moments alone, and a resumed fit sees the very batches an unbroken one would.
+whole set, so a minibatch cannot make its own. ``section.reassign`` says whether it is balanced, for all three initialisers
+alike, or each segment takes its nearest code. Each of the two phases has its own Adam. The order of segments is drawn from
+(seed, phase, epoch), so the state on disk is weights and moments alone, and a resumed fit sees the very batches an unbroken one
+would.
+
+The order of an epoch is a permutation of all rows where they fit into memory. A set on disk would be read one row at a
+time: blocks of neighbouring rows are drawn in any order until they fill a buffer, and the rows of the buffer are then permuted::
+
+    blocks of the file      0 1 2 3 4 5 6 7
+    buffers                 [5 0 6] [3 7 1] [4 2]       each: its rows in any order
+
+With 256 blocks to a buffer, a batch has rows from all over the set.
 """
 
 from __future__ import annotations
@@ -18,7 +27,9 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +39,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from cirf import recipe
-from cirf.codebook.initialise import check_size, first_codes
-from cirf.codebook.order import batches
-from cirf.codebook.rows import Rows, chunks, held_rows
-from cirf.codebook.sinkhorn import assign
-from cirf.codebook.vqvae import VQVAE, Encoded
+from cirf.codebook.rows import Rows, chunk_rows, chunks, held_rows
+from cirf.codebook.sinkhorn import assign, blocks
+from cirf.codebook.vqvae import PIECE, VQVAE, Encoded
 from cirf.errors import CirfError
-from cirf.files import write_atomic
 from cirf.progress import Advance, Progress
+from cirf.recipe import schema
+from cirf.store.files import parse_json, write_atomic
 
 SAVE_EVERY = 2.0
 """Seconds between two saved states: an epoch of a small set is cheaper than writing it down."""
@@ -56,7 +65,7 @@ class Fit:
 
 
 def fit(
-    vectors: Rows, width: int, section: recipe.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
+    vectors: Rows, width: int, section: schema.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
 ) -> Fit:
     """Train a VQ-VAE on z' [M x d_s] with codes ``width`` wide, as ``section`` says; progress is kept in ``work/scratch``.
 
@@ -68,7 +77,7 @@ def fit(
     """
     check_size(vectors, section)
     saved = _State(work / "scratch" / "vqvae.safetensors", _fingerprint(vectors, width, section, seed, device))
-    model = VQVAE(vectors.shape[1], section.hidden, width, section.size, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(
+    model = VQVAE(vectors.shape[1], section.hidden, width, section.codes, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(
         device
     )
     state = saved.load(model, section) or Fit(model, _adam(model, "autoencoder", section))
@@ -83,31 +92,32 @@ def fit(
         if state.phase != phase or done >= epochs[phase]:
             continue
         rows = len(vectors)
-        with progress.task(f"{phase} ({section.size} codes)", epochs[phase] * rows, "segments", done * rows) as advance:
+        with progress.task(f"{phase} ({section.codes} codes)", epochs[phase] * rows, "segments", done * rows) as advance:
             for epoch in range(done, epochs[phase]):
                 state.losses[phase].append(_epoch(state, vectors, _mix(seed, 2 + number, epoch), section, epoch, advance))
                 saved.save(state, at_most_every=SAVE_EVERY)
     return state
 
 
-def _epoch(state: Fit, vectors: Rows, seed: int, section: recipe.Codebook, epoch: int, advance: Advance) -> dict[str, float]:
+def _epoch(state: Fit, vectors: Rows, seed: int, section: schema.Codebook, epoch: int, advance: Advance) -> dict[str, float]:
     """One pass over z' [M x d_s] in an order drawn by the seed; the mean of each loss over the segments."""
     model, device = state.model, state.model.codes.device
     trained = _trained(model, state.phase)
     assignment = None
     if state.phase == "vq":
         assignment = assign(Encoded(model.encoder, vectors), model.codes.detach(), section.sinkhorn)
+        codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
     sums: dict[str, Tensor] = {}
     for rows, batch in batches(vectors, section.batch_size, seed):
         batch = batch.to(device)
         if assignment is None:
             found = {"total": model.reconstruction(batch)}
         else:
-            terms = model.losses(batch, assignment.codes[rows.to(device)], section.gradient)
+            terms = model.losses(batch, codes[rows.to(device)], section.gradient)
             found = {"total": terms.total(section.beta)} | vars(terms)
         state.optimiser.zero_grad(set_to_none=True)
         found["total"].backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(trained, section.clip)
+        torch.nn.utils.clip_grad_norm_(trained, section.max_grad_norm)
         state.optimiser.step()
         for name, loss in found.items():
             sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64, device=device)) + loss.detach().double() * len(rows)
@@ -120,7 +130,7 @@ def _epoch(state: Fit, vectors: Rows, seed: int, section: recipe.Codebook, epoch
     return means
 
 
-def _adam(model: VQVAE, phase: str, section: recipe.Codebook) -> torch.optim.Adam:
+def _adam(model: VQVAE, phase: str, section: schema.Codebook) -> torch.optim.Adam:
     return torch.optim.Adam(_trained(model, phase), lr=section.learning_rate, fused=True)
 
 
@@ -134,9 +144,10 @@ def _mix(seed: int, purpose: int, epoch: int) -> int:
     return int(np.random.SeedSequence([seed, purpose, epoch]).generate_state(1)[0])
 
 
-def _fingerprint(vectors: Rows, width: int, section: recipe.Codebook, seed: int, device: str) -> str:
+def _fingerprint(vectors: Rows, width: int, section: schema.Codebook, seed: int, device: str) -> str:
     """What the course of a fit depends on; a state of another fit is not gone on from."""
-    keys = section.model_dump(mode="json", exclude={"reuse", "sizes", "dimension", "representation", "single_step", "assign"})
+    apart = {"reuse", "sizes", "size_trials", "chosen", "dimension", "representation", "single_step", "assign"}
+    keys = section.model_dump(mode="json", exclude=apart)
     facts: dict[str, Any] = {"version": _VERSION, "width": width, "seed": seed, "device": device, "section": keys}
     facts["shape"] = list(vectors.shape)
     if len(vectors) > held_rows(vectors.shape[1]):
@@ -166,10 +177,10 @@ class _State:
         write_atomic(self._path, data)
         self._saved = time.monotonic()
 
-    def load(self, model: VQVAE, section: recipe.Codebook) -> Fit | None:
+    def load(self, model: VQVAE, section: schema.Codebook) -> Fit | None:
         try:
             with safe_open(self._path, framework="pt") as file:
-                facts = json.loads((file.metadata() or {}).get("fit", "{}"))
+                facts = parse_json((file.metadata() or {}).get("fit", "{}"))
                 if facts.get("fingerprint") != self._fingerprint:
                     return None
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -184,3 +195,162 @@ class _State:
                 moments.setdefault(int(index), {})[moment] = tensor
         optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
         return Fit(model, optimiser, facts["losses"], facts["phase"])
+
+
+_KMEANS_STARTS = 4
+
+
+def first_codes(encoded: Encoded, vectors: Rows, section: schema.Codebook, seed: int) -> Tensor:
+    """K codes [K x d_e] for the encoded set x [M x d_e] of ``vectors`` z' [M x d_s], by ``section.initialiser``.
+
+    * ``sinkhorn``: K anchors drawn from the set, a balanced assignment to them (eq. 6-8), each code the mean of its
+      segments; a code without any keeps its anchor.
+    * ``kmeans``: scikit-learn's, the best of four seeded starts; of a set whose x is more than ``rows.HELD`` bytes, on a seeded
+      draw of as many of its rows as that holds.
+    * ``random``: Gaussian noise with the root mean square of the encoded set.
+
+    ``CirfError`` if there are fewer (distinct) segments than codes.
+    """
+    check_size(vectors, section)
+    if section.initialiser == "sinkhorn":
+        anchors = encoded.take(draw_distinct(vectors, section.codes, seed))
+        codes = assign(encoded, anchors, section.sinkhorn).codes
+        return code_means(encoded.pieces(), codes, anchors)
+    if section.initialiser == "kmeans":
+        return _kmeans(encoded, section.codes, seed)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(section.codes, encoded.shape[1], generator=generator)
+    size = _mean_square(encoded).sqrt()
+    return noise.to(size) * size
+
+
+def check_size(vectors: Rows, section: schema.Codebook) -> None:
+    """``CirfError`` unless there is a distinct segment for every code."""
+    found = len(vectors)
+    if found >= section.codes:
+        found = len(draw_distinct(vectors, section.codes, 0))
+    if found < section.codes:
+        raise CirfError(
+            f"codebook.size is {section.codes}, but only {found} segments are distinct; set codebook.size to {found} or fewer"
+        )
+
+
+def draw_distinct(vectors: Rows, count: int, seed: int) -> np.ndarray:
+    """Indices of up to ``count`` rows of ``vectors`` [M x d], drawn by the seed, no two rows alike: int64 [<= count].
+
+    Segments that read alike would make anchors that no assignment can tell apart. Rows are read until there are enough.
+    """
+    seen: set[bytes] = set()
+    chosen = list[int]()
+    order = np.random.default_rng(seed).permutation(len(vectors))
+    size = min(max(count, 1), chunk_rows(vectors.shape[1]))
+    for start in range(0, len(order), size):
+        drawn = order[start : start + size]
+        for index, row in zip(drawn.tolist(), vectors[drawn], strict=True):
+            if len(chosen) == count:
+                break
+            if row.tobytes() not in seen:
+                seen.add(row.tobytes())
+                chosen.append(index)
+        if len(chosen) == count:
+            break
+    return np.array(chosen, dtype=np.int64)
+
+
+def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor) -> Tensor:
+    """Mean [K x d] of the rows of ``encoded``, M of them in pieces [n x d], with each code [M]; a code without any keeps its
+    ``fallback`` row.
+
+    Summed on the CPU in double precision: a GPU adds in no fixed order.
+    """
+    sums = torch.zeros(fallback.shape, dtype=torch.float64)
+    codes = codes.cpu()
+    done = 0
+    for piece in encoded:
+        for block in blocks(piece):
+            sums.index_add_(0, codes[done : done + len(block)], block.cpu().double())
+            done += len(block)
+    counts = torch.bincount(codes, minlength=len(fallback))
+    means = (sums / counts.clamp(min=1)[:, None]).to(fallback)
+    return torch.where((counts > 0)[:, None].to(fallback.device), means, fallback)
+
+
+def _mean_square(encoded: Encoded) -> Tensor:
+    """Mean square of the encoded set, added up over parts of it that memory holds."""
+    size = max(held_rows(encoded.shape[1]) // PIECE, 1) * PIECE
+    total = 0.0
+    for start in range(0, len(encoded), size):
+        part = torch.cat([encoded.piece(at) for at in range(start, min(start + size, len(encoded)), PIECE)])
+        total += float(part.square().mean()) * len(part)
+    return torch.tensor(total / len(encoded), dtype=part.dtype, device=part.device)
+
+
+def _kmeans(encoded: Encoded, size: int, seed: int) -> Tensor:
+    # Loaded by name: neither has type hints. One thread, since threads add up centres in no fixed order.
+    clusters = import_module("sklearn.cluster")
+    limits = import_module("threadpoolctl").threadpool_limits
+    rows = np.arange(len(encoded))
+    if len(rows) > held_rows(encoded.shape[1]):
+        rows = np.sort(np.random.default_rng(seed).choice(rows, held_rows(encoded.shape[1]), replace=False))
+    x = encoded.take(rows)
+    with limits(1):
+        found = clusters.KMeans(size, n_init=_KMEANS_STARTS, random_state=seed).fit(x.cpu().numpy())
+    return torch.from_numpy(np.ascontiguousarray(found.cluster_centers_)).to(x)
+
+
+BLOCKS = 256
+"""Blocks a buffer: few enough that a block of wide rows is about a megabyte, and is read at the disk's full speed."""
+
+
+def batches(rows: Rows, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """One epoch over ``rows`` [M x d]: indices int64 [b] and vectors [b x d] of each batch, where b is ``size`` but for the last.
+
+    Every row comes once. At most ``rows.HELD`` bytes of vectors, or one batch of them, are in memory; a set no larger than
+    that comes in the order of NumPy's seeded permutation.
+    """
+    count, width = rows.shape
+    most = max(held_rows(width), size)
+    room = np.empty((most, width), np.float32) if count > most else None
+    left: list[tuple[Tensor, Tensor]] = []
+    for spans, order in buffers(count, most, seed):
+        if room is None:
+            data = np.ascontiguousarray(rows[spans[0]])
+        else:
+            data = room[: len(order)]
+            for place, span in zip(_places(spans), spans, strict=True):
+                data[place] = rows[span]
+        numbers = np.concatenate([np.arange(span.start, span.stop) for span in spans])
+        begun = sum(len(kept) for kept, _ in left)
+        for chosen in np.split(order, range(size - begun, len(order), size)):
+            left.append((torch.from_numpy(numbers[chosen]), torch.from_numpy(data)[torch.from_numpy(chosen)]))
+            if begun + len(chosen) == size:
+                yield _one(left)
+                left, begun = [], 0
+    if left:
+        yield _one(left)
+
+
+def buffers(count: int, most: int, seed: int) -> Iterator[tuple[list[slice], np.ndarray]]:
+    """What each buffer of at most ``most`` of ``count`` rows is filled with, and the order [n] in which its rows come."""
+    random = np.random.default_rng(seed)
+    if count <= most:
+        yield [slice(0, count)], random.permutation(count)
+        return
+    block = max(1, most // BLOCKS)
+    starts = random.permutation(np.arange(0, count, block)).tolist()
+    for first in range(0, len(starts), most // block):
+        spans = [slice(start, min(start + block, count)) for start in starts[first : first + most // block]]
+        yield spans, random.permutation(sum(span.stop - span.start for span in spans))
+
+
+def _places(spans: list[slice]) -> list[slice]:
+    """Where each span lies once they lie one behind the other."""
+    stops = np.cumsum([span.stop - span.start for span in spans]).tolist()
+    return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
+
+
+def _one(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """A batch of the end of one buffer and the beginning of the next."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([numbers for numbers, _ in parts]), torch.cat([vectors for _, vectors in parts])

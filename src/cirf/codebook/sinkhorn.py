@@ -16,9 +16,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from cirf import recipe
+from cirf.cpu.linear import linear
 from cirf.errors import CirfError
-from cirf.products import linear
+from cirf.recipe import schema
 
 _CHUNK = 2048
 """Rows worked on at once: few enough that a chunk of M x K stays in a core's cache."""
@@ -63,27 +63,25 @@ def sinkhorn(
     iterations: int,
     scale: Literal["mean", "none"] = "mean",
     *,
-    tolerance: float | None = None,
     chunk: int = _CHUNK,
 ) -> Tensor:
     """log Q [M x K] from squared distances [M x K] (eq. 6-7): rows of Q sum to 1, its columns tend to M/K.
 
     A = exp(-d²/``temperature``), after division of d² by its mean if ``scale`` is ``mean``. Each of the ``iterations``
-    scales the columns, then the rows, so rows are exact whenever it stops. With a ``tolerance`` it stops as soon as no
-    column is further than that (relatively) from M/K. The number format is the input's. ``CirfError`` for distances
-    that are not finite.
+    scales the columns, then the rows, so rows are exact whenever it stops. The number format is the input's. ``CirfError`` for
+    distances that are not finite.
     """
     _check(squared_distances.shape)
     logits = squared_distances.clone()
     mean = _mean((float(block.sum(dtype=torch.float64)) for block in blocks(logits, chunk)), logits.numel())
     fresh = _log_affinity(logits, mean, temperature, scale, chunk)
-    columns = _columns(logits, fresh, iterations, tolerance, chunk)
+    columns = _columns(logits, fresh, iterations, chunk)
     for block in blocks(logits, chunk):
         block.copy_(torch.log_softmax(block + columns, dim=1))
     return logits
 
 
-def assign(x: Tensor | Points, anchors: Tensor, section: recipe.Sinkhorn, chunk: int = _CHUNK) -> Assignment:
+def assign(x: Tensor | Points, anchors: Tensor, section: schema.Sinkhorn, chunk: int = _CHUNK) -> Assignment:
     """Assign ``x`` [M x d] to ``anchors`` [K x d] evenly (eq. 6-9) as ``section`` says.
 
     Holds one M x K matrix of the anchors' number format; everything else, ``x`` too where it comes in pieces, is worked on
@@ -98,7 +96,7 @@ def assign(x: Tensor | Points, anchors: Tensor, section: recipe.Sinkhorn, chunk:
         logits[rows], nearest[rows] = block, _least(block)
         sums.append(float(block.sum(dtype=torch.float64)))
     fresh = _log_affinity(logits, _mean(sums, logits.numel()), section.temperature, section.scale, chunk)
-    columns = _columns(logits, fresh, section.iterations, None, chunk)
+    columns = _columns(logits, fresh, section.iterations, chunk)
     codes, mass = torch.empty_like(nearest), torch.zeros(len(anchors), dtype=torch.float64, device=anchors.device)
     for block, found in zip(blocks(logits, chunk), blocks(codes, chunk), strict=True):
         log_q = torch.log_softmax(block + columns, dim=1)
@@ -181,7 +179,7 @@ def _log_affinity(distances: Tensor, mean: float, temperature: float, scale: str
         yield block.div_(unit).div_(-temperature).clamp_(min=_FLOOR)
 
 
-def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, tolerance: float | None, chunk: int) -> Tensor:
+def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, chunk: int) -> Tensor:
     """The logarithm of the columns' scaling [K] after so many rounds; the rows' follows from it. ``fresh`` readies ``logits``."""
     count, codes = logits.shape
     share = math.log(count / codes)
@@ -195,8 +193,6 @@ def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, tolerance
         for block in blocks(logits, chunk):
             rows = _log_sum(block, 1, columns, room).neg_()
             mass = torch.logaddexp(mass, _log_sum(block, 0, rows[:, None], room))
-        if tolerance is not None and float(torch.expm1(columns + mass - share).abs().max()) < tolerance:
-            break
         columns = share - mass
     return columns
 

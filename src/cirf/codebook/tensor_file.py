@@ -18,7 +18,7 @@ import numpy as np
 
 from cirf.codebook.rows import FileRows, Rows, chunks
 from cirf.errors import CirfError
-from cirf.files import whole_file
+from cirf.store.files import parse_json, whole_file
 
 _FORMATS = {"F32": "<f4", "F16": "<f2"}
 _LONGEST = 100_000_000
@@ -55,7 +55,7 @@ def open_rows(path: Path) -> tuple[dict[str, FileRows], dict[str, str]]:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(size - 8, _LONGEST):
                 raise ValueError("the header's length")
-            header = json.loads(file.read(length))
+            header = parse_json(file.read(length))
         facts = header.pop("__metadata__", {})
         found, end = {}, 0
         for name, entry in header.items():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cirf.codebook.rows import Rows
-from cirf.products import linear
+from cirf.cpu.linear import linear
 
 Gradient = Literal["straight_through", "decoder_only"]
 
@@ -78,7 +78,7 @@ class VQVAE(nn.Module):
         return _squared_error(self.decoder(self.encoder(batch)), batch)
 
     def losses(self, batch: Tensor, assigned: Tensor, gradient: Gradient) -> Losses:
-        """Eq. 12 for z' [b x d_s] with codes ``assigned`` [b].
+        """Eq. 10 for z' [b x d_s] with codes ``assigned`` [b].
 
         The codebook term moves codes alone and the commitment term the encoder alone. The reconstruction moves the
         decoder, and with ``straight_through`` the encoder too, as if quantising were the identity (van den Oord et al.,

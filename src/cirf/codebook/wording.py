@@ -17,8 +17,8 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
-from cirf import recipe
-from cirf.rationales.marks import closing_start
+from cirf.recipe import schema
+from cirf.text.step_marks import closing_start
 
 WORDING = ("numbers", "choices", "closing")
 """The keys of ``embeddings`` that decide it; ``keep`` is a text as it stands."""
@@ -28,7 +28,7 @@ _PLACEHOLDER = "it"
 _LETTER = r"\((?:{letters})\)|\b(?:{letters})\b(?!['’-])(?!(?<=A) [a-z])[.):]?"  # "A bank": an article
 
 
-def wordings(segments: Sequence[str], section: recipe.Embeddings, choices: Sequence[str] | None = None) -> list[str]:
+def wordings(segments: Sequence[str], section: schema.Embeddings, choices: Sequence[str] | None = None) -> list[str]:
     """What is embedded of the steps of one rationale, in their order, to a question with these ``choices``."""
     return [
         wording(text if index + 1 < len(segments) else _unclosed(text, section), section, choices)
@@ -36,14 +36,14 @@ def wordings(segments: Sequence[str], section: recipe.Embeddings, choices: Seque
     ]
 
 
-def wording(text: str, section: recipe.Embeddings, choices: Sequence[str] | None = None) -> str:
+def wording(text: str, section: schema.Embeddings, choices: Sequence[str] | None = None) -> str:
     """What is embedded of a text that is no last step: numbers as ``N`` and choices as ``it``, where the section says so."""
     if choices and section.choices == "mask":
         text = _unnamed(text, choices)
     return text if section.numbers == "keep" else _NUMBER.sub("N", text)
 
 
-def _unclosed(text: str, section: recipe.Embeddings) -> str:
+def _unclosed(text: str, section: schema.Embeddings) -> str:
     """A last step without its closing statement; whole where it is nothing else."""
     return text if section.closing == "keep" else text[: closing_start(text)].rstrip() or text
 

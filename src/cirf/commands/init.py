@@ -6,14 +6,14 @@ import json
 import sys
 from pathlib import Path
 
-from cirf.commands.checking import token_counter
-from cirf.commands.running import with_data
-from cirf.recipe import Recipe
-from cirf.recipe_io import parse
+from cirf.commands.check import token_counter
+from cirf.commands.run import with_data
+from cirf.recipe.load import parse
+from cirf.recipe.schema import Recipe
 
 
 def init(file: str, model: str, data: Path | None) -> None:
-    """Look at a JSONL file as ``cirf check`` does and print a recipe for it; what does not fit goes to standard error.
+    """Look at a file of rows as ``cirf check`` does and print a recipe for it; what does not fit goes to standard error.
 
     ``CirfError`` where no recipe would work, or there is no such file or model.
     """
@@ -31,7 +31,7 @@ def init(file: str, model: str, data: Path | None) -> None:
 def size_of(recipe: Recipe) -> int | None:
     """The parameters of a recipe's backbone: by its configuration where it is on this machine, else by its name."""
     from cirf.assets import listing, resolve
-    from cirf.commands.estimates import parameter_count
+    from cirf.commands.dry_run import parameter_count
     from cirf.fitting import size_in_name
     from cirf.lm.backbone import check_causal, load_config
 

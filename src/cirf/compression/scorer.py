@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.compression.search import Losses, Query
-from cirf.lm.batches import Feature
-from cirf.lm.loss import only_at
+from cirf.lm.training.batches import Feature
+from cirf.lm.training.loss import IGNORED, only_at, summed, target_logits
 
 KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
 """A row's keys and values [h x s x d], a pair a layer."""
@@ -80,6 +80,19 @@ class _Memory(NamedTuple):
     cache: KeysValues
     losses: dict[int, float]
     shared: int = 0
+
+
+def answer_losses(model: Any, features: Sequence[Feature]) -> list[float]:
+    """Negative log-likelihood [nats] of each row's answer (`Feature.answer`), summed over tokens; a row a pass: they are long."""
+    device = next(model.parameters()).device
+    losses = []
+    for feature in features:
+        ids = torch.tensor([feature.ids], device=device)
+        labels = torch.full_like(ids, IGNORED)
+        labels[:, feature.answer :] = ids[:, feature.answer :]
+        with torch.inference_mode():
+            losses.append(summed(*target_logits(model, ids, labels), 1).item())
+    return losses
 
 
 class TraceScorer:

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cirf.evaluation.harness import hide
-from cirf.evaluation.statistics import NOISE, holm, mean
 from cirf.records import Problem
-from cirf.tasks.answers import number_value
-from cirf.tasks.numerals import find_numbers, plain
-from cirf.tasks.questions import question_key
+from cirf.stats.tests import NOISE, holm, mean
+from cirf.tasks.loading.questions import question_key
+from cirf.tasks.parsing.answers import number_value
+from cirf.text.numerals import find_numbers, plain_numbers
 
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
@@ -130,7 +130,7 @@ def loosely_right(task: Task, text: str, problem: Problem) -> bool:
         return problem.answer.casefold() in folded
     right = number_value(problem.answer) if kind in ("number", "latex") else None
     if right is not None:
-        return any(number.value == right for number in find_numbers(plain(text)))
+        return any(number.value == right for number in find_numbers(plain_numbers(text)))
     return problem.answer.casefold() in folded
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cirf.evaluation.statistics import mean
+from cirf.stats.tests import mean
 
 WELL_FORMED = 0.9
 """The smallest share of well-formed answers of a model that was trained enough."""
@@ -26,7 +26,8 @@ _REPEATS, _LONGEST = 5, 60
 """A loop says one text at least so often at its end; characters of that text."""
 
 _ADVICE = (
-    "train longer (finetune.epochs: auto, or more finetune.updates) or raise finetune.learning_rate or finetune.rows_lr_ratio; "
+    "train longer (finetune.epochs: auto, or more finetune.min_steps) or raise finetune.learning_rate or "
+    "finetune.new_token_lr_multiplier; "
     "`cirf check` tells whether the results are empty"
 )
 

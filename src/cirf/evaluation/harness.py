@@ -6,6 +6,8 @@ One row a question and run, ``<task>.jsonl``::
      "trace": "<cirf_016>48<cirf_023>72", "answer": "72", "parsed": "72", "gold": "72", "correct": true,
      "tokens": 9, "truncated": false, "unparsed": false, "well_formed": true}
 
+A question that a server did not answer has an empty output, and the reason under ``failed``.
+
 The answer is never within reach of a method: it sees a copy of the problem with answer and rationale taken out, and so
 does the parser. Only the comparison of the parsed answer with the right one sees both.
 """
@@ -22,15 +24,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
-from cirf.evaluation.statistics import Comparison, Interval, compare, mean, wilson
-from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.progress import Progress
-from cirf.recipe import Evaluate
+from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
-from cirf.rows import read_rows
+from cirf.stats.tests import Comparison, Interval, compare, mean, wilson
+from cirf.store.files import RowLog, to_json, write_atomic, write_rows
+from cirf.store.jsonl import read_rows
 
 if TYPE_CHECKING:
-    from cirf.methods.method import Method
+    from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
 Row = dict[str, Any]
@@ -65,7 +67,8 @@ class Score:
     ``accuracy``, ``truncated`` and ``unparsed`` are shares over all rows, ``n`` counts distinct questions,
     ``interval`` is Wilson's for ``n`` questions (runs repeat questions, they add none), ``tokens`` is the mean number
     of generated tokens with the end token, ``runs`` the accuracy of every run. ``well_formed`` is the share of outputs that
-    ended in the form that the method was taught (see `Method.well_formed`); ``None`` where it was taught none.
+    ended in the form that the method was taught (see `Method.well_formed`); ``None`` where it was taught none. ``failed``: how
+    many answers a server did not give, which are wrong; ``tokens`` is the mean of the others.
     """
 
     accuracy: float
@@ -76,6 +79,7 @@ class Score:
     unparsed: float
     runs: tuple[float, ...]
     well_formed: float | None = None
+    failed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; ``runs`` only where there were several, ``accuracy`` being their mean."""
@@ -84,6 +88,8 @@ class Score:
             del row["runs"]
         if self.well_formed is None:
             del row["well_formed"]
+        if not self.failed:
+            del row["failed"]
         return row
 
 
@@ -120,12 +126,26 @@ def judge(answer: str, problem: Problem, task: Task) -> tuple[str | None, bool]:
     return parsed, parsed is not None and task.equal(parsed, problem)
 
 
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What is asked: tasks and their test problems by table name; a table without problems is left out."""
+
+    tasks: Mapping[str, Task]
+    test: Mapping[str, Sequence[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answerer:
+    """Who answers. ``method`` builds the user's turn and reads the output; ``render`` is the chat template around that turn."""
+
+    method: Method
+    generate: Generate
+    render: Callable[[str], str]
+
+
 def evaluate(
-    method: Method,
-    tasks: Mapping[str, Task],
-    test: Mapping[str, Sequence[Problem]],
-    generate: Generate,
-    render_prompt: Callable[[str], str],
+    answerer: Answerer,
+    questions: Questions,
     section: Evaluate,
     work: Path,
     progress: Progress,
@@ -134,11 +154,6 @@ def evaluate(
     """Ask every test problem and score the answers; write ``work/<task>.jsonl`` and ``work/scores.json``.
 
     Args:
-        method: builds the user's turn and reads the output.
-        tasks: task of each table name in ``test``.
-        test: problems by table name; a name without problems is left out.
-        generate: the model, see `Generate`.
-        render_prompt: the chat template around a user's turn.
         section: batch size, runs (a greedy evaluation has one, for all would be alike) and caps.
         work: folder of the results; rows of an unfinished task are kept in its ``scratch``.
         progress: bars.
@@ -150,16 +165,16 @@ def evaluate(
     Raises:
         CirfError: no problems, a duplicate id, a task name that cannot name a file, or a folder with rows of others.
     """
-    wanted = {name: list(problems) for name, problems in test.items() if problems}
+    wanted = {name: list(problems) for name, problems in questions.test.items() if problems}
     if not wanted:
         raise CirfError("there is no test problem to evaluate on; raise problems.tasks.test or check the data")
     runs = section.runs if section.temperature > 0 else 1
     rows = {}
     for name, problems in wanted.items():
-        one = _Table(name, tasks[name], problems, method, render_prompt, section, runs, work)
-        rows[name] = one.fill(generate, progress, share)
+        one = _Table(name, questions.tasks[name], problems, answerer, section, runs, work)
+        rows[name] = one.fill(answerer.generate, progress, share)
     scores = scores_from_rows(rows)
-    head = {"method": method.name, "trained": method.trained}
+    head = {"method": answerer.method.name, "trained": answerer.method.trained}
     if share.main:
         write_atomic(work / "scores.json", to_json({**head, **scores.to_dict()}))
         shutil.rmtree(work / "scratch", ignore_errors=True)
@@ -174,8 +189,7 @@ class _Table:
         name: str,
         task: Task,
         problems: list[Problem],
-        method: Method,
-        render_prompt: Callable[[str], str],
+        answerer: Answerer,
         section: Evaluate,
         runs: int,
         work: Path,
@@ -185,10 +199,11 @@ class _Table:
         if len({problem.id for problem in problems}) < len(problems):
             twice = next(p.id for i, p in enumerate(problems) if any(p.id == q.id for q in problems[:i]))
             raise CirfError(f"task {name}: two test problems have the id {twice!r}; give each its own")
+        method = answerer.method
         self.name, self.task, self.problems, self.method = name, task, problems, method
-        self.cap = method.cap(task, section)
+        self.cap = method.budget(task, section)
         self.prompts = [method.prompt(hide(problem), task) for problem in problems]
-        self.rendered = [render_prompt(prompt) for prompt in self.prompts]
+        self.rendered = [answerer.render(prompt) for prompt in self.prompts]
         self.batch_size, self.runs, self.work = section.batch_size, runs, work
         self.keys = [(run, problem.id) for run in range(runs) for problem in problems]
 
@@ -262,6 +277,7 @@ class _Table:
             "tokens": output.tokens,
             "truncated": output.truncated,
             "unparsed": parsed is None,
+            **({"failed": failed} if (failed := getattr(output, "failed", "")) else {}),
             **({} if formed is None else {"well_formed": formed and not output.truncated}),
         }
 
@@ -295,11 +311,12 @@ def score(rows: Sequence[Row]) -> Score:
         accuracy=accuracy,
         n=n,
         interval=wilson(min(accuracy * n, n), n),
-        tokens=mean([row["tokens"] for row in rows]),
+        tokens=mean([row["tokens"] for row in rows if "failed" not in row] or [0.0]),
         truncated=mean([row["truncated"] for row in rows]),
         unparsed=mean([row["unparsed"] for row in rows]),
         runs=tuple(mean([row["correct"] for row in rows if row["run"] == run]) for run in runs),
         well_formed=mean([row["well_formed"] for row in rows]) if all("well_formed" in row for row in rows) else None,
+        failed=sum("failed" in row for row in rows),
     )
 
 

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import FIELDS, Output, Row, compare_rows, hide, judge, read, score
-from cirf.evaluation.statistics import corrected, mean
-from cirf.files import RowLog, to_json, write_atomic, write_rows
+from cirf.evaluation.harness import FIELDS, Output, Questions, Row, compare_rows, hide, judge, read, score
 from cirf.progress import Progress
-from cirf.recipe import Evaluate
+from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
+from cirf.stats.tests import corrected, mean
+from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
-    from cirf.methods.method import Method
+    from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
 NONE, KEEP = "none", "keep"
@@ -47,13 +47,18 @@ Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
 every probe, in order. It must depend on nothing but its arguments."""
 
 
+class Subject(NamedTuple):
+    """Who answers under probes. ``render`` is the chat template around a user's turn."""
+
+    method: Method
+    ask: Ask
+    render: Callable[[str], str]
+
+
 def probe(
-    method: Method,
-    tasks: Mapping[str, Task],
-    test: Mapping[str, Sequence[Problem]],
-    ask: Ask,
+    subject: Subject,
+    questions: Questions,
     probes: Sequence[str],
-    render_prompt: Callable[[str], str],
     section: Evaluate,
     work: Path,
     progress: Progress,
@@ -69,15 +74,15 @@ def probe(
     Raises:
         CirfError: no problems.
     """
-    if not any(test.values()):
+    if not any(questions.test.values()):
         raise CirfError("evaluate.probes: there is no test problem to probe with")
     names = (NONE, KEEP, *probes)
     rows: dict[str, list[Row]] = {}
-    for name, problems in test.items():
+    for name, problems in questions.test.items():
         if problems:
-            table = _Table(name, tasks[name], list(problems), method, render_prompt, section, names, work)
-            rows[name] = table.fill(ask, progress)
-    told = {"method": method.name, **about, "probes": summary(rows, probes)}
+            table = _Table(name, questions.tasks[name], list(problems), subject, section, names, work)
+            rows[name] = table.fill(subject.ask, progress)
+    told = {"method": subject.method.name, **about, "probes": summary(rows, probes)}
     write_atomic(work / "probes.json", to_json(told))
     return told
 
@@ -90,15 +95,15 @@ class _Table:
         name: str,
         task: Task,
         problems: list[Problem],
-        method: Method,
-        render_prompt: Callable[[str], str],
+        subject: Subject,
         section: Evaluate,
         names: Sequence[str],
         work: Path,
     ) -> None:
+        method = subject.method
         self.name, self.task, self.problems, self.method, self.names, self.work = name, task, problems, method, names, work
-        self.cap, self.batch_size = method.cap(task, section), max(2, section.batch_size)
-        self.rendered = [render_prompt(method.prompt(hide(problem), task)) for problem in problems]
+        self.cap, self.batch_size = method.budget(task, section), max(2, section.batch_size)
+        self.rendered = [subject.render(method.prompt(hide(problem), task)) for problem in problems]
 
     def batches(self) -> Iterator[list[int]]:
         """Problem indices, those of like prompt length together; the last batch is never of one alone."""

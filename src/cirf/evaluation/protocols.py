@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cirf.recipe import Recipe, Sampled, TaskEntry
+from cirf.recipe.schema import Recipe, Sampled, TaskEntry
 from cirf.tasks import JSONL, OWN, get
 
 

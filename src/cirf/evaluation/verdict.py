@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf.evaluation.harness import Row, Score, compare_rows, scores_from_rows, solved
-from cirf.evaluation.statistics import Comparison, compare
+from cirf.stats.tests import Comparison, compare
 
 Tables = Mapping[str, Sequence[Row]]
 
@@ -38,12 +38,21 @@ _NAMED, _SHORT = 3, 40
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The method to ``use``, or ``None`` where none can be named, the ``sentence`` that says so, and the share of the ``n``
-    questions that the most frequent answer gets (``None`` where the right answers are not known any more)."""
+    questions that the most frequent answer gets (``None`` where the right answers are not known any more).
+
+    For other words than the sentence's: ``best`` is the most accurate method, ``traced`` the most accurate with functional
+    tokens, ``at_once`` the most accurate that answers directly; ``doubt`` is by how much ``best`` may be above ``use`` where too
+    few questions were asked (a share); ``warnings`` holds ``below_direct`` and ``below_majority``, said of ``traced``."""
 
     use: str | None
     sentence: str
     n: int
     majority: float | None
+    best: str | None = None
+    traced: str | None = None
+    at_once: str | None = None
+    doubt: float | None = None
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -66,9 +75,9 @@ def verdict(
     traced = max((name for name in rows if name in functional), key=asked.rank, default=None)
     at_once = max((name for name in rows if name in direct), key=asked.rank, default=None)
     warnings = asked.warnings(traced, at_once)
-    if not any(asked.above_majority.values()):
-        return asked.none(traced)
     best = max(rows, key=asked.rank)
+    if not any(asked.above_majority.values()):
+        return dataclasses.replace(asked.none(traced), best=best, traced=traced, at_once=at_once)
     behind = {name: asked.pair(best, name) for name in rows if name != best}
     alike = [name for name, pair in behind.items() if not pair.significant and asked.above_majority[name]]
     sure = [best, *(name for name in alike if behind[name].interval.high <= DOUBT)]
@@ -76,8 +85,10 @@ def verdict(
     chosen = max((name for name in sure if asked.scores[name].tokens <= ABOUT * fewest), key=asked.rank)
     cheaper = [name for name in alike if name not in sure and ABOUT * asked.scores[name].tokens < asked.scores[chosen].tokens]
     if cheaper:
-        return asked.too_few(best, min(cheaper, key=lambda name: asked.scores[name].tokens), behind)
-    return asked.use(chosen, best, traced, at_once, warnings)
+        found = asked.too_few(best, min(cheaper, key=lambda name: asked.scores[name].tokens), behind)
+    else:
+        found = asked.use(chosen, best, traced, at_once, list(warnings.values()))
+    return dataclasses.replace(found, best=best, traced=traced, at_once=at_once, warnings=tuple(warnings))
 
 
 class _Asked:
@@ -91,8 +102,7 @@ class _Asked:
         self.above_majority = dict.fromkeys(rows, True)
         self.majority: float | None = None
         self.says = ""
-        if all(row["gold"] for table in tables.values() for row in table):  # an archive has no right answers
-            self._against_one_answer(tables, frequent)
+        self._against_one_answer(tables, frequent)
 
     def _against_one_answer(self, tables: Tables, frequent: Mapping[str, str]) -> None:
         """Compare each method with always giving the most frequent answer."""
@@ -130,15 +140,15 @@ class _Asked:
             sentence += f"; it is not significantly above {self.says})"
         return Verdict(name if self.above_majority[name] else None, sentence, self.n, self.majority)
 
-    def warnings(self, traced: str | None, at_once: str | None) -> list[str]:
-        """What is to be said of functional traces that do not help."""
+    def warnings(self, traced: str | None, at_once: str | None) -> dict[str, str]:
+        """What is to be said of functional traces that do not help, by the kind of it."""
         if traced is None:
-            return []
-        found = []
+            return {}
+        found = {}
         if at_once is not None and (pair := self.pair(traced, at_once)).significant and pair.difference < 0:
-            found.append(f"{traced} is significantly below direct answers ({at_once}), so its traces do not help here")
+            found["below_direct"] = f"{traced} is significantly below direct answers ({at_once}), so its traces do not help here"
         if not self.above_majority[traced]:
-            found.append(f"{traced} is not significantly above {self.says})")
+            found["below_majority"] = f"{traced} is not significantly above {self.says})"
         return found
 
     def none(self, traced: str | None) -> Verdict:
@@ -161,7 +171,7 @@ class _Asked:
             f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.told(best)} "
             f"(difference not significant, n = {self.n}, but it may be {most:.0f} points); test on more questions"
         )
-        return Verdict(cheaper, sentence, self.n, self.majority)
+        return Verdict(cheaper, sentence, self.n, self.majority, doubt=behind[cheaper].interval.high)
 
     def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Verdict:
         """The chosen method beside the others that matter most."""

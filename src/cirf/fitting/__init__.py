@@ -2,7 +2,6 @@
 
 from cirf.fitting.draft import Choice, draft
 from cirf.fitting.fit import Fitted, fit
-from cirf.fitting.sizes import size_in_name
-from cirf.fitting.updates import Updates, updates_of
+from cirf.fitting.updates import Updates, size_in_name, updates_of
 
 __all__ = ["Choice", "Fitted", "Updates", "draft", "fit", "size_in_name", "updates_of"]

@@ -9,11 +9,10 @@ import math
 
 from cirf.fitting.draft import Choice
 from cirf.fitting.facts import Facts
-from cirf.fitting.sizes import in_words
-from cirf.fitting.updates import updates_of
+from cirf.fitting.updates import in_words, updates_of
 from cirf.rationales.check import TaskCheck
-from cirf.recipe import Finetune
-from cirf.yaml_text import scalar
+from cirf.recipe.schema import Finetune
+from cirf.recipe.yaml import scalar
 
 METHODS = ("cirf_full", "sft_cot", "direct_sft")
 """The recommended form first, then what it is compared with: prose, and answers alone."""
@@ -25,7 +24,7 @@ TEST_LARGEST_SHARE = 0.3
 """The most that the test may take where rows are few."""
 
 HELD_OUT = 50
-"""Questions held out of training, to see whether a model learns (`evaluate.check`)."""
+"""Questions held out of training, to see whether a model learns (`evaluate.check_questions`)."""
 
 HELD_OUT_SHARES = (0.05, 0.15)
 """The smallest and largest share of the training questions to hold out."""
@@ -101,7 +100,9 @@ def answer(facts: Facts) -> Choice:
     """What the answers are."""
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
     if facts.kind == "text":
-        return Choice("problems.tasks.0.answer", "text", f"not all of {facts.answers:,} answers are numbers, options or yes/no")
+        return Choice(
+            "problems.tasks.0.answer", "text", f"the {facts.answers:,} answers are not all numbers, all options or all yes/no"
+        )
     rest = facts.answers - facts.alike
     more = f"; the other {rest:,} cannot be used" if rest else ""
     return Choice("problems.tasks.0.answer", facts.kind, f"{facts.alike:,} of {facts.answers:,} answers are {words}{more}")
@@ -109,10 +110,11 @@ def answer(facts: Facts) -> Choice:
 
 def segments(facts: Facts) -> list[Choice]:
     """Where a step ends, and whether options are one step."""
-    names = {"ordinal": "step numbers", "line": "lines", "sentence": "sentences", "option": "options"}
+    names = {"ordinal": "step numbers", "line": "lines", "sentence": "sentences", "option": "options", "function": "function"}
     rules = sorted(facts.found.rules.items(), key=lambda item: -item[1])
     counts = ", ".join(f"{count:,} by {names.get(rule, rule)}" for rule, count in rules)
-    chosen = [Choice("segments.by", facts.by, f"cuts {counts}; {facts.few_steps:.0%} have 2 to 10 steps")]
+    few = "2 steps or more" if "function" in facts.found.rules else "2 to 10 steps"
+    chosen = [Choice("segments.by", facts.by, f"cuts {counts}; {facts.few_steps:.0%} have {few}")]
     if facts.through_options >= OPTION_BY_OPTION:
         why = f"{facts.through_options:.0%} of the rationales go through the options one by one: one step, not one an option"
         chosen.append(Choice("segments.options", "together", why))
@@ -148,16 +150,19 @@ def results(facts: Facts) -> list[Choice]:
 def suited(section: Finetune, rows: int) -> Finetune:
     """A section with the batches of `cirf init` for ``rows`` training rows, where it has those of the schema."""
     default = Finetune()
-    if (section.batch_size, section.accumulation) != (default.batch_size, default.accumulation):
+    if (section.batch_size, section.gradient_accumulation_steps) != (default.batch_size, default.gradient_accumulation_steps):
         return section
     chosen = {choice.key.rpartition(".")[2]: choice.value for choice in finetune(rows, None, "")}
-    return section.model_copy(update={name: chosen[name] for name in ("batch_size", "accumulation")})
+    return section.model_copy(update={name: chosen[name] for name in ("batch_size", "gradient_accumulation_steps")})
 
 
 def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
     """How the models are trained."""
-    accumulation = next((passes for below, passes in ACCUMULATION if rows < below), ACCUMULATION_ELSE)
-    tried = [(batch, updates_of(Finetune(batch_size=batch, accumulation=accumulation), rows)) for batch in BATCHES]
+    gradient_accumulation_steps = next((passes for below, passes in ACCUMULATION if rows < below), ACCUMULATION_ELSE)
+    tried = [
+        (batch, updates_of(Finetune(batch_size=batch, gradient_accumulation_steps=gradient_accumulation_steps), rows))
+        for batch in BATCHES
+    ]
     batch, made = next((pair for pair in tried if not pair[1].too_few), tried[-1])
     small = "lower it where memory is short" if batch == BATCHES[0] else f"{BATCHES[0]} make too few updates of {rows:,} rows"
     rate = LEARNING_RATE_UNKNOWN
@@ -171,16 +176,16 @@ def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
         Choice("finetune.epochs", "auto", f"{rows:,} rows: {made.passes:g} passes, {made.updates:,} updates"),
         Choice("finetune.batch_size", batch, f"rows a forward pass; {small}"),
         Choice(
-            "finetune.accumulation",
-            accumulation,
-            f"{batch * accumulation} rows an update: {rows:,} training rows are {_amount(rows)}",
+            "finetune.gradient_accumulation_steps",
+            gradient_accumulation_steps,
+            f"{batch * gradient_accumulation_steps} rows an update: {rows:,} training rows are {_amount(rows)}",
         ),
         Choice("finetune.learning_rate", rate, size),
     ]
     if made.updates // 10 < Finetune().warmup_steps:
         chosen.append(Choice("finetune.warmup_steps", max(1, made.updates // 10), f"a tenth of {made.updates:,} updates"))
     if made.updates < FEW_UPDATES:
-        chosen.append(Choice("finetune.beta2", STEADY_BETA2, f"steadier than 0.999 over {made.updates:,} updates"))
+        chosen.append(Choice("finetune.adam_beta2", STEADY_BETA2, f"steadier than 0.999 over {made.updates:,} updates"))
     return chosen
 
 
@@ -200,11 +205,11 @@ def caps(found: TaskCheck, exact: bool) -> list[Choice]:
     """How long answers may be."""
     more, about = (1.0, "") if exact else (COUNTED_IN_WORDS, "about ")
     prose, trace = found.rationale_tokens_longest, found.trace_tokens_longest
-    text_cap = _up(prose * TEXT_MARGIN * more + 8, 16)
-    trace_cap = max(TRACE_FEWEST, _up(trace * TRACE_MARGIN * more, 8))
+    max_new_tokens = _up(prose * TEXT_MARGIN * more + 8, 16)
+    max_trace_tokens = max(TRACE_FEWEST, _up(trace * TRACE_MARGIN * more, 8))
     return [
-        Choice("evaluate.text_cap", text_cap, f"the longest rationale has {about}{prose:,} tokens"),
-        Choice("evaluate.trace_cap", trace_cap, f"the longest trace has {about}{trace:,} tokens"),
+        Choice("evaluate.max_new_tokens", max_new_tokens, f"the longest rationale has {about}{prose:,} tokens"),
+        Choice("evaluate.max_trace_tokens", max_trace_tokens, f"the longest trace has {about}{trace:,} tokens"),
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cirf.yaml_text import inline
+from cirf.recipe.yaml import inline
 
 _WIDTH = 118
 

@@ -12,14 +12,13 @@ from cirf.errors import CirfError
 from cirf.fitting import choices
 from cirf.fitting.draft import Choice, draft
 from cirf.fitting.facts import Facts, look
-from cirf.fitting.sizes import in_words
-from cirf.fitting.updates import updates_of
+from cirf.fitting.updates import in_words, updates_of
 from cirf.rationales.check import CountTokens, TaskCheck, check
-from cirf.recipe import NAME, Recipe
-from cirf.recipe_io import parse
+from cirf.recipe.load import parse
+from cirf.recipe.schema import NAME, Recipe
+from cirf.recipe.yaml import scalar
 from cirf.tasks import resolve
-from cirf.tasks.load import load_problems
-from cirf.yaml_text import scalar
+from cirf.tasks.loading.load import load_problems
 
 FEW = 50
 """Below so many usable rows a model learns the form of traces at most."""
@@ -71,13 +70,14 @@ def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool)
 
 def name_of(file: str) -> str:
     """A name for the recipe and its table that can name a folder, from the file's."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", PurePath(file).stem)[:_LONGEST_NAME].lstrip(".-")
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", PurePath(file.removesuffix(".gz")).stem)[:_LONGEST_NAME].lstrip(".-")
     return plain if re.fullmatch(NAME, plain) else "mine"
 
 
 def _header(facts: Facts, file: str) -> list[str]:
     return [
-        f"Fitted by `cirf init` to {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} of use.",
+        f"Fitted by `cirf init` to {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} with a "
+        "rationale to learn from.",
         "Each value has its reason beside it; `cirf recipes --schema` lists all other keys.",
         "Next: `cirf run FILE --dry-run` says what it takes, `cirf run FILE` trains and compares, `cirf ask` uses the model.",
     ]
@@ -95,10 +95,10 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
     ]
     if recipe.problems.data is not None:
         chosen.append(Choice("problems.data", recipe.problems.data, "as --data said"))
-    if facts.unusable is not None and facts.unusable.share > recipe.problems.unusable:
+    if facts.unusable is not None and facts.unusable.share > recipe.problems.max_unusable_share:
         share = math.ceil(100 * facts.unusable.share) / 100
         told = f"{len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used; `cirf check` lists them"
-        chosen.append(Choice("problems.unusable", share, told))
+        chosen.append(Choice("problems.max_unusable_share", share, told))
     return [
         *chosen,
         choices.held_out(facts.rows, int(tested.value)),
@@ -140,13 +140,16 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
         )
     elif facts.found.usable < FEW:
         notes.append(f"{file}: {facts.found.usable} usable rows are too few to learn from; {FEW} are the least, 300 a beginning")
-    if facts.mixed:
-        does = "count as text" if facts.kind == "text" else f"are dropped where they are not {facts.kind}"
-        notes.append(f"{file}: answers are of several kinds and {does}; mend them, or set `answer` of the task")
-    if facts.unusable is not None and facts.unusable.share > type(recipe.problems).model_fields["unusable"].default:
+    lost = {reason: number for reason, number in facts.found.unusable.items() if number} if not facts.bare else {}
+    if lost:
+        why = "; ".join(f"{number:,} {reason}" for reason, number in lost.items())
+        notes.append(f"{file}: of {facts.rows:,} questions {facts.found.usable:,} can be trained on (left out: {why})")
+    if facts.odd is not None:
+        notes.append(f"{file}: {facts.odd}")
+    if facts.unusable is not None and facts.unusable.share > type(recipe.problems).model_fields["max_unusable_share"].default:
         notes.append(
             f"{file}: {len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used, which the recipe allows "
-            f"(problems.unusable); `cirf check {file}` lists them"
+            f"(problems.max_unusable_share); `cirf check {file}` lists them"
         )
     if not facts.bare and facts.found.share_results_empty > MOSTLY_EMPTY:
         notes.append(

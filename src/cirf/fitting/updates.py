@@ -1,16 +1,19 @@
 """How many updates rows make of a model, and whether these are enough for new tokens to be learned.
 
 A worked example: 285 rows in batches of 8, 2 an update, make 18 updates a pass and so 36 in 2 passes, which are too few.
+
+How large a model is by its name, for one that is not on this machine: 1.7 billion for ``Qwen/Qwen3-1.7B``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from cirf.recipe import TOO_FEW_UPDATES, Finetune
+from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,26 @@ def _number(count: int, word: str) -> str:
 
 def _advice(section: Finetune) -> str:
     steps = [] if section.epochs == "auto" else ["set finetune.epochs: auto"]
-    if section.accumulation > 1:
-        steps.append("lower finetune.accumulation")
+    if section.gradient_accumulation_steps > 1:
+        steps.append("lower finetune.gradient_accumulation_steps")
     elif section.epochs == "auto" and section.batch_size > 1:
         steps.append("lower finetune.batch_size")
     if section.epochs == "auto":
         steps.append("add rows")
     return ", or ".join(steps)
+
+
+_SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?)\s?([bm])(?![a-z])", re.IGNORECASE)
+
+
+def size_in_name(model: str) -> int | None:
+    """The parameters that a model's name speaks of; ``None`` where it names no number."""
+    found = _SIZE.search(model.rpartition("/")[2])
+    return None if found is None else int(float(found[1]) * (10**9 if found[2] in "bB" else 10**6)) or None
+
+
+def in_words(parameters: int) -> str:
+    """``494 million``, ``1.7 billion``."""
+    if parameters < 1_000_000:
+        return f"{parameters:,}"
+    return f"{parameters / 1e9:.1f} billion" if parameters >= 999_500_000 else f"{parameters / 1e6:.0f} million"

@@ -3,37 +3,88 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 
-from cirf import recipe
 from cirf.errors import CirfError
+from cirf.recipe import schema
+
+_INCOMPATIBLE = re.compile(r"Module '([^']+)' is incompatible")
+"""What PEFT says of a layer whose weights a kernel reads without calling it (Mamba's ``out_proj``)."""
 
 
-def put_adapters(model: Any, section: recipe.Lora) -> Any:
-    """The model with adapters, which alone are trained. ``CirfError`` where they name no layer of it."""
+def put_adapters(model: Any, section: schema.Lora) -> Any:
+    """The model with adapters, which alone are trained; with ``all-linear`` on all layers that PEFT can adapt.
+
+    Raises:
+        CirfError: the recipe names no layer of the model, or one that cannot have an adapter.
+    """
     from peft import get_peft_model
 
+    refused: list[str] = []
+    while True:
+        try:
+            with _quiet():
+                return get_peft_model(model, _config(section, refused))
+        except ValueError as error:
+            _take_off(model)
+            why = str(error).strip()
+            found = _INCOMPATIBLE.search(why)
+            if section.target_modules == "all-linear" and found and found[1] not in refused:
+                refused.append(found[1])
+                continue
+            raise CirfError(f"finetune.lora.target_modules: {_explained(model, section.target_modules, why, found)}") from None
+
+
+def check_adapters(config: Any, section: schema.Lora) -> None:
+    """`put_adapters` on a model of this configuration without weights, to raise its ``CirfError`` before any work."""
+    from transformers import AutoModelForCausalLM
+
+    causal: Any = AutoModelForCausalLM
     try:
-        with _quiet():
-            return get_peft_model(model, _config(section))
-    except ValueError as error:
-        why = str(error).splitlines()[0][:120]
-        raise CirfError(
-            f"finetune.lora.targets: {section.targets!r} names no layer of this model ({why}); use all-linear"
-        ) from None
+        with torch.device("meta"):
+            model = causal.from_config(copy.deepcopy(config))
+    except Exception:  # code of its own, or kernels that need a device: it is seen when the model itself is loaded
+        return
+    put_adapters(model, section)
 
 
-def add_second(model: Any, section: recipe.Lora, name: str, seed: int) -> None:
+def _explained(model: Any, targets: str, why: str, found: re.Match[str] | None) -> str:
+    """Why these targets fail, and what else there is."""
+    head = model.get_output_embeddings()
+    linear = [name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and layer is not head]
+    names = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+    full = "set finetune.adaptation: full"
+    if targets == "all-linear":
+        return f"no linear layer of this model can have an adapter ({why.splitlines()[0][:120]}); {full}"
+    if found:
+        return f"{found[1]} of this model cannot have an adapter; set all-linear, which leaves it out, or {full}"
+    some = ", ".join(names[:8])
+    return f"{targets!r} names no layer that can have an adapter ({why.splitlines()[0][:120]}); use all-linear, or some of {some}"
+
+
+def _take_off(model: Any) -> None:
+    """Undo adapters that were put on a part of the layers."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, BaseTunerLayer):
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, layer.get_base_layer())
+
+
+def add_second(model: Any, section: schema.Lora, name: str, seed: int) -> None:
     """Put a second set of adapters, trained as the first is, on a model that has one. The seed alone decides its first weights,
     and nothing goes through it but within `through`."""
     first = model.active_adapter
     with torch.random.fork_rng(devices=[]), _quiet():
         torch.default_generator.manual_seed(seed)
-        model.add_adapter(name, _config(section))
+        model.add_adapter(name, _config(section, model.peft_config[first].exclude_modules))
     _choose(model, first, [first, name])
 
 
@@ -53,15 +104,16 @@ def _choose(model: Any, name: str, trained: list[str]) -> None:
     model.set_requires_grad(trained)  # PEFT freezes those that are not chosen
 
 
-def _config(section: recipe.Lora) -> Any:
+def _config(section: schema.Lora, refused: Collection[str] | None = None) -> Any:
     from peft import LoraConfig
 
-    targets = section.targets
+    targets = section.target_modules
     return LoraConfig(
         r=section.rank,
         lora_alpha=section.alpha,
         lora_dropout=section.dropout,
         target_modules=targets if targets == "all-linear" else [name.strip() for name in targets.split(",")],
+        exclude_modules=list(refused) if refused else None,
         task_type="CAUSAL_LM",
     )
 

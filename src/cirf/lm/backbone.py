@@ -11,11 +11,13 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError, safe_open
 
-from cirf import recipe
+from cirf.cpu.number_formats import widen
+from cirf.distributed import sharded
 from cirf.errors import CirfError
-from cirf.lm.number_formats import widen
+from cirf.lm.pickles import no_pickles
 from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
 from cirf.progress import SILENT, Progress
+from cirf.recipe import schema
 
 __all__ = [
     "embedding_width",
@@ -33,6 +35,8 @@ _FAULTS: dict[str, tuple[type[Exception], ...]] = {
     "model": (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError),
     "tokenizer": (Exception,),  # what reads tokenizer.json raises nothing narrower
 }
+_MOST_LAYERS = 1000
+_NO_TOKENIZER = "no tokenizer there; save the model's tokenizer in the same folder (tokenizer.json, tokenizer_config.json)"
 _ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cirf env`)"
 
 
@@ -60,17 +64,20 @@ def pick_device(wanted: str) -> str:
     return wanted
 
 
-def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -> Any:
+def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -> Any:
     """The tokenizer of a model, its chat template settled (see ``settle_template``).
 
     Raises:
-        CirfError: nothing there, or nothing that can be read as a tokenizer.
+        CirfError: nothing there, nothing that can be read as a tokenizer, or one without a vocabulary.
     """
     from transformers import AutoTokenizer
 
-    section, source = section or recipe.Backbone(), locate(source)
+    section, source = section or schema.Backbone(), locate(source)
     with explained(source, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(str(source), **where(source, section))
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(source), **where(source, section))
+    # Without its files transformers makes one of special tokens alone, for many kinds of models.
+    if not tokenizer.decode(tokenizer("How many are 12 + 7?").input_ids, skip_special_tokens=True).strip():
+        raise CirfError(f"{source}: {_NO_TOKENIZER}")
     try:
         settle_template(tokenizer, section.empty_system)
     except Exception as error:  # a template may raise anything
@@ -79,16 +86,20 @@ def load_tokenizer(source: str | Path, section: recipe.Backbone | None = None) -
     return tokenizer
 
 
-def load_config(source: str | Path, section: recipe.Backbone) -> Any:
+def load_config(source: str | Path, section: schema.Backbone) -> Any:
     """The configuration of a model. ``CirfError`` if there is none."""
     from transformers import AutoConfig
 
     source = locate(source)
     with explained(source, "model"):
-        return AutoConfig.from_pretrained(str(source), **where(source, section))
+        config = AutoConfig.from_pretrained(str(source), **where(source, section))
+        layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
+        if layers > _MOST_LAYERS:  # building them would take forever before the weights are seen to be missing
+            raise CirfError(f"{source}: its configuration has {layers:,} layers, more than {_MOST_LAYERS:,}; use another model")
+        return config
 
 
-def embedding_width(source: str | Path, section: recipe.Backbone) -> int:
+def embedding_width(source: str | Path, section: schema.Backbone) -> int:
     """Width d of the model's input embeddings, read from its configuration. ``CirfError`` if it names none."""
     config = load_config(source, section).get_text_config(decoder=True)
     for name in ("word_embed_proj_dim", "embedding_size", "hidden_size"):  # the first two: models that project afterwards
@@ -99,7 +110,7 @@ def embedding_width(source: str | Path, section: recipe.Backbone) -> int:
 
 
 def load_model(
-    source: str | Path, section: recipe.Backbone, training: Literal["full", "lora"] | None = None, device: str | None = None
+    source: str | Path, section: schema.Backbone, training: Literal["full", "lora"] | None = None, device: str | None = None
 ) -> Any:
     """The causal language model, in evaluation mode, on its device.
 
@@ -110,11 +121,16 @@ def load_model(
             computed with another (see `number_formats`).
         device: a torch device; ``None``: the recipe's.
 
+    Where training is sharded over processes, the model stays on the CPU, with all but its embeddings in the files' number format:
+    the files' own pages, which the processes of a machine share.
+
     Raises:
-        CirfError: no such model, weights that are not safetensors, another architecture than the recipe demands, or
+        CirfError: no such model, weights that are missing or not safetensors, another architecture than the recipe demands, or
             no memory for it.
     """
     from transformers import AutoModelForCausalLM
+
+    from cirf.lm.vocabulary import matrices
 
     if section.threads is not None:
         torch.set_num_threads(section.threads)
@@ -122,18 +138,31 @@ def load_model(
     config = load_config(source, section)
     check_causal(config, source)
     check_architecture(config, section.architecture, source)
-    attention = {} if section.attention == "auto" else {"attn_implementation": section.attention}
+    attention = {} if section.attn_implementation == "auto" else {"attn_implementation": section.attn_implementation}
     dtype, target = "float32" if training == "full" else section.dtype, device or pick_device(section.device)
+    in_parts = training is not None and sharded()
+    loaded_as = "auto" if in_parts and training == "full" else getattr(torch, dtype)
     with explained(source, "model"), without_bars():
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            str(source), config=config, dtype=getattr(torch, dtype), use_safetensors=True, **attention, **where(source, section)
-        )
+        model = from_safetensors(AutoModelForCausalLM, source, section, config=config, dtype=loaded_as, **attention)
         widen(model, dtype, target)
+    if in_parts:
+        for weight in matrices(model) if training == "full" else ():
+            weight.data = weight.data.float()  # new rows are set before the model is sharded
+        return model.eval()
     try:
         model.to(target)
     except torch.OutOfMemoryError:
         raise CirfError(f"{source}: too big for the memory of {target}; use a smaller model or device: cpu") from None
     return model.eval()
+
+
+def from_safetensors(kind: Any, source: str, section: schema.Backbone, **how: Any) -> Any:
+    """The model that ``kind.from_pretrained`` loads. ``CirfError`` if weights are missing, which it would draw at random."""
+    model, told = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **how, **where(source, section))
+    if missing := sorted(told["missing_keys"]):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise CirfError(f"{source}: its files lack the weights {missing[0]}{more}; bring the whole model")
+    return model
 
 
 def check_causal(config: Any, source: str | Path) -> None:
@@ -147,7 +176,7 @@ def check_causal(config: Any, source: str | Path) -> None:
         )
 
 
-def check_architecture(config: Any, wanted: recipe.Architecture, source: str | Path) -> None:
+def check_architecture(config: Any, wanted: schema.Architecture, source: str | Path) -> None:
     """``CirfError`` where width, layers or heads are not what the recipe says."""
     text = config.get_text_config(decoder=True)
     for key, attribute in (("hidden_size", "hidden_size"), ("layers", "num_hidden_layers"), ("heads", "num_attention_heads")):
@@ -166,7 +195,7 @@ def check_weights(source: str | Path) -> None:
                     pass
 
 
-def where(source: str | Path, section: recipe.Backbone) -> dict[str, Any]:
+def where(source: str | Path, section: schema.Backbone) -> dict[str, Any]:
     """What ``from_pretrained`` is told besides the source: the revision of a hub id, and whether its own code may run."""
     revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
     return {"trust_remote_code": section.trust_remote_code, **revision}
@@ -184,24 +213,35 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
     if path.is_dir() and not (path / "config.json").exists():
         raise CirfError(f"{source}: the folder holds no model (no config.json); {_ADVICE}")
     try:
-        yield
+        with no_pickles(source):
+            yield
     except _FAULTS[what] as error:
+        if isinstance(error, CirfError):
+            raise
         if "trust_remote_code" in str(error):
             advice = "set backbone.trust_remote_code: true if you trust it (of ask and serve: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with code of its own; {advice}") from None
+        if "mismatched_sizes" in str(error):  # whose report is not shown: see `without_bars`
+            raise CirfError(f"{source}: weights have other shapes than its config.json says; bring the whole model") from None
+        if "instantiate the backend tokenizer" in str(error):
+            raise CirfError(f"{source}: {_NO_TOKENIZER}") from None
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
 
 
 @contextlib.contextmanager
 def without_bars() -> Iterator[None]:
-    """No bar of transformers over the shards of a checkpoint: our own bars and sentences say what is going on."""
+    """No bar of transformers over the shards of a checkpoint, and no table of weights that do not fit: our own bars and
+    messages say what is going on."""
     from transformers.utils import logging
 
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     shown = logging.is_progress_bar_enabled() and os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") != "1"
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,10 +1,11 @@
 r"""The prompt: one chat template, settled once, so that training, our decoding and anyone's engine send the same tokens.
 
-A model's template decides how a question is wrapped. Two habits of templates cost or confuse, and are settled by small
+A model's template decides how a question is wrapped. Three habits of templates cost or confuse, and are settled by small
 statements put in front of the template, which is then saved with the model:
 
 * a long default system message (20 tokens a question in Qwen2.5 and SmolLM2) gives way to an empty one;
-* a thinking mode that is on unless switched off (Qwen3) is switched off, so the empty think block is inserted.
+* a thinking mode that is on unless switched off (Qwen3) is switched off, so the empty think block is inserted;
+* today's date (Llama 3.2, gpt-oss, Granite) gives way to one that is always the same, so that the prompt is, too.
 
 So ``tokenizer.apply_chat_template(messages, add_generation_prompt=True)`` of the saved model *is* the training prompt.
 A model without a template gets ``Question: ...\nAnswer: ``.
@@ -12,6 +13,8 @@ A model without a template gets ``Question: ...\nAnswer: ``.
 
 from __future__ import annotations
 
+import datetime
+import re
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -33,6 +36,9 @@ _EMPTY_SYSTEM = (
     "{%- endif -%}\n"
 )
 _NO_THINKING = "{%- set enable_thinking = false -%}\n"
+_DATE = datetime.date(2024, 7, 26)  # the one that Llama 3.2's template falls back to
+_DATE_STRING = f"{{%- set date_string = '{_DATE:%d %b %Y}' -%}}\n"
+_NOW = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1")
 _MARK = "cirf7question"
 _REPLY = "cirf7reply"
 
@@ -60,6 +66,7 @@ def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
         tokenizer.chat_template = ("{{ bos_token }}" if begins_with_bos else "") + PLAIN_TEMPLATE
         return
     user = [{"role": "user", "content": _MARK}]
+    _fix_date(tokenizer, user)
     if render(tokenizer, user, enable_thinking=False) != render(tokenizer, user):
         tokenizer.chat_template = _NO_THINKING + tokenizer.chat_template
     if not empty_system:
@@ -70,6 +77,24 @@ def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
         return
     if _MARK in short and len(encode(tokenizer, short)) < len(encode(tokenizer, render(tokenizer, user))):
         tokenizer.chat_template = _EMPTY_SYSTEM + tokenizer.chat_template
+
+
+def _fix_date(tokenizer: Any, messages: list[dict[str, str]]) -> None:
+    """Have the template write one date every day: transformers gives it ``strftime_now``, and llama.cpp ``date_string``."""
+    template = tokenizer.chat_template
+    if "strftime_now" in template and "macro strftime_now" not in template:
+        formats = [text for _, text in _NOW.findall(template) if not set(text) & set("'\\")]
+        cases = "".join(f"{{%- if format == '{text}' -%}}{_DATE:{text}}{{%- else -%}}" for text in dict.fromkeys(formats))
+        ends = "{%- endif -%}" * len(set(formats))
+        tokenizer.chat_template = (
+            f"{{%- macro strftime_now(format) -%}}{cases}{_DATE:%d %b %Y}{ends}{{%- endmacro -%}}\n" + template
+        )
+    if "date_string" in template and _DATE_STRING not in template:
+        before = tokenizer.chat_template
+        text = render(tokenizer, messages)
+        tokenizer.chat_template = _DATE_STRING + before
+        if render(tokenizer, messages) != text:
+            tokenizer.chat_template = before
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

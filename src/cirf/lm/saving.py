@@ -10,9 +10,12 @@ import torch
 
 from cirf.distributed import is_main
 from cirf.errors import CirfError
-from cirf.lm.checkpoints import disk_errors
 from cirf.lm.prompt import encode, prompt_text, response_template, stop_ids
+from cirf.lm.training.checkpoints import disk_errors
 from cirf.lm.vocabulary import token_names
+from cirf.store.files import load_object, to_json, write_atomic
+
+_PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters: str | None = None) -> None:
@@ -21,7 +24,8 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
     The tokenizer carries the chat template of training and, where the model writes traces (``delimiters``: ``cirf`` or
     ``think``), a ``response_template`` that cuts an answer into ``thinking`` and ``content``. The generation settings name
     the tokens that end an answer and nothing else, so that plain ``generate`` is greedy as in our evaluation. The model is
-    converted to ``dtype`` in place. Under ``accelerate launch`` the main process writes.
+    converted to ``dtype`` in place. A model that reads images, too, keeps the processors of the model that it was loaded from:
+    vLLM loads none without. Under ``accelerate launch`` the main process writes.
 
     Raises:
         CirfError: the disk is full.
@@ -45,8 +49,31 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
         with disk_errors(folder), without_bars():
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
+            _copy_processors(model.config, folder)
             for weights in folder.glob("*.safetensors"):  # written for this user alone, unlike the files beside them
                 weights.chmod((folder / "config.json").stat().st_mode & 0o777)
+
+
+def _copy_processors(config: Any, folder: Path) -> None:
+    """Copy how images, sounds and videos are read from where a model was loaded, be it a folder or a hub id."""
+    from transformers.utils.hub import cached_file
+
+    if config.get_text_config(decoder=True) is config:
+        return
+    revision = getattr(config, "_commit_hash", None)
+    for name in _PROCESSORS:
+        found = cached_file(
+            config.name_or_path,
+            name,
+            revision=revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if found is not None:
+            told = load_object(Path(found)) or {}
+            told.pop("chat_template", None)  # that of training is the tokenizer's
+            write_atomic(folder / name, to_json(told))
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:

@@ -6,7 +6,7 @@ A trace of two steps with its answer reads ``<cirf><cirf_016>48<cirf_023>72</cir
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from cirf.lm.prompt import encode, prompt_text
 if TYPE_CHECKING:
     import numpy as np
 
-    from cirf import recipe
+    from cirf.recipe import schema
     from cirf.records import Trace
 
 _CODE = re.compile(r"<cirf_(\d{3,})>")
@@ -42,6 +42,13 @@ class TokenNames:
 def token_names(size: int, delimiters: str = "cirf") -> TokenNames:
     """Names of ``size`` functional tokens; ``delimiters`` is ``cirf`` or ``think``."""
     return TokenNames(f"<{delimiters}>", f"</{delimiters}>", tuple(f"<cirf_{code:03d}>" for code in range(size)))
+
+
+def names_in(tokenizer: Any) -> TokenNames | None:
+    """The names of the functional tokens that a tokenizer has; ``None`` where it has none."""
+    known = tokenizer.get_vocab()
+    size = sum(bool(_CODE.fullmatch(name)) for name in known)
+    return token_names(size, "cirf" if "<cirf>" in known else "think") if size else None
 
 
 def write_trace(trace: Trace, names: TokenNames) -> str:
@@ -91,7 +98,7 @@ def parse_trace(trace_text: str) -> list[tuple[int | None, str]]:
 
 
 def extend(
-    model: Any, tokenizer: Any, codes: np.ndarray[Any, Any] | None, section: recipe.Vocabulary, size: int, seed: int
+    model: Any, tokenizer: Any, codes: np.ndarray[Any, Any] | None, section: schema.Vocabulary, size: int, seed: int
 ) -> list[int]:
     """Add the delimiters and ``size`` functional tokens to tokenizer and model, and set their rows.
 
@@ -99,8 +106,8 @@ def extend(
     [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
     matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
     random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
-    that the model already knows stay as they are. With ``section.like`` both start at that token's row, to which those of the
-    functional tokens are added.
+    that the model already knows stay as they are. With ``section.init_from_token`` both start at that token's row, to which
+    those of the functional tokens are added.
 
     Args:
         codes: [K x d] code vectors, or ``None``.
@@ -122,7 +129,7 @@ def extend(
     if codes is not None and tuple(codes.shape) != (size, width):
         found, wanted = (f"{shape[0]} codes of width {shape[1]}" for shape in (codes.shape, (size, width)))
         raise CirfError(f"codebook: {found}, but the model needs {wanted}; rebuild the codebook for this backbone")
-    likeness = None if section.like is None else single(tokenizer, section.like)
+    likeness = None if section.init_from_token is None else single(tokenizer, section.init_from_token)
     taken = set(tokenizer.get_vocab())
     fresh = [name for name in names.all if name not in taken]
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in fresh])
@@ -147,10 +154,12 @@ def extend(
 
 
 def single(tokenizer: Any, text: str) -> int:
-    """The id of a text that is a single token, as ``vocabulary.like`` must be; ``CirfError`` where it is not."""
+    """The id of a text that is a single token, as ``vocabulary.init_from_token`` must be; ``CirfError`` where it is not."""
     ids = encode(tokenizer, text)
     if len(ids) != 1:
-        raise CirfError(f"vocabulary.like: {text!r} is {len(ids)} tokens of this model; name a text that is a single one")
+        raise CirfError(
+            f"vocabulary.init_from_token: {text!r} is {len(ids)} tokens of this model; name a text that is a single one"
+        )
     return ids[0]
 
 
@@ -176,6 +185,26 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
     return ids
 
 
+def word_rows(model: Any, tokenizer: Any, codes: np.ndarray[Any, Any], steps: Iterable[tuple[int, str]]) -> np.ndarray[Any, Any]:
+    """Of each code the mean input row of the tokens in its steps, less the mean of all steps [K x d].
+
+    ``codes`` [K x d]: the code vectors, which stay where no step has the code; ``steps``: each one's code and text.
+    """
+    import numpy as np
+
+    weight = model.get_input_embeddings().weight.detach()
+    found: dict[int, list[np.ndarray[Any, Any]]] = {}
+    for code, text in steps:
+        if ids := encode(tokenizer, text):
+            found.setdefault(code, []).append(weight[ids].float().mean(dim=0).cpu().numpy())
+    every = [row for rows in found.values() for row in rows]
+    middle = np.mean(every, axis=0) if len(found) > 1 else 0.0  # of a single code nothing would be left
+    vectors = codes.copy()
+    for code, rows in found.items():
+        vectors[code] = np.mean(rows, axis=0) - middle
+    return vectors
+
+
 def matrices(model: Any) -> list[torch.nn.Parameter]:
     """The input matrix [V x d] and, unless it is the same one, the output matrix."""
     head = model.get_output_embeddings()
@@ -186,4 +215,4 @@ def matrices(model: Any) -> list[torch.nn.Parameter]:
 def is_tied(model: Any) -> bool:
     """Whether input and output embeddings are one matrix."""
     head = model.get_output_embeddings()
-    return head is not None and head.weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
+    return head is not None and head.weight is model.get_input_embeddings().weight

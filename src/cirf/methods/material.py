@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cirf.records import Problem, Steps
 
 if TYPE_CHECKING:
-    from cirf.files import RowLog
     from cirf.progress import Progress
-    from cirf.recipe import Recipe
+    from cirf.recipe.schema import Recipe
+    from cirf.store.files import RowLog
     from cirf.tasks.task import Task
 
 
@@ -21,9 +21,7 @@ class Material:
     """The rationales of training and held-out problems, cut into steps, and the means to work on them; ``held_out`` are the ids
     of the latter.
 
-    ``annotated`` are the same steps with the calculator notes that some data sets hold. ``source`` tells where the trained
-    model of a method lies that is named in `Method.needs`; ``tokenizer`` loads that of such a model, of any other by its name,
-    or of the backbone for ``None``; code that comes with a model is never run for a name, else where the recipe allows it.
+    ``annotated`` are the same steps with the calculator notes that some data sets hold. ``tokenizer`` loads the backbone's.
     ``answers`` asks the trained model of a method, as an evaluation does, every problem that has a rationale, as often as it is
     told, at a temperature and nucleus: the rows of `cirf.evaluation.harness` by problem, which stay in ``folder``.
     ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
@@ -35,8 +33,7 @@ class Material:
     tasks: dict[str, Task]
     steps: Sequence[Steps]
     annotated: Sequence[Steps]
-    source: Callable[[str], Path | str]
-    tokenizer: Callable[[Path | str | None], Any]
+    tokenizer: Callable[[], Any]
     scratch: Path
     progress: Progress
     folder: Path

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from cirf.methods import semcot
-from cirf.methods.method import Method, Preset, at_head_of_answer
-from cirf.recipe import Lora, Override, Section, key
+from cirf.methods import semcot_release as semcot
+from cirf.methods.base import Method, Preset, at_head_of_answer
+from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.recipe import Evaluate, Recipe
+    from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
 PAUSE = "<pause>"

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from cirf.tasks.numerals import plain
+from cirf.rationales.working import evaluate
+from cirf.text.numerals import plain_numbers
 
 _LONGEST = 300  # characters of a line that is read
 _TERM = re.compile(
@@ -25,6 +26,7 @@ _TERM = re.compile(
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
 _SIGNS |= {"multiplied by": "*", "divided by": "/"}
 _POWER = re.compile(r"\w\s?\*\*\s?\d")
+_UNCLEAR = re.compile(r"^(?![n%])|(?<![n%])$|[n%][n%]|[-+*/o][-+*/o]|%(?!o)|(?<!%)(?<!/n)o|/n/|[?()]")
 _WORDS = 3  # at most, behind a number: "12 pens per box"
 _DEEP = 8  # brackets in brackets
 _MANY = 40  # parts of a calculation, units among them
@@ -69,7 +71,9 @@ def closing(line: str) -> list[Fraction]:
     """
     if _POWER.search(line) or len(line) > _LONGEST:
         return []
-    text = plain(line)
+    if re.search(r"\d \d", line):  # one number or two
+        return []
+    text = plain_numbers(line)
     if re.search(r"[\\^√{}\[\]²³°]", text.rpartition("=")[2]):
         return []
     terms = [_term(match) for match in _TERM.finditer(text)]
@@ -77,18 +81,17 @@ def closing(line: str) -> list[Fraction]:
     if start is None or len(terms) - start > _MANY or not _may_stand(text, terms, start) or not _units_agree(terms[start:]):
         return []
     whole = [term for term in terms[start:] if term.kind != "word"]
-    try:
-        value = _evaluate(whole)
-        parts = [_evaluate(part) for part in _parts(whole) if not part[-1].text.endswith("%")]
-    except (ValueError, ZeroDivisionError):
+    value = evaluate([term.text for term in whole]) if _is_clear(whole) else None
+    if value is None:
         return []
+    parts = [evaluate([term.text for term in part]) for part in _parts(whole) if not part[-1].text.endswith("%")]
     if value.denominator != 1 and any(term.text == "/" for term in whole):
         return []
     percent = whole[0].text.removesuffix("%") if whole[0].text.endswith("%") else ""
     several = percent or sum(term.kind in ("sign", "of") for term in whole) > 1
     shares = [Fraction(percent), Fraction(percent) / 100] if percent else []
     anew = dict.fromkeys([*shares, *(parts if several else [])])
-    return [value, *(part for part in anew if part != value)]
+    return [value, *(part for part in anew if part is not None and part != value)]
 
 
 def _term(match: re.Match[str]) -> Term:
@@ -188,46 +191,19 @@ def _parts(whole: Sequence[Term]) -> Iterator[Sequence[Term]]:
             yield whole[:end]
 
 
-def _evaluate(terms: Sequence[Term]) -> Fraction:
-    """The value of numbers, signs and brackets. ``ValueError`` for what is no calculation, or may be two: a percentage is ``of``
-    something, and so may a fraction be; what is divided by is not divided again (``6 ÷ 1/2``)."""
-    left = list(reversed(terms))
+def _is_clear(terms: Sequence[Term]) -> bool:
+    """Whether numbers, signs and brackets make a calculation, and one alone: a percentage is ``of`` something, and so may a
+    fraction be; what is divided by is not divided again (``6 ÷ 1/2``)."""
+    left = "".join(map(_kind, terms))
+    while inner := re.search(r"\(([^()]*)\)", left):
+        if _UNCLEAR.search(inner[1]):
+            return False
+        left = f"{left[: inner.start()]}n{left[inner.end() :]}"
+    return _UNCLEAR.search(left) is None
 
-    def take(*kinds: str) -> Term:
-        if not left or left[-1].kind not in kinds:
-            raise ValueError
-        return left.pop()
 
-    def factor() -> Fraction:
-        term = take("number", "open")
-        if term.kind == "open":
-            value = sums()
-            take("close")
-            return value
-        if not term.text.endswith("%"):
-            return Fraction(term.text)
-        if not left or left[-1].kind != "of":
-            raise ValueError
-        return Fraction(term.text[:-1]) / 100
-
-    def product() -> Fraction:
-        value, last = factor(), ""
-        percent = terms[len(terms) - len(left) - 1].text.endswith("%")
-        while left and (left[-1].kind == "of" or left[-1].text in ("*", "/")):
-            sign = left.pop()
-            if (sign.kind == "of" and not (percent or last == "/")) or (sign.text == "/" == last):
-                raise ValueError
-            value = value / factor() if sign.text == "/" else value * factor()
-            last, percent = sign.text, terms[len(terms) - len(left) - 1].text.endswith("%")
-        return value
-
-    def sums() -> Fraction:
-        value = product()
-        while left and left[-1].kind == "sign" and left[-1].text in ("+", "-"):
-            value = value + product() if left.pop().text == "+" else value - product()
-        return value
-
-    value = sums()
-    if left:
-        raise ValueError
-    return value
+def _kind(term: Term) -> str:
+    """One character for `_UNCLEAR`."""
+    if term.kind == "number":
+        return "%" if term.text.endswith("%") else "n"
+    return {"of": "o", "sign": term.text, "open": "(", "close": ")"}.get(term.kind, "?")

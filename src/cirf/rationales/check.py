@@ -12,16 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.collect import gather
+from cirf.rationales.redundancy import certificate
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
+from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.task import Task
-from cirf.tasks.unusable import Tolerance
+from cirf.text.numerals import has_decimal_commas, unread_numbers
 
 CountTokens = Callable[[str], int]
+MOST_CHARACTERS = 8_000_000
+"""Characters of rationales that are looked at, about 1,000 long ones; of more, questions spread evenly are."""
 _DELIMITERS = 2
 _END = 1
 
@@ -34,7 +38,9 @@ class TaskCheck:
     ``share_segmentable`` is of the rationales, ``None`` where there is none; tokens are means a row, each with its end
     token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, what batch-1 decoding time
     follows, not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens of the longest row of each
-    kind, ``calculated`` is the share of the steps whose result has its calculation before it (``results.working: keep``).
+    kind, ``unread`` the problems with a number that is not read, such as ``12,5``, ``unread_example`` one such number, and
+    ``decimal_commas`` whether numbers are written so, and none is a result. ``calculated`` is the share of the steps whose
+    result has its calculation before it (``results.working: keep``).
     """
 
     problems: int
@@ -52,16 +58,26 @@ class TaskCheck:
     rationale_tokens_longest: int
     trace_tokens_longest: int
     calculated: float
+    unread: int
+    unread_example: str
+    decimal_commas: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """``total`` over all problems, ``tasks`` by table name, and the counts of the stages as a run would report them."""
+    """``total`` over all problems, ``tasks`` by table name, the counts of the stages as a run would report them, and of the steps
+    that ``segments.redundant: drop`` leaves out (`certificate`).
+
+    ``looked_at``: of how many problems the rationales were looked at. Where these are not all, counts in ``total`` and
+    ``tasks`` are scaled up, and the others are of these problems.
+    """
 
     total: TaskCheck
     tasks: dict[str, TaskCheck]
     collection: dict[str, Any]
     segmentation: dict[str, Any]
+    looked_at: int
+    redundant: dict[str, Any] | None = None
     paper_share_dropped: float = PAPER_SHARE_DROPPED
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,9 +87,9 @@ class CheckReport:
 
 def check(
     problems: Sequence[Problem],
-    rationales: recipe.Rationales,
-    segments: recipe.Segments,
-    results: recipe.Results,
+    rationales: schema.Rationales,
+    segments: schema.Segments,
+    results: schema.Results,
     tasks: Mapping[str, Task],
     count_tokens: CountTokens,
     data: str | None = None,
@@ -81,6 +97,7 @@ def check(
 ) -> CheckReport:
     """Go through collection, segmentation and results as a run would, and count (``count_tokens``: text to tokens).
 
+    Of more than `MOST_CHARACTERS` only `some` rationales are looked at, unless they come from files of their own.
     A trace has two delimiters, one token a step, the results' tokens, the answer's and the end token (paper 3.3).
     Results that a language model is to write are counted as the rule would write them. Raises ``CirfError`` only for files
     that cannot be read, and where a language model is still to write the rationales; rows that do not fit are what the
@@ -91,12 +108,49 @@ def check(
             "rationales.source: teacher, so the rationales are a run's own; "
             "`cirf run RECIPE --until segments` has them written and counts them"
         )
-    collected = gather(problems, rationales, data, tasks, tolerance)
-    pieces = cut_all(collected.rationales, segments, problems)
-    written = write_results(pieces.annotated, problems, tasks, results, data)
-    work = _Work(problems, collected.rationales, pieces.steps, written, [*collected.dropped, *pieces.dropped], count_tokens)
-    names = list(dict.fromkeys(problem.task for problem in problems))
-    return CheckReport(work.check(None), {name: work.check(name) for name in names}, collected.report, pieces.report)
+    looked = problems if rationales.files else some(problems)
+    collected = gather(looked, rationales, data, tasks, tolerance)
+    pieces = cut_all(collected.rationales, segments, looked)
+    written = write_results(pieces.annotated, looked, tasks, results, data)
+    work = _Work(looked, collected.rationales, pieces.steps, written, [*collected.dropped, *pieces.dropped], count_tokens)
+    counts = Counter(problem.task for problem in problems)
+    left_out = None
+    if segments.redundant == "drop":
+        kept = (segment for row in pieces.steps for segment in row.segments)
+        left_out = certificate(pieces.redundant, kept, count_tokens)
+    return CheckReport(
+        _scaled(work.check(None), len(problems)),
+        {name: _scaled(work.check(name), count) for name, count in counts.items()},
+        collected.report,
+        pieces.report,
+        len(looked),
+        left_out,
+    )
+
+
+def some(problems: Sequence[Problem], characters: int | None = None) -> Sequence[Problem]:
+    """The problems, or of those whose rationales have more characters in all than so many (`MOST_CHARACTERS`) as many as have
+    about that, spread evenly."""
+    characters = characters or MOST_CHARACTERS
+    there = sum(len(problem.rationale or "") for problem in problems)
+    if there <= characters:
+        return problems
+    count = max(1, len(problems) * characters // there)
+    return [problems[place * len(problems) // count] for place in range(count)]
+
+
+def _scaled(found: TaskCheck, problems: int) -> TaskCheck:
+    """The check of some problems as one of so many."""
+    if found.problems == problems:
+        return found
+
+    def up(count: int) -> int:
+        return round(count * problems / found.problems) if found.problems else 0
+
+    names = ("usable", "rationales", "steps_total", "unread")
+    counts: dict[str, Any] = {name: up(getattr(found, name)) for name in names}
+    unusable = {reason: up(count) for reason, count in found.unusable.items()}
+    return dataclasses.replace(found, problems=problems, unusable=unusable, **counts)
 
 
 class _Work:
@@ -113,6 +167,11 @@ class _Work:
     ) -> None:
         self.problems = {problem.id: problem for problem in problems}
         self.rationales = rationales
+        told: dict[str, list[str]] = {problem.id: [problem.question, problem.answer] for problem in problems}
+        for rationale in rationales:
+            told[rationale.problem].append(rationale.text)
+        self.texts = {problem: "\n".join(found) for problem, found in told.items()}
+        self.unread = {problem: found[0] for problem, text in self.texts.items() if (found := unread_numbers(text))}
         self.rows = list(zip(steps, results, strict=True))
         self.dropped = dropped
         texts = {(row.problem, row.sample): row.text for row in rationales}
@@ -140,6 +199,7 @@ class _Work:
         results = [result for _, found in rows for result in found]
         proses = [self.prose[row.problem, row.sample] for row, _ in rows]
         traces = [self.trace[row.problem, row.sample] for row, _ in rows]
+        unread = [found for problem, found in self.unread.items() if problem in problems]
         prose, trace = _mean(proses), _mean(traces)
         return TaskCheck(
             problems=len(problems),
@@ -157,6 +217,9 @@ class _Work:
             rationale_tokens_longest=max(proses, default=0),
             trace_tokens_longest=max(traces, default=0),
             calculated=round(sum("=" in result for result in results) / len(results), 4) if results else 0.0,
+            unread=len(unread),
+            unread_example=unread[0] if unread else "",
+            decimal_commas=has_decimal_commas([self.texts[problem] for problem in sorted(problems)]),
         )
 
 

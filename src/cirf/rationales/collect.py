@@ -10,22 +10,25 @@ set's own solution; or, where language models are the source, their answers samp
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
+from cirf.rationales.thoughts import rationale_of
+from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Taught
+from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.task import Task
-from cirf.tasks.unusable import Tolerance, Unusable
 
 _STAGE = "rationales"
 _EXAMPLES = 3
+_SHOWN = 60  # characters of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,15 @@ class _Gathering:
 
     offered: dict[str, list[tuple[str, str, bool | None, str | None]]]
     dropped: list[Dropped] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    """Of the first few rationales with another answer than their question: which two."""
+
+    def differs(self, where: str, problem: Problem, text: str, answer: str | None, task: Task) -> None:
+        """Keep a rationale as an example of those that end in another answer."""
+        if len(self.differing) < _EXAMPLES:
+            said = stated_answer(text, problem, task) or answer
+            says = f"says `{said[:_SHOWN]}`" if said else f"ends `{' '.join(text.split())[-_SHOWN:]}`"
+            self.differing.append(f"{where} has `{problem.answer[:_SHOWN]}`, its rationale {says}")
 
     def offer(self, problem: Problem, text: str, source: str, agrees: bool | None, prompt: str | None = None) -> bool:
         """Add a rationale; ``False`` if this very text of this problem is there already."""
@@ -57,7 +69,7 @@ class _Gathering:
 
 def collect(
     problems: Sequence[Problem],
-    section: recipe.Rationales,
+    section: schema.Rationales,
     data: str | None,
     tasks: Mapping[str, Task],
     taught: Sequence[Taught] = (),
@@ -77,6 +89,11 @@ def collect(
         advice = "name files whose questions are the training problems' in rationales.files, or add a `rationale` to the problems"
         if section.source == "teacher":
             advice = "try more rationales.teacher.samples, another prompt or model, or rationales.check=keep"
+            if found.report["reasons"].get("cut off", 0) > len(problems) / 2:
+                advice = "raise rationales.teacher.max_tokens, or ask for shorter answers in rationales.teacher.prompt"
+        if found.report.get("differing"):
+            reasons += f"; {found.report['differing'][0]}"
+            advice = f"{advice}, or set rationales.check=keep" if section.source != "teacher" else advice
         raise CirfError(
             f"rationales.source={section.source}: no rationale for any of {len(problems)} training problems ({reasons}); {advice}"
         )
@@ -85,7 +102,7 @@ def collect(
 
 def gather(
     problems: Sequence[Problem],
-    section: recipe.Rationales,
+    section: schema.Rationales,
     data: str | None,
     tasks: Mapping[str, Task],
     tolerance: Tolerance | None = None,
@@ -123,7 +140,7 @@ def gather(
 
 
 def _from_file(
-    rows: Sequence[Row], path: Path, matcher: Matcher, state: _Gathering, section: recipe.Rationales, tasks: Mapping[str, Task]
+    rows: Sequence[Row], path: Path, matcher: Matcher, state: _Gathering, section: schema.Rationales, tasks: Mapping[str, Task]
 ) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     unmatched: list[str] = []
@@ -138,6 +155,8 @@ def _from_file(
         counts["matched"] += 1
         problem, agrees = _speaks_of(row, candidates, tasks)
         counts[_verdict(agrees)] += 1
+        if agrees is False:
+            state.differs(row.where, problem, row.rationale, row.answer, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
         elif not state.offer(problem, row.rationale, path.stem, agrees):
@@ -153,7 +172,7 @@ def _from_file(
 
 
 def _from_dataset(
-    problems: Sequence[Problem], state: _Gathering, section: recipe.Rationales, tasks: Mapping[str, Task]
+    problems: Sequence[Problem], state: _Gathering, section: schema.Rationales, tasks: Mapping[str, Task]
 ) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for problem in problems:
@@ -163,22 +182,33 @@ def _from_dataset(
         if not problem.rationale.strip():
             state.dropped.append(Dropped(problem.id, None, _STAGE, "empty rationale"))
             continue
-        agrees = agrees_with(problem.rationale, None, problem, _task(tasks, problem))
+        text = rationale_of(problem.rationale)
+        agrees = agrees_with(text, None, problem, _task(tasks, problem))
         counts[_verdict(agrees)] += 1
+        if agrees is False:
+            state.differs(problem.id, problem, text, None, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
         else:
-            state.offer(problem, problem.rationale, "dataset", agrees)
+            state.offer(problem, text, "dataset", agrees)
     return {name: counts[name] for name in ("rows", "agree", "differ", "unread")}
 
 
 def _from_teachers(
-    problems: Sequence[Problem], taught: Sequence[Taught], state: _Gathering, section: recipe.Rationales
+    problems: Sequence[Problem], taught: Sequence[Taught], state: _Gathering, section: schema.Rationales
 ) -> dict[str, dict[str, int]]:
     """Offer what will do of what was written for ``problems``, what is surely right first; drop the rest with its reason."""
     by_id = {problem.id: problem for problem in problems}
     counts: dict[str, Counter[str]] = {}
-    for row in sorted(taught, key=lambda row: row.right is not True):
+    models = list(dict.fromkeys(row.model for row in taught))
+    dealt = section.per_problem < len(models)
+
+    def preference(row: Taught) -> tuple[bool, int, int]:
+        """Right answers first. Where not every model's answer is kept, each model is the first for as many problems."""
+        first = int.from_bytes(hashlib.sha256(row.problem.encode()).digest()[:4], "big") if dealt else 0
+        return row.right is not True, row.sample, (models.index(row.model) + first) % len(models)
+
+    for row in sorted(taught, key=preference):
         if row.problem not in by_id:
             continue
         count = counts.setdefault(row.model, Counter())
@@ -240,6 +270,15 @@ def unmatched(report: Mapping[str, Any], every: bool = False) -> list[str]:
     ]
 
 
+def other_answers(report: Mapping[str, Any]) -> str | None:
+    """A sentence on the rationales that end in another answer than their question has; ``report`` is `Collected`'s."""
+    if not report.get("differing"):
+        return None
+    count = sum(part["differ"] for part in (*report["files"].values(), report["dataset"] or {"differ": 0}))
+    plural = "rationales end" if count > 1 else "rationale ends"
+    return f"{count:,} {plural} in another answer: {report['differing'][0]}; mend them, or set rationales.check=keep"
+
+
 def _report(
     problems: Sequence[Problem],
     rationales: Sequence[Rationale],
@@ -248,6 +287,7 @@ def _report(
     dataset: Mapping[str, int] | None,
     models: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, Any]:
+    differing = {"differing": state.differing} if state.differing else {}
     covered = {rationale.problem for rationale in rationales}
     offered = sum(len(texts) for texts in state.offered.values())
     return {
@@ -261,4 +301,5 @@ def _report(
         "files": {name: dict(counts) for name, counts in files.items()},
         "dataset": dict(dataset) if dataset is not None else None,
         "models": dict(models) if models is not None else None,
+        **differing,
     }

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import re
 
-from cirf.rationales.normalise import normalise
 from cirf.rationales.segmentation import clean_segments
-from cirf.rationales.sentences import sentences
 from cirf.records import AnswerKind, Problem
-from cirf.tasks.answers import number_value
-from cirf.tasks.numerals import find_numbers, number_text, plain
+from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
+from cirf.text.normalise import normalise
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers
+from cirf.text.sentences import sentences
 
 _ANCHOR = re.compile(r"answer|\\boxed|####", re.IGNORECASE)
-_ANSWER_LINE = re.compile(r"(?:^|\n) ?#### ?([^\n]+)\s*\Z")
+_ANSWER_LINE = re.compile(r"(?:^|\s)#### ?([^\n]+)\s*\Z")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ANNOUNCED = re.compile(
     r"\b(?:final |correct |right |best )?answer(?: (?:here|now|to (?:the|this) (?:question|problem)))?(?: ?:| is:?)"
@@ -66,17 +66,17 @@ def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
     right = number_value(problem.answer)
     if not steps or right is None:
         return None
-    last = plain(sentences(steps[-1][0])[-1])
+    last = plain_numbers(sentences(steps[-1][0])[-1])
     concludes = _CONCLUDES.search(last) is not None
     found = _SCALE.sub("", calculated(last, problem, ()))
     numbers = sorted({number.value for number in find_numbers(last)})
     value = number_value(found) if found else numbers[0] if concludes and len(numbers) == 1 else None
-    if value is None:
+    if value is None or UNREAD in last:
         return None
     if task.equal(number_text(value), problem):
         return True
     outright = (last.count("=") == 1 or numbers == [value]) and _UNSURE.search(last) is None
-    elsewhere = any(number.value == right for number in find_numbers(plain(text)))
+    elsewhere = any(number.value == right for number in find_numbers(plain_numbers(text)))
     same = abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS)
     return False if concludes and outright and not elsewhere and not same else None
 
@@ -94,9 +94,9 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     end = _SENTENCE_END.search(plain)
     first = plain[: end.start()] if end is not None else plain
     if kind == "number":
-        tail = first.rsplit("=", 1)[-1]
+        tail = plain_numbers(first.rsplit("=", 1)[-1], answer=True)
         found = {number.strip("$€£+").rstrip(",").replace(",", "") for number in _NUMBER.findall(tail)}
-        return found.pop() if len(found) == 1 else None
+        return found.pop() if len(found) == 1 and UNREAD not in tail else None
     if kind == "option":
         letter = _LETTER.match(plain)
         if letter is not None and not _is_article(plain, letter):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from cirf.rationales.normalise import normalise
-from cirf.rationales.sentences import sentences
 from cirf.tasks.steps import numbers_in, worked_out
+from cirf.text.normalise import normalise
+from cirf.text.sentences import sentences
 
 
 def split_equations(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

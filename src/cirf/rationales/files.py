@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cirf.assets import data_folder
 from cirf.errors import CirfError
+from cirf.rationales.thoughts import rationale_of
 from cirf.records import Problem
-from cirf.rows import Refused, RowError, numbered_rows, sorting_out
-from cirf.tasks.questions import question_key
+from cirf.store.jsonl import Refused, RowError, sorting_out
+from cirf.store.row_files import read_row_file
+from cirf.tasks.loading.layouts import plain_row
+from cirf.tasks.loading.questions import question_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +29,22 @@ class Row:
 
 
 def find_file(name: str, data: str | None, what: str) -> Path:
-    """The file meant by ``name``: as given, in the data folder, in its ``rationales`` folder, with or without ``.jsonl``.
+    """The file meant by ``name``: as given, in the data folder (``None``: the one that ``cirf data get`` fills), in its
+    ``rationales`` folder, with or without ``.jsonl``.
 
     Raises ``CirfError`` naming the key (``what``) and the places looked at.
     """
-    folders = [Path(), *([Path(data), Path(data) / "rationales"] if data is not None else [])]
+    mirror = data_folder() if data is None else Path(data)
+    folders = [Path(), mirror, mirror / "rationales"]
     tried = [folder / f"{name}{ending}" for folder in folders for ending in ("", ".jsonl")]
     for path in tried:
         if path.is_file():
             return path
     places = ", ".join(str(path) for path in tried[::2])
-    raise CirfError(f"{what}: no file {name} (looked for {places}, each also with .jsonl); correct the name or give --data DIR")
+    raise CirfError(
+        f"{what}: no file {name} (looked for {places}, each also with .jsonl); correct the name, "
+        "give --data DIR, or fetch a public file with `cirf data get`"
+    )
 
 
 def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
@@ -47,9 +56,11 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
     before = len(refused or ())
     rows: list[Row] = []
     first: dict[str, Row] = {}
-    for line, raw in numbered_rows(path, refused):
+    file = read_row_file(path, refused)
+    for number, raw in file.rows:
         with sorting_out(refused):
-            row = _row(raw, f"{path}, line {line}")
+            where = f"{path}, {file.word} {number}"
+            row = _row(plain_row(raw, where, answered=False), where)
             other = first.setdefault(row.id, row) if row.id is not None else row
             if _differ(other.question, row.question):
                 there = other.where.rpartition(", ")[2]
@@ -63,7 +74,7 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
 
 def _row(raw: Mapping[str, Any], where: str) -> Row:
     question, name, answer = (_optional(raw, field, where) for field in ("question", "id", "answer"))
-    row = Row(where, _text(raw, "rationale", where), question, name, answer)
+    row = Row(where, rationale_of(_text(raw, "rationale", where)), question, name, answer)
     if row.question is None and row.id is None:
         raise RowError(where, "neither `question` nor `id`; add the question's text so that the row can be matched")
     return row

@@ -4,6 +4,8 @@ A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips 
 ``("24", "72")``. A step may have an empty result; a result that is long or holds trace tokens is left empty.
 
 Another way of writing results is one class and one line in ``WRITERS``.
+
+Numbers with what they count: ``24`` in ``48 / 2 = 24 clips in May`` is ``24 clips``, ``40`` in ``5 * 8 = $40`` is ``$40``.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
-from cirf.rationales.marks import option_starts
-from cirf.rationales.units import with_unit
 from cirf.rationales.working import working
+from cirf.recipe import schema
 from cirf.records import Problem, Steps
-from cirf.rows import numbered_rows
-from cirf.tasks.answers import number_value
-from cirf.tasks.steps import numbers_in, worked_out
+from cirf.store.row_files import read_row_file
+from cirf.tasks.parsing.anchors import anchors
+from cirf.tasks.parsing.answers import number_value
+from cirf.tasks.steps import numbers_in, strip_annotations, worked_out
 from cirf.tasks.task import Task
+from cirf.text.discourse import function_of
+from cirf.text.numerals import find_numbers, has_decimal_commas, number_text, plain_numbers
+from cirf.text.step_marks import option_starts
 
 _SPACE = re.compile(r"\s+")
 _TRACE_TOKEN = re.compile(r"</?(?:cirf|think)\w*>")
@@ -54,11 +58,15 @@ class RuleWriter:
     longest: int = 40
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``)."""
+        """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
+        rationale cut by function a step has one only where it calculates or concludes, and finds another than the last."""
         results: list[str] = []
         for place, segment in enumerate(steps.segments):
             several = place == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
-            results.append("" if several else task.result(segment, problem, tuple(results)))
+            silent = several or (steps.rule == "function" and not _concludes(segment))
+            result = "" if silent else task.result(segment, problem, tuple(results))
+            again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
+            results.append("" if again else result)
         values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
         return tuple(self._text(row, segment) for row, segment in zip(values, steps.segments, strict=True))
 
@@ -70,6 +78,10 @@ class RuleWriter:
             return bare
         full = ", ".join(working(value, segment) + name for value, name in zip(values, named, strict=True))
         return full if len(full) <= self.longest else bare
+
+
+def _concludes(segment: str) -> bool:
+    return bool(worked_out(segment) or anchors(segment)) or function_of(segment) == "conclude"
 
 
 def _used(segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
@@ -116,13 +128,14 @@ class FileWriter:
         return results
 
 
-def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
+def _read_file(section: schema.Results, data: str | None) -> FileWriter:
     if section.file is None:
         raise CirfError("results.file: not set although results.by is file; name a JSONL file with problem, sample and results")
     path = find_file(section.file, data, "results.file")
     rows: dict[tuple[str, int], tuple[str, tuple[str, ...]]] = {}
-    for line, raw in numbered_rows(path):
-        where = f"{path}, line {line}"
+    file = read_row_file(path)
+    for number, raw in file.rows:
+        where = f"{path}, {file.word} {number}"
         problem, sample, results = raw.get("problem"), raw.get("sample", 0), raw.get("results")
         if not isinstance(problem, str):
             raise CirfError(f"{where}: `problem` must be a problem's id as a text; add it")
@@ -136,13 +149,14 @@ def _read_file(section: recipe.Results, data: str | None) -> FileWriter:
     return FileWriter(str(path), rows)
 
 
-def _by_rule(section: recipe.Results) -> RuleWriter:
+def _by_rule(section: schema.Results) -> RuleWriter:
     return RuleWriter(section.values == "used", section.units == "keep", section.working == "keep", section.max_characters)
 
 
-WRITERS: dict[str, Callable[[recipe.Results, str | None], ResultWriter]] = {
+WRITERS: dict[str, Callable[[schema.Results, str | None], ResultWriter]] = {
     "rule": lambda section, data: _by_rule(section),
-    "llm": lambda section, data: _by_rule(section),  # what its rows fall back to; see cirf.rationales.writers
+    # What its rows fall back to (cirf.rationales.writers); a language model is asked for bare values, so these are bare too.
+    "llm": lambda section, data: _by_rule(section.model_copy(update={"working": "drop"})),
     "none": lambda section, data: NoWriter(),
     "file": _read_file,
 }
@@ -153,16 +167,18 @@ def write_results(
     steps: Sequence[Steps],
     problems: Sequence[Problem],
     tasks: Mapping[str, Task],
-    section: recipe.Results,
+    section: schema.Results,
     data: str | None = None,
 ) -> list[tuple[str, ...]]:
     """The results of every step, aligned: ``out[i][j]`` belongs to ``steps[i].segments[j]`` (paper 3.3).
 
     Pass the annotated steps (``Cut.annotated``) so that rules see calculator notes. A result of more than
-    ``section.max_characters`` characters is left empty. Raises ``CirfError`` for a file that does not fit the steps.
+    ``section.max_characters`` characters is left empty, and so are the numbers that the rule finds in a task written with decimal
+    commas, where ``1.350`` is 1350. Raises ``CirfError`` for a file that does not fit the steps.
     """
     writer = WRITERS[section.by](section, data)
     by_id = {problem.id: problem for problem in problems}
+    commas = _with_decimal_commas(steps, by_id) if section.by == "rule" else set()
     written: list[tuple[str, ...]] = []
     for row in steps:
         problem = by_id.get(row.problem)
@@ -171,13 +187,25 @@ def write_results(
                 f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
             )
         results = writer.write(row, problem, tasks[problem.task])
+        if problem.task in commas:
+            results = tuple("" if any(map(str.isdigit, result)) else result for result in results)
         written.append(shortened(results, section))
     return written
 
 
-def shortened(results: Sequence[str], section: recipe.Results) -> tuple[str, ...]:
-    """Results as they may stand in a trace: what is too long, or holds the trace's own tokens, is left empty."""
-    return tuple(_short(result, section.max_characters) for result in results)
+def _with_decimal_commas(steps: Sequence[Steps], problems: Mapping[str, Problem]) -> set[str]:
+    texts: dict[str, list[str]] = {}
+    for row in steps:
+        if problem := problems.get(row.problem):
+            texts.setdefault(problem.task, []).append("\n".join((problem.question, problem.answer, *row.segments)))
+    return {task for task, found in texts.items() if has_decimal_commas(found)}
+
+
+def shortened(results: Sequence[str], section: schema.Results) -> tuple[str, ...]:
+    """Results as they may be in a trace: what is too long, or holds the trace's own tokens, is left empty; with ``last: drop``
+    the last step's is, too (paper eq. 3)."""
+    kept = tuple(_short(result, section.max_characters) for result in results)
+    return (*kept[:-1], "") if section.last == "drop" and kept else kept
 
 
 def statistics(results: Sequence[tuple[str, ...]]) -> dict[str, Any]:
@@ -196,3 +224,31 @@ def _short(result: str, maximum: int) -> str:
     """A result as it may stand in a trace: on one line, not over length, without the trace's own tokens."""
     line = _SPACE.sub(" ", result).strip()
     return "" if len(line) > maximum or _TRACE_TOKEN.search(line) else line
+
+
+_NOUN = re.compile(
+    r"""\s?(?!(?:a|an|the|this|that|these|those|there|i|he|she|it|we|they|his|her|its|their|him|them|in|on|at|of|per|for|from|to
+    |by|with|as|into|over|under|about|up|down|off|out|back|before|after|until|since|while|when|where|which|who|because|and|or
+    |but|if|so|than|then|is|are|was|were|be|will|would|can|could|has|have|had|do|does|did|not|also|only|just|both|all|each
+    |every|altogether|together|total|left|remaining|times|plus|minus|divided)(?![a-z'-]))([a-z][a-z'-]*)""",
+    re.VERBOSE,
+)
+_COMPARES = frozenset(("more", "fewer", "less"))
+
+
+def with_unit(number: str, step: str) -> str:
+    """A number as results have it, with the noun after its last place in the step, or a dollar sign; alone without either."""
+    text = plain_numbers(strip_annotations(step))
+    for place in reversed([found for found in find_numbers(text) if number_text(found.value) == number]):
+        words: list[str] = []
+        at = place.end
+        while match := _NOUN.match(text, at):
+            words.append(match[1])
+            at = match.end()
+            if match[1] not in _COMPARES:
+                break
+        if words:
+            return " ".join([number, *words])
+        if "$" in text[place.start : place.end]:
+            return f"${number}"
+    return number

@@ -5,18 +5,18 @@ A worked example, ``by="auto"``::
     To find the bill we count meals first.      (before the first mark: no step)
     Step 1: Count the meals                     -> "Count the meals\\n2 + 5 = 7"
     2 + 5 = 7
-    Step 2: Multiply by the price               -> "Multiply by the price\\n7 * 8 = 56\\nSo it costs $56."
+    Step 2: Multiply by the price               -> "Multiply by the price\\n7 * 8 = 56\\nConclusion: The bill was $56."
     7 * 8 = 56
-    So it costs $56.
-    Conclusion: The bill was 56 dollars.        -> "Conclusion: The bill was 56 dollars."
+    Conclusion: The bill was $56.
 
 Choices made where the paper is silent:
 
 - Text before the first mark announces; it is no step.
-- Text after the last step belongs to it, unless it stands under a heading of its own (``Conclusion``, ``Final Answer``):
-  then it is a step if it makes a statement (three words or more), and joins the step before it otherwise.
+- Text after the last step belongs to it, under a heading of its own (``Conclusion``, ``Final Answer``) too: a heading is no step.
+  Where lines or sentences are the steps, a heading goes with what stands under it.
 - A mark is taken off its step (the code takes its place); an option's letter stays, for it says what is spoken of.
-- A last line ``#### 72`` is the answer, not a step.
+- ``#### 72`` at the end is the answer, not a step, on a line of its own or behind the last step.
+- Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
 from __future__ import annotations
@@ -27,29 +27,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cirf import recipe
 from cirf.errors import CirfError
 from cirf.rationales.equations import split_equations
-from cirf.rationales.marks import (
-    Mark,
-    conclusion_body,
-    option_letter,
-    option_starts,
-    ordinal_marks,
-    split_conclusion,
-    split_last_option,
-)
-from cirf.rationales.normalise import normalise
-from cirf.rationales.sentences import sentences
+from cirf.rationales.redundancy import Redundant, redundant
+from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.text.discourse import pieces, turns
+from cirf.text.normalise import normalise
+from cirf.text.sentences import sentences
+from cirf.text.step_marks import Mark, option_letter, option_starts, ordinal_marks, split_last_option
 
-Rule = Literal["auto", "ordinal", "line", "sentence", "option"]
+Rule = Literal["auto", "ordinal", "line", "sentence", "option", "function"]
+
+LONG, TURNS = 800, 3
+"""Characters and turns of thought (`wait`, `alternatively`) from which on ``auto`` cuts a rationale by function."""
 
 PAPER_SHARE_DROPPED = 0.008
 """Share of the paper's rationales that did not fit its segmentation (A.2, CoT Collection)."""
 
-_ANSWER_LINE = re.compile(r"(?:^|\n)####[^\n]*\Z")
-_WORD = re.compile(r"[^\W\d_]{2,}")
+_DEFAULTS = schema.Segments()
+_ANSWER_LINE = re.compile(r"(?:^|\s)####[^\n]*\Z")
+_HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
 
@@ -65,38 +63,43 @@ class Segmentation:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """All rationales cut: ``steps`` as people read them, ``annotated`` the same steps with calculator notes
-    (``<<48/2=24>>``) left in for the rule that reads results, the rows dropped, and counts."""
+    (``<<48/2=24>>``) left in for the rule that reads results, the rows dropped, the redundant steps left out, and counts."""
 
     steps: list[Steps]
     annotated: list[Steps]
     dropped: list[Dropped]
+    redundant: list[Redundant]
     report: dict[str, Any]
 
 
-def segment(text: str, by: Rule, choices: Sequence[str] | None = None) -> Segmentation:
+def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: schema.Segments = _DEFAULTS) -> Segmentation:
     """Cut a rationale into steps (paper 3.2); any text will do, it is brought into plain form first.
 
     ``by``: ``ordinal`` (marks ``Step k``, ``k.`` and their kin), ``line``, ``sentence``, ``option`` (one step an option
-    and one for what concludes) or ``auto``, which takes the first that fits: two ordinal marks, two options where the
-    problem has ``choices``, two lines, sentences. Calculator notes stay in the segments.
+    and one for what concludes), ``function`` (see `cirf.text.discourse`; the ``section`` says how short and long) or ``auto``,
+    which takes the first that fits: function where a long text thinks aloud, two ordinal marks, two options where the problem
+    has ``choices``, function where lines or sentences would be more than a rationale may have, two lines, sentences. Calculator
+    notes stay in the segments.
     """
-    return _segment(normalise(text, annotations="keep"), by, choices)
+    return _segment(normalise(text, annotations="keep"), by, choices, section)
 
 
-def clean_segments(text: str, by: Rule, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
+def clean_segments(
+    text: str, by: Rule, choices: Sequence[str] | None = None, section: schema.Segments = _DEFAULTS
+) -> tuple[str, list[tuple[str, str]]]:
     """The rule that cut a rationale, and its steps as people read them, each beside itself with calculator notes; none empty."""
-    found = segment(text, by, choices)
+    found = segment(text, by, choices, section)
     return found.rule, [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
 
 
-def steps_of(text: str, section: recipe.Segments, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
+def steps_of(text: str, section: schema.Segments, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
     """As ``clean_segments``, by the recipe's section."""
-    rule, steps = clean_segments(text, section.by, choices)
+    rule, steps = clean_segments(text, section.by, choices, section)
     gone, rest = _gone_through(steps) if rule == "option" and section.options == "together" else ([], steps)
     return rule, gone + (split_equations(rest) if section.equations == "split" else rest)
 
 
-def cut(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
+def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
     """Cut every rationale; rows that do not fit are dropped and counted by reason, beside the paper's 0.8 % (A.2).
 
     Raises ``CirfError`` if there are rationales and none can be cut.
@@ -112,32 +115,40 @@ def cut(rationales: Sequence[Rationale], section: recipe.Segments, problems: Seq
     return result
 
 
-def cut_all(rationales: Sequence[Rationale], section: recipe.Segments, problems: Sequence[Problem]) -> Cut:
+def cut_all(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
     """As ``cut``, but with nothing left it returns nothing instead of raising."""
-    choices = {problem.id: problem.choices for problem in problems}
+    by_id = {problem.id: problem for problem in problems}
     steps: list[Steps] = []
     annotated: list[Steps] = []
     dropped: list[Dropped] = []
+    left_out: list[Redundant] = []
     for rationale in rationales:
-        rule, pairs = steps_of(rationale.text, section, choices.get(rationale.problem))
-        reason = _misfit(rationale.text, len(pairs), section)
+        problem = by_id.get(rationale.problem)
+        rule, pairs = steps_of(rationale.text, section, problem.choices if problem else None)
+        gone: list[Redundant] = []
+        if section.redundant == "drop" and rule == "function" and problem:
+            gone = redundant([plain for plain, _ in pairs], problem, rationale.sample)
+            places = {row.place for row in gone}
+            pairs = [pair for place, pair in enumerate(pairs) if place not in places]
+        reason = _misfit(rationale.text, len(pairs), section.minimum, section.most(rule))
         if reason is not None:
             dropped.append(Dropped(rationale.problem, rationale.sample, "segments", reason))
             continue
+        left_out += gone
         steps.append(Steps(rationale.problem, rationale.sample, rule, tuple(plain for plain, _ in pairs)))
         annotated.append(Steps(rationale.problem, rationale.sample, rule, tuple(noted for _, noted in pairs)))
-    return Cut(steps, annotated, dropped, _report(steps, dropped, section))
+    return Cut(steps, annotated, dropped, left_out, _report(steps, dropped, section))
 
 
-def _misfit(text: str, count: int, section: recipe.Segments) -> str | None:
+def _misfit(text: str, count: int, fewest: int, most: int) -> str | None:
     if count == 0:
         return "no segment" if _ANSWER_LINE.sub("", normalise(text)).strip() else "empty rationale"
-    if count < section.minimum:
+    if count < fewest:
         return "too few steps"
-    return "too many steps" if count > section.maximum else None
+    return "too many steps" if count > most else None
 
 
-def _report(steps: Sequence[Steps], dropped: Sequence[Dropped], section: recipe.Segments) -> dict[str, Any]:
+def _report(steps: Sequence[Steps], dropped: Sequence[Dropped], section: schema.Segments) -> dict[str, Any]:
     rows = len(steps) + len(dropped)
     return {
         "by": section.by,
@@ -162,16 +173,21 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": round(sum(ordered) / len(ordered), 3), "median": float(middle), "p95": float(high)}
 
 
-def _segment(text: str, by: Rule, choices: Sequence[str] | None) -> Segmentation:
+def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema.Segments) -> Segmentation:
     text = _ANSWER_LINE.sub("", text).rstrip()
-    if by == "ordinal":
-        return Segmentation("ordinal", _by_ordinal(text, ordinal_marks(text, words=True)))
-    if by == "option":
-        return Segmentation("option", _by_option(text, choices))
-    if by == "line":
-        return Segmentation("line", _by_line(text))
-    if by == "sentence":
-        return Segmentation("sentence", sentences(text))
+    match by:
+        case "ordinal":
+            return Segmentation(by, _by_ordinal(text, ordinal_marks(text, words=True)))
+        case "option":
+            return Segmentation(by, _by_option(text, choices))
+        case "line":
+            return Segmentation(by, _by_line(text))
+        case "sentence":
+            return Segmentation(by, _under_headings(sentences(text)))
+        case "function":
+            return Segmentation(by, pieces(text, section.min_characters, section.max_characters))
+    if len(text) >= LONG and turns(text, TURNS):
+        return _segment(text, "function", choices, section)
     marks = ordinal_marks(text)
     segments = _by_ordinal(text, marks) if len(marks) >= 2 else ()
     # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them
@@ -181,18 +197,16 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None) -> Segmentation
     if len(options) >= 2:
         return Segmentation("option", options)
     lines = _by_line(text)
-    return Segmentation("line", lines) if len(lines) >= 2 else Segmentation("sentence", sentences(text))
+    found = Segmentation("line", lines) if len(lines) >= 2 else _segment(text, "sentence", choices, section)
+    many = len(text) >= LONG and len(found.segments) > section.most(found.rule)
+    return _segment(text, "function", choices, section) if many else found
 
 
 def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
     if not marks:
         return ()
     ends = [mark.start for mark in marks[1:]] + [len(text)]
-    parts = [text[mark.end : end] for mark, end in zip(marks, ends, strict=True)]
-    last, conclusion = split_conclusion(parts[-1])
-    if conclusion and len(_WORD.findall(conclusion_body(conclusion))) >= 3:
-        parts[-1:] = [last, conclusion]
-    return _tidy(parts)
+    return _tidy([text[mark.end : end] for mark, end in zip(marks, ends, strict=True)])
 
 
 def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:
@@ -215,7 +229,21 @@ def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], 
 
 
 def _by_line(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.split("\n") if line.strip())
+    return _under_headings([line.strip() for line in text.split("\n") if line.strip()])
+
+
+def _under_headings(parts: Sequence[str]) -> tuple[str, ...]:
+    """Lines or sentences, each with the headings above it; a heading at the end goes with the one before it."""
+    found: list[str] = []
+    heads: list[str] = []
+    for part in parts:
+        heads.append(part)
+        if not _HEADING.fullmatch(part):
+            found.append("\n".join(heads))
+            heads = []
+    if heads:
+        found[-1:] = ["\n".join([*found[-1:], *heads])]
+    return tuple(found)
 
 
 def _tidy(parts: Sequence[str]) -> tuple[str, ...]:

@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from cirf import recipe
+from cirf.endpoints.fleet import ask
+from cirf.endpoints.requests import Answer, Request, fill, read_template
 from cirf.errors import CirfError
-from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
 from cirf.rationales.collect import agrees_with
-from cirf.rationales.endpoints import ask
-from cirf.rationales.requests import Answer, Request
 from cirf.rationales.segmentation import cut_all
-from cirf.rationales.templates import fill, read_template
+from cirf.rationales.thoughts import rationale_of
+from cirf.recipe import schema
 from cirf.records import Problem, Rationale, Taught
+from cirf.store.files import RowLog
+from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.task import Task
 
 PROMPT = ("rationale", ("question",), "rationales.teacher.prompt")
@@ -29,8 +30,8 @@ PROMPT = ("rationale", ("question",), "rationales.teacher.prompt")
 
 def teach(
     problems: Sequence[Problem],
-    section: recipe.Rationales,
-    segments: recipe.Segments,
+    section: schema.Rationales,
+    segments: schema.Segments,
     tasks: Mapping[str, Task],
     log: RowLog,
     seed: int,
@@ -80,7 +81,7 @@ def teach(
     return sorted(taught.values(), key=lambda row: (order[row.problem], row.sample, models.index(row.model))), refused
 
 
-def _request(problem: Problem, task: Task, template: str, model: str, sample: int, section: recipe.Teacher, seed: int) -> Request:
+def _request(problem: Problem, task: Task, template: str, model: str, sample: int, section: schema.Teacher, seed: int) -> Request:
     text = fill(template, {"question": task.render(problem)})
     own = hashlib.sha256(f"{seed}/{model}/{problem.id}/{sample}".encode()).digest()
     number = int.from_bytes(own[:4], "big") >> 1
@@ -88,13 +89,16 @@ def _request(problem: Problem, task: Task, template: str, model: str, sample: in
 
 
 def _judged(
-    problem: Problem, task: Task, model: str, sample: int, answer: Answer, prompt: str, segments: recipe.Segments
+    problem: Problem, task: Task, model: str, sample: int, answer: Answer, prompt: str, segments: schema.Segments
 ) -> Taught:
-    text = answer.text.rpartition("</think>")[2].strip()  # what a reasoning model thought first is no rationale
+    text = rationale_of(answer.text).strip() if split_thoughts(answer.text)[1] else ""  # thoughts alone are no answer
     right = agrees_with(text, None, problem, task) if text else False
     found = cut_all([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
     steps = len(found[0].segments) if found else 0
-    return Taught(problem.id, model, sample, text, prompt, answer.finish, answer.tokens, right, steps)
+    finish = answer.finish
+    if finish == "cap":  # some servers always say "stop": only the right answer at its end shows that it is whole
+        finish = "stop" if right else "length"
+    return Taught(problem.id, model, sample, text, prompt, finish, answer.tokens, right, steps)
 
 
 def statistics(taught: Sequence[Taught], refused: Mapping[str, str]) -> dict[str, Any]:

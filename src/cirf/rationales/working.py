@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cirf.tasks.answers import number_value
-from cirf.tasks.numerals import plain
+from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import left_side, strip_annotations
+from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
     r"""(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
@@ -33,17 +33,11 @@ def working(number: str, step: str) -> str:
         return left_side(number, step)
     _, dot, decimals = number.partition(".")
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
-    for terms in reversed(list(_calculations(plain(strip_annotations(step))))):
-        found = _evaluate(terms)
+    for terms in reversed(list(_calculations(plain_numbers(strip_annotations(step))))):
+        found = evaluate(terms)
         if found is not None and abs(found - value) <= slack:
             return "".join(terms) + "="
     return left_side(number, step)
-
-
-def worth(calculation: str) -> Fraction | None:
-    """The value of what stands last in a text, if that is a calculation: ``48/2`` is 24."""
-    terms = next(reversed(list(_calculations(plain(calculation)))), None)
-    return None if terms is None else _evaluate(terms)
 
 
 def _calculations(text: str) -> Iterator[list[str]]:
@@ -87,8 +81,8 @@ def _whole(run: list[str]) -> Iterator[list[str]]:
         yield run
 
 
-def _evaluate(terms: Sequence[str]) -> Fraction | None:
-    """The value of a calculation; ``None`` for a division by zero."""
+def evaluate(terms: Sequence[str]) -> Fraction | None:
+    """The value of a calculation in numbers, percentages, ``+-*/`` and brackets; ``None`` for a division by zero."""
     left = list(reversed(terms))
 
     def factor() -> Fraction:

@@ -16,16 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cirf import recipe
+from cirf.endpoints.fleet import ask
+from cirf.endpoints.requests import Answer, Request, fill, read_template
 from cirf.errors import CirfError
-from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
-from cirf.rationales.endpoints import ask
-from cirf.rationales.requests import Answer, Request
 from cirf.rationales.results import WRITERS
-from cirf.rationales.templates import fill, read_template
+from cirf.recipe import schema as recipe
 from cirf.records import Problem, Steps
-from cirf.tasks.answers import number_value
+from cirf.store.files import RowLog
+from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import strip_annotations
 from cirf.tasks.task import Task
 
@@ -86,7 +85,7 @@ def write_with_model(
         if fault is not None and request.key in answers
     }
     better, _ = ask(list(second.values()), writer, log, progress, "results, once more")
-    rule = WRITERS["rule"](section, None)
+    rule = WRITERS["llm"](section, None)
     written = []
     for place, row in enumerate(steps):
         results, fault = read[place]
@@ -147,7 +146,7 @@ def _read(answer: Answer | None, texts: Sequence[str], section: recipe.Results) 
             return None, f"result {number} is longer than {section.max_characters} characters"
         if _TRACE_TOKEN.search(result):
             return None, f"result {number} holds a tag in angle brackets"
-        if _copies(result, text):
+        if repeats_step(result, text):
             return None, f"result {number} repeats step {number} instead of saying what it produced"
     return results, None
 
@@ -190,7 +189,7 @@ def _as_text(entry: Any) -> str:
     return "" if told.strip("()").lower() in _NOTHING else told
 
 
-def _copies(result: str, step: str) -> bool:
+def repeats_step(result: str, step: str) -> bool:
     """Whether a result is the step over again: its calculation, or most of its words as they stand there."""
     words, said = _WORDS.findall(result.lower()), _WORDS.findall(step.lower())
     inside = f" {' '.join(words)} " in f" {' '.join(said)} "
@@ -205,7 +204,7 @@ def compare_with_rule(
     section: recipe.Results,
 ) -> dict[str, float | None]:
     """Who wrote the rows, and the share of steps where model and rule agree (of those that the model wrote)."""
-    rule = WRITERS["rule"](section, None)
+    rule = WRITERS["llm"](section, None)
     by_id = {problem.id: problem for problem in problems}
     same = count = 0
     for row, made in zip(steps, written, strict=True):

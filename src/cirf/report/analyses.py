@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.analysis.analysis import Found
-from cirf.analysis.marks import themed
-from cirf.analysis.style import every_style
+from cirf.pictures.canvas import themed
+from cirf.pictures.style import every_style
 from cirf.report.explorer import read_script, script_hash, variable
 from cirf.report.page import dark_colours
 from cirf.report.templates import template

@@ -1,5 +1,5 @@
-// What a report can do beyond what every page can (common.js): methods shown and hidden in plots, and the two explorers (tokens,
-// questions). All text comes from models and users: it becomes text nodes, never HTML. Without this script the page is whole.
+// What a report can do beyond what every page can (common.js): the explorers of tokens and questions. All text comes
+// from models and users: it becomes text nodes, never HTML. Without this script the page is whole.
 (() => {
   const data = JSON.parse(document.getElementById("page-data").textContent);
   const find = (id) => document.getElementById(id);
@@ -34,15 +34,6 @@
   const method = (name) =>
     make("span", { class: "method" }, make("i", { "aria-hidden": "true", style: { background: data.colours[name] } }), data.methods[name]);
 
-  // Plots -------------------------------------------------------------------------------------------------------------
-  for (const button of all("[data-legend]")) {
-    button.addEventListener("click", () => {
-      const shown = button.getAttribute("aria-pressed") !== "true";
-      button.setAttribute("aria-pressed", String(shown));
-      for (const mark of all("svg .mark")) if (mark.dataset.method === button.dataset.legend) mark.classList.toggle("off", !shown);
-    });
-  }
-
   // The token explorer ------------------------------------------------------------------------------------------------
   const dialog = find("code-dialog");
   const visited = [];
@@ -76,7 +67,7 @@
     task.addEventListener("change", fill);
     text.addEventListener("input", fill);
     fill();
-    return make("section", {}, make("h3", {}, "Steps that carry it"), make("div", { class: "filters" }, task, text), said, list);
+    return make("section", {}, make("h3", {}, "Its steps"), make("div", { class: "filters" }, task, text), said, list);
   };
   const fillDialog = (code) => {
     current = code;
@@ -84,7 +75,7 @@
     const { transitions, segments: steps, written } = data.book;
     find("code-title").replaceChildren("Functional token ", make("b", {}, String(code)), ` ${row.label}`);
     const facts = [
-      ["In training", `${plural(row.count, "step")}, ${percent(steps ? row.count / steps : 0)} of all`],
+      ["In training", `${plural(row.count, "step")}, ${percent(steps ? row.count / steps : 0)} of all${row.token_share === null ? "" : `, ${percent(row.token_share)} of the rationales' tokens`}`],
       ["In answers", written ? `${plural(row.written, "time")}, ${percent(row.written_share)} of all functional tokens written` : "none read"],
       ["Answers with it", row.answers ? `${percent(row.answers.right)} right (95 % interval ${(100 * row.answers.interval[0]).toFixed(1)} to ${percent(row.answers.interval[1])}, ${plural(row.answers.questions, "question")})${data.accuracy === null ? "" : `; all answers: ${percent(data.accuracy)}`}` : "none"],
       ["Tasks", Object.entries(row.tasks).map(([name, count]) => `${name} ${number(count)}`).join(", ") || "none"],
@@ -92,11 +83,11 @@
     const near = row.neighbours.map(([other, cosine]) => make("li", {}, chip(other), make("span", { class: "count" }, cosine.toFixed(3))));
     find("code-body").replaceChildren(
       make("dl", { class: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-      make("p", { class: "note" }, "Answers with it are those of the functional method. The share is no effect of the token: harder questions take other steps."),
+      make("p", { class: "note" }, "Answers with it are those of the functional method. The share is not an effect of the token: harder questions need other steps."),
       row.written ? make("button", { type: "button", id: "code-traces", on: { click: () => { dialog.close(); openTraces(code); } } }, "Show the questions answered with it") : null,
       make("div", { class: "columns" },
-        ranked("After it comes", following(code, 0, 1, transitions.last), row.count, "end of the trace"),
-        ranked("Before it stands", following(code, 1, 0, transitions.first), row.count, "start of the trace"),
+        ranked("After it", following(code, 0, 1, transitions.last), row.count, "end of the trace"),
+        ranked("Before it", following(code, 1, 0, transitions.first), row.count, "start of the trace"),
         make("section", {}, make("h3", {}, "Nearest tokens"), near.length ? make("ol", { class: "ranked" }, ...near) : make("p", { class: "soft" }, "The run holds no vectors of its codes."), make("p", { class: "note" }, "Cosine of the code vectors of the codebook: 1 is the same direction."))),
       segments(row));
     find("code-back").hidden = !visited.length;
@@ -142,10 +133,10 @@
   // The question explorer ---------------------------------------------------------------------------------------------
   const PAGE = 60;
   const verdict = (answer) => (answer.correct ? "right" : answer.parsed === null ? "unread" : "wrong");
-  const MARKS = { right: ["yes", "✓", "right"], wrong: ["no", "✗", "wrong"], unread: ["none", "?", "no answer read"] };
+  const MARKS = { right: ["yes", "✓", "right"], wrong: ["no", "✗", "wrong"], unread: ["none", "?", "unparsed"] };
   const mark = (answer) => {
     const [look, sign, word] = MARKS[verdict(answer)];
-    return make("span", { class: `mark ${look}` }, make("span", { "aria-hidden": "true" }, sign), ` ${word}${answer.truncated ? ", cut off" : ""}`);
+    return make("span", { class: `mark ${look}` }, make("span", { "aria-hidden": "true" }, sign), ` ${word}${answer.truncated ? ", truncated" : ""}`);
   };
   const cutNote = (length, shown) => make("small", { class: "soft" }, `The first ${number(shown)} of ${number(length)} characters.`);
   const prose = (text, length, name) => [
@@ -163,7 +154,7 @@
       if (answer.codes_length) box.append(make("small", { class: "soft" }, `The first ${answer.codes.length} of ${plural(answer.codes_length, "step")}.`));
     } else if (answer.output.length > 80 || answer.output.includes("\n")) {
       box.append(...prose(answer.output, answer.output_length, `Output of ${data.methods[name]}`));
-      if (!answer.correct && answer.parsed !== null) box.append(make("p", { class: "soft" }, make("small", {}, `read as: ${answer.parsed}`)));
+      if (!answer.correct && answer.parsed !== null) box.append(make("p", { class: "soft" }, make("small", {}, `parsed as: ${answer.parsed}`)));
     } else box.append(make("p", { class: "trace" }, make("span", { class: "result" }, answer.output || "(nothing)")));
     return box;
   };
@@ -210,7 +201,7 @@
     const show = (index, held = null) => {
       place = index;
       if (!kept.length) {
-        pane.replaceChildren(make("p", { class: "soft" }, "No question is left: show all, or ask for less."));
+        pane.replaceChildren(make("p", { class: "soft" }, "No question matches: change or clear the filters."));
         return;
       }
       extend(index + 1);

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from cirf.analysis.marks import themed
-from cirf.analysis.style import Style, every_style, style
+from cirf.analysis.names import BASELINE, base, describe, titles_of, variants_of
 from cirf.analysis.traces import is_functional
-from cirf.evaluation.statistics import Comparison, Interval, describe_difference
-from cirf.report.collect import REFERENCE
+from cirf.analysis.tradeoff import NARROW
+from cirf.pictures.canvas import themed
+from cirf.pictures.style import FAMILIES, Style, every_style, family_style
+from cirf.report.data.collect import REFERENCE
+from cirf.report.data.leaks import seen_before
+from cirf.report.data.times import holding, setting
 from cirf.report.explorer import colour, page_data, read_script, script_hash, to_script, variable
-from cirf.report.leaks import seen_before
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.templates import template
-from cirf.report.times import holding, setting
+from cirf.stats.tests import Comparison, Interval, describe_difference
 
-_BASELINES = ("cot", "sft_cot", "direct_sft", "direct")
-_MANY_CUT_OFF = 0.02
+_MANY_TRUNCATED = 0.02
 _OPEN_CODES = 16
 _SHORT = 80
 
@@ -49,23 +50,29 @@ def render(data: Mapping[str, Any]) -> str:
     import yaml
     from markupsafe import Markup
 
-    filters = {one.__name__: one for one in (percent, number, tokens, seconds, words, size, p_value, inside)}
+    filters = {one.__name__: one for one in (percent, number, tokens, seconds, words, size, p_value)}
     pictures = {
         "latency": pareto_svg(data, "latency"),
+        "latency_narrow": pareto_svg(data, "latency", NARROW),
         "tokens": pareto_svg(data, "tokens"),
+        "tokens_narrow": pareto_svg(data, "tokens", NARROW),
         "training": training_svg(data),
+        "reward": training_svg(data, by_reward=True),
         "codebook": codebook_svg(data),
         "compression": compression_svg(data),
         "voting": voting_svg(data),
     }
     voted = (data["voting"] or {}).get("latency") or {}
     styles = looks(data)
-    variables = {one.colour: variable(one.colour) for one in every_style()}
+    variables = {one.colour: variable(one.colour) for one in (*every_style(), *FAMILIES.values())}
     script = read_script("common.js", "page.js")
     return template("page.html.j2", filters).render(
         data=data,
         sections=[section for section in SECTIONS if section.has(data)],
         looks=styles,
+        about={name: describe(name, variants_of(data)) for name in styles},
+        ranked=ranked(data["methods"]),
+        chosen=(data["verdict"] or {}).get("use") or data["reference"],
         colour=lambda name: colour(styles[name]),
         dark_colours=Markup(dark_colours()),
         page_data=Markup(to_script(page_data(data, styles, labels(data)))),
@@ -77,7 +84,6 @@ def render(data: Mapping[str, Any]) -> str:
         differences=differences(data),
         others=[styles[name].title for name, row in data["methods"].items() if not row["same_questions"]],
         setting=setting(data["latency"]),
-        throughput_setting=setting(data["throughput"]),
         holding=holding,
         sampled={name: row["sampled"] for name, row in data["methods"].items() if row["sampled"]},
         vote_times={row["votes"]: row for row in voted.get("votes", ())},
@@ -99,14 +105,23 @@ def render(data: Mapping[str, Any]) -> str:
 
 
 def looks(data: Mapping[str, Any]) -> dict[str, Style]:
-    """Title, colour and marker of every method."""
-    names = list(data["methods"])
-    return {name: style(name, names) for name in names}
+    """Display name of every method, with the colour and marker of its family."""
+    titles, variants = titles_of(data), variants_of(data)
+    return {
+        name: family_style(name, variants, row["functional"])._replace(title=titles[name])
+        for name, row in data["methods"].items()
+    }
+
+
+def ranked(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The methods by accuracy, of equally accurate ones the shorter first."""
+    return dict(sorted(methods.items(), key=lambda item: (-item[1]["accuracy"], item[1]["tokens"])))
 
 
 def dark_colours() -> str:
-    """CSS that gives every method's colour its other value where the page is dark; on paper it never is."""
-    values = "".join(f"{variable(one.colour)}: {one.dark}; " for one in every_style())
+    """CSS that gives every colour of a method or family its other value where the page is dark; on paper it never is."""
+    dark = {one.colour: one.dark for one in (*every_style(), *FAMILIES.values())}
+    values = "".join(f"{variable(colour)}: {other}; " for colour, other in dark.items())
     return f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {values}}} }}\n"
 
 
@@ -138,28 +153,97 @@ def training_keys(data: Mapping[str, Any]) -> list[str]:
 
 
 def headline(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The few numbers that stand on top, and the sentences that qualify them; ``None`` with fewer than two methods."""
-    compared, titles = data["comparisons"], looks(data)
-    against = next((name for name in (*_BASELINES, *compared) if name in compared), None)
-    if against is None:
+    """What the page says first: ``text``, two sentences on which method to use and what it costs, and ``notes`` that qualify
+    them; ``None`` where nothing is evaluated."""
+    verdict = data["verdict"]
+    if verdict is None:
         return None
-    ours, theirs, pair = data["methods"][data["reference"]], data["methods"][against], compared[against]
-    us, them = titles[data["reference"]].title, titles[against].title
-    return {
-        "us": us,
-        "them": them,
-        "ours": ours,
-        "theirs": theirs,
-        "tokens": times(pair["token_ratio"], "fewer", "more"),
-        "speed": times(pair["speedup"], "faster", "slower"),
-        "sentence": " ".join([sentence(pair, us, them), *_cut_off(theirs, them)]),
-    }
+    titles = titles_of(data)
+    if verdict["use"] is None:
+        return {"text": f"{_no_method(verdict)} {_best(data, titles)}", "notes": []}
+    pair = verdict["against"]
+    sentences = [_use(data, titles), _cost(data, pair, titles) if pair else _NOTHING_TO_COMPARE]
+    return {"text": " ".join(sentences), "notes": _notes(data, titles)}
 
 
-def _cut_off(row: Mapping[str, Any], title: str) -> list[str]:
-    """What must be said of a method whose answers the cap cut off: a longer cap might have found more of them right."""
-    told = f"{percent(row['truncated'])} of the answers of {title} were cut off at the cap and count as wrong."
-    return [told[0].upper() + told[1:]] if row["truncated"] > _MANY_CUT_OFF else []
+_NOTHING_TO_COMPARE = "There is nothing to compare it with: add sft_cot and direct_sft to methods."
+
+
+def _no_method(verdict: Mapping[str, Any]) -> str:
+    return (
+        "No method can be recommended yet: none is significantly above always giving the most frequent answer "
+        f"({percent(verdict['majority'])}, n = {verdict['n']:,})."
+    )
+
+
+def _best(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    best = data["verdict"]["best"] or next(iter(ranked(data["methods"])))
+    row = data["methods"][best]
+    return f"The most accurate is {titles[best]}: {percent(row['accuracy'])} with {tokens(row['tokens'])} tokens an answer."
+
+
+def _use(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """The first sentence."""
+    verdict = data["verdict"]
+    row = data["methods"][verdict["use"]]
+    low, high = (f"{100 * bound:.1f}" for bound in row["interval"])
+    return (
+        f"{'For now, use' if verdict['doubt'] else 'Use'} {titles[verdict['use']]}: {percent(row['accuracy'])} of {row['n']:,} "
+        f"held-out questions right (95 % interval {low} to {high}), with {tokens(row['tokens'])} generated tokens an answer."
+    )
+
+
+def _cost(data: Mapping[str, Any], pair: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """The second sentence: tokens, time and accuracy against another method."""
+    other, variants = data["methods"][pair["method"]], variants_of(data)
+    named = f"{titles[pair['method']]}, {percent(other['accuracy'])} with {tokens(other['tokens'])} tokens"
+    if base(pair["method"], variants) == BASELINE:
+        against = f"Compared with prose trained on the same rows ({named})"
+    elif base(data["verdict"]["use"], variants) == BASELINE:
+        kind_of = "method with functional tokens" if other["functional"] else "other method"
+        against = f"Compared with the most accurate {kind_of} ({named})"
+    else:
+        against = f"This run has no prose trained on the same rows (sft_cot); compared with {named}"
+    parts = [f"it needs {times(pair['token_ratio'], 'fewer', 'more')} tokens" if pair["token_ratio"] else None]
+    parts += [f"is {times(pair['speedup'], 'faster', 'slower')}" if pair["speedup"] else None]
+    return f"{against}, {', '.join(filter(None, parts))} and its accuracy is {_apart(pair)}."
+
+
+def _apart(pair: Mapping[str, Any]) -> str:
+    points, (low, high) = 100 * pair["difference"], (100 * bound for bound in pair["interval"])
+    told = f"{abs(points):.1f} points {'higher' if points > 0 else 'lower'}" if abs(points) >= 0.05 else "the same"
+    return f"{told} (95 % interval {low:+.1f} to {high:+.1f}, {'' if pair['significant'] else 'not '}significant)"
+
+
+def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
+    """What qualifies the headline: too few questions, traces that do not help, truncated answers."""
+    verdict, found = data["verdict"], []
+    if verdict["doubt"]:
+        found.append(
+            f"{titles[verdict['best']]} may be up to {100 * verdict['doubt']:.0f} points more accurate: "
+            "too few questions to tell, test on more."
+        )
+    for warning in verdict["warnings"]:
+        traced = titles[verdict["traced"]]
+        if warning == "below_direct":
+            found.append(
+                f"{traced} is significantly less accurate than {titles[verdict['at_once']]}: its traces do not help here."
+            )
+        else:
+            found.append(
+                f"{traced} is not significantly above always giving the most frequent answer ({percent(verdict['majority'])})."
+            )
+    named = [verdict["use"], (verdict["against"] or {}).get("method")]
+    return found + [_truncated(data["methods"][name], titles[name]) for name in named if name and _many(data["methods"][name])]
+
+
+def _many(row: Mapping[str, Any]) -> bool:
+    return bool(row["truncated"] > _MANY_TRUNCATED)
+
+
+def _truncated(row: Mapping[str, Any], title: str) -> str:
+    """What must be said of a method many of whose answers were truncated."""
+    return f"{title}: {percent(row['truncated'])} of the answers were truncated; with a higher token limit more may be right."
 
 
 def differences(data: Mapping[str, Any]) -> list[str]:
@@ -237,11 +321,6 @@ def size(value: float | None) -> str:
 def p_value(value: float | None) -> str:
     """``0.031``, ``< 0.001``."""
     return "–" if value is None else "<\N{NO-BREAK SPACE}0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def inside(title: str) -> str:
-    """A title inside a sentence: ``chain-of-thought``, but ``CIRF Fast``."""
-    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def words(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG text to stand inside the page, which gives them its own colours (`marks.themed`)."""
+"""The report's pictures, as SVG text to stand inside the page, which gives them its own colours (`canvas.themed`)."""
 
 from __future__ import annotations
 
@@ -6,65 +6,50 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from cirf.analysis.drawing import canvas, limits, ticks
-from cirf.analysis.marks import INK, SOFT, Mark, gid, marked
-from cirf.analysis.pareto import LONGEST, on_front, shorten
-from cirf.analysis.placing import CROWD, names_below, place_names
-from cirf.analysis.style import style
-from cirf.report.times import setting
+from cirf.analysis.names import BASELINE, describe, family, titles_of, variants_of
+from cirf.analysis.tradeoff import WIDE, Size, Spot, draw, on_front
+from cirf.pictures.canvas import INK, SOFT, Mark, canvas, gid, limits, marked, ticks
+from cirf.pictures.placing import place_names
+from cirf.pictures.style import style
+from cirf.report.data.times import setting
 
 _FIRST, _SECOND, _THIRD = (style(name, []).colour for name in ("cirf_full", "cot", "direct_sft"))
 
 
-def pareto_svg(data: Mapping[str, Any], axis: str = "auto") -> str | None:
+_AXES = {
+    "latency": ("latency_mean_s", "seconds an answer, one question at a time", "s"),
+    "tokens": ("tokens", "generated tokens an answer", ""),
+}
+"""Of each cost its key in the report, its label and its unit."""
+
+
+def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: Size = WIDE) -> str | None:
     """Accuracy (with its Wilson interval) against what it costs: up and to the left is better.
 
-    ``data`` is `collect.collect`'s dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1), ``tokens`` (mean
-    generated tokens), or ``auto``: latency where every method has one. ``None`` if there is nothing to draw.
+    ``data`` is `collect.collect`'s dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1) or ``tokens`` (mean
+    generated tokens). The front is of methods that answered the same questions. ``None`` if there is nothing to draw.
     """
-    key = {"latency": "latency_mean_s", "tokens": "tokens"}
-    timed = all(row["latency_mean_s"] is not None for row in data["methods"].values())
-    axis = axis if axis != "auto" else "latency" if timed else "tokens"
-    rows = {name: row for name, row in data["methods"].items() if row[key[axis]]}
+    key, label, unit = _AXES[axis]
+    rows = {name: row for name, row in data["methods"].items() if row[key]}
     if not rows:
         return None
-    xs = [row[key[axis]] for row in rows.values()]
-    with canvas(4.9, 3.7, f"pareto-{axis}") as (figure, out):
-        axes = figure.add_subplot()
-        logarithmic = max(xs) > 4 * min(xs)
-        if logarithmic:
-            axes.set_xscale("log")
-        limits(axes, xs, logarithmic)
-        axes.set_ylim(-3, 103)
-        axes.set_xlabel("seconds an answer, one question at a time" if axis == "latency" else "generated tokens an answer")
-        axes.set_ylabel("accuracy, %")
-        points, marks, handles = [], [], []
-        for place, (name, row) in enumerate(rows.items()):
-            look, x, y = style(name, list(data["methods"])), row[key[axis]], 100 * row["accuracy"]
-            low, high = (100 * bound for bound in row["interval"])
-            bar: dict[str, Any] = {"linewidth": 2, "alpha": 0.55, "solid_capstyle": "round", "gid": gid(place, "bar")}
-            point: dict[str, Any] = {"markersize": 9, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
-            axes.plot([x, x], [low, high], color=look.colour, **bar)
-            handles += axes.plot([x], [y], **look.point, label=shorten(look.title, LONGEST), **point)
-            points.append((x, y, low, high, look.title, look.colour))
-            marks.append(Mark(name, f"{look.title}: {tell(row)}"))
-        ticks(axes, axis, logarithmic)
-        named = [len(points) <= CROWD or front for front in on_front([(point[1], point[0]) for point in points])]
-        names_below(figure, [handle for handle, beside_it in zip(handles, named, strict=True) if not beside_it])
-        if axis == "latency":
-            told = "\n".join(textwrap.wrap(setting(data["latency"]), 84))
-            if all(named):
-                figure.supxlabel(told, fontsize=7.5, color=SOFT)
-            else:  # the names are where that would be
-                axes.annotate(told, (0, 1), xycoords="axes fraction", va="bottom", fontsize=7.5, color=SOFT)
-        place_names(
-            figure,
-            axes,
-            [(*point[:4], point[4] if beside_it else "", point[5]) for point, beside_it in zip(points, named, strict=True)],
+    titles, variants, verdict = titles_of(data), variants_of(data), data.get("verdict") or {}
+    named = {BASELINE, verdict.get("use"), (verdict.get("against") or {}).get("method")}
+    fair = [name for name, row in rows.items() if row["same_questions"]]
+    front = dict(zip(fair, on_front([(rows[name]["accuracy"], rows[name][key]) for name in fair]), strict=True))
+    spots = []
+    for name, row in rows.items():
+        share, low, high = (100 * value for value in (row["accuracy"], *row["interval"]))
+        of = family(name, variants, row["functional"])
+        told = f"{titles[name]} ({name}): {tell(row)}" if titles[name] != name else f"{name}: {tell(row)}"
+        changes = f". {describe(name, variants)}" if name in variants else ""
+        spots.append(
+            Spot(name, titles[name], told + changes, of, row[key], share, low, high, bool(front.get(name)), name in named)
         )
-        what = f"mean seconds an answer ({setting(data['latency'])})" if axis == "latency" else "mean generated tokens an answer"
-        out.append(f"Accuracy against {what}. " + "; ".join(f"{p[4]}: {p[1]:.1f} % at {p[0]:.3g}" for p in points))
-    return marked(out[0], marks)
+    of_what = f" ({setting(data['latency'])})" if axis == "latency" else ""
+    points = "; ".join(f"{spot.title}: {spot.accuracy:.1f} % at {spot.cost:.3g}" for spot in spots)
+    salt = f"pareto-{axis}" + ("" if size == WIDE else "-narrow")
+    return draw(spots, salt, (label, "accuracy, %"), f"Accuracy against {label}{of_what}. {points}", unit=unit, size=size)
 
 
 def tell(row: Mapping[str, Any]) -> str:
@@ -77,29 +62,36 @@ def tell(row: Mapping[str, Any]) -> str:
     return ", ".join(told)
 
 
-def training_svg(data: Mapping[str, Any]) -> str | None:
-    """Training loss (thin) and validation loss (thick, with markers) of every trained method against updates."""
-    curves = {name: row for name, row in data["training"].items() if row["train"] or row["validation"]}
+def training_svg(data: Mapping[str, Any], by_reward: bool = False) -> str | None:
+    """Training loss (thin) and validation loss (thick, with markers) of every trained method against updates; ``by_reward``: the
+    shares of right answers of those trained by reward, sampled and in validation."""
+    curves = {name: (row["train"], row["validation"]) for name, row in data["training"].items()}
+    if by_reward:
+        found = {name: row["right"] for name, row in data["training"].items() if "right" in row}
+        curves = {name: (right["sampled"], right["validation"]) for name, right in found.items()}
+    curves = {name: both for name, both in curves.items() if any(both)}
     if not curves:
         return None
-    with canvas(4.9, 3.5, "training") as (figure, out):
+    what = "share of right answers" if by_reward else "loss"
+    with canvas(4.9, 3.5, "reward" if by_reward else "training") as (figure, out):
         axes = figure.add_subplot()
         told, handles = [], []
-        for name, row in curves.items():
-            look = style(name, list(data["methods"]))
-            for points, width, alpha, marker in ((row["train"], 1.1, 0.6, ""), (row["validation"], 2.2, 1.0, look.marker)):
+        for name, (train, validation) in curves.items():
+            look = style(name, list(data["methods"]), titles_of(data))
+            for points, width, alpha, marker in ((train, 1.1, 0.6, ""), (validation, 2.2, 1.0, look.marker)):
                 if points:
                     updates, values = zip(*points, strict=True)
                     drawn = axes.plot(updates, values, color=look.colour, linewidth=width, alpha=alpha, marker=marker)
             handles.append(drawn[0])
-            last = (row["validation"] or row["train"])[-1][1]
-            told.append(f"{look.title}: last {'validation' if row['validation'] else 'training'} loss {last:.3g}")
+            last = (validation or train)[-1][1]
+            told.append(f"{look.title}: last {'validation' if validation else 'training'} {what} {last:.3g}")
         axes.set_ylim(bottom=0)
         axes.margins(x=0.02)
-        names = [style(name, list(data["methods"])).title for name in curves]
-        axes.legend(handles, names, frameon=False, fontsize=9, loc="upper right", labelcolor="linecolor")
+        names = [style(name, list(data["methods"]), titles_of(data)).title for name in curves]
+        legend = {"frameon": False, "fontsize": 9, "labelcolor": "linecolor"}
+        axes.legend(handles, names, loc="lower right" if by_reward else "upper right", **legend)
         axes.set_xlabel("updates")
-        axes.set_ylabel("loss a target token")
+        axes.set_ylabel(what if by_reward else "loss a target token")
         out.append("Training curves. " + "; ".join(told))
     return out[0]
 
@@ -165,13 +157,13 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
     if not found:
         return None
     timed = {row["votes"]: row for row in (found["latency"] or {}).get("votes", ())}
-    names, rows = list(data["methods"]), found["curve"]
-    look, joint = style(found["method"], names), [row for row in rows if "fallback" in row]
+    names, titles, rows = list(data["methods"]), titles_of(data), found["curve"]
+    look, joint = style(found["method"], names, titles), [row for row in rows if "fallback" in row]
     xs = [timed[row["votes"]]["mean_s"] if timed else row["tokens"] for row in rows]
     slower = [timed[row["votes"]]["with_fallback_mean_s"] if timed else row["fallback"]["tokens"] for row in joint]
     points = [(x, row, f"{row['votes']}", look) for x, row in zip(xs, rows, strict=True)]
     if "alone" in found:
-        other = style(found["against"], names)
+        other = style(found["against"], names, titles)
         points.append((timed[0]["mean_s"] if timed else found["alone"]["tokens"], found["alone"], other.title, other))
     reach = [*slower, *(point[0] for point in points)]
     with canvas(4.9, 3.7, "voting") as (figure, out):
@@ -184,7 +176,7 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
         ys, told = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
         curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=told)
         if joint:
-            told = f"the same, {style(found['fallback'], names).title.lower()} where votes disagree"
+            told = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
             ys = [100 * row["fallback"]["accuracy"] for row in joint]
             curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=told)
         placed, marks = [], []

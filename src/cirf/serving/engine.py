@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cirf.errors import CirfError
-from cirf.serving.limits import Limits
+from cirf.serving.http.limits import Limits
 from cirf.serving.model import Served
 
 if TYPE_CHECKING:
-    from cirf.lm.steering import Steering
+    from cirf.lm.decoding.trace_grammar import Steering
 
 T = TypeVar("T")
 _log = logging.getLogger("cirf.serving")
@@ -204,8 +204,8 @@ class Engine:
         self._pace += 0.3 * (time.perf_counter() - started - self._pace)
 
     def _decode(self, jobs: Sequence[Job]) -> None:
-        from cirf.lm.decode import follow
-        from cirf.lm.drawing import draw
+        from cirf.lm.decoding.generate import follow
+        from cirf.lm.decoding.sampling import draw
         from cirf.lm.prompt import stop_ids
 
         served, how = jobs[0].served, jobs[0].how
@@ -249,14 +249,10 @@ class Engine:
             [draw(job.seed, job.prompt, place) for job, place in owners],
             served.thinking,
             served.steer(how.steering, how.calculator),
-            served.drafts,
         )
         for job in jobs:
             if not job.over:
                 _end(job)
-            for made, end in zip(job.made, job.ends, strict=True):
-                if end == "stop":
-                    served.drafts.learn(job.ids, made)
 
 
 def _end(job: Job) -> None:

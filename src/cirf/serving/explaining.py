@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cirf.analysis.functions import label_of
+from cirf.codebook.functions import label_of
 
 if TYPE_CHECKING:
-    from cirf.lm.alternatives import Choice
+    from cirf.lm.decoding.alternatives import Choice
 
 SEGMENTS = 3
 """Most segments that are shown of a functional token."""
@@ -23,7 +23,7 @@ SEGMENTS = 3
 def explanation(choice: Choice, functions: Mapping[str, Any]) -> dict[str, Any]:
     """A functional token as it is explained; labels stand beside the functional tokens among the alternatives.
 
-    ``functions`` is what the model's tokens stand for (`cirf.analysis.functions.functions_of`).
+    ``functions`` is what the model's tokens stand for (`cirf.codebook.functions.functions_of`).
     """
     code = _code(choice.text)
     known = functions["codes"].get(str(code), {})

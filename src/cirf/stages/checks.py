@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from cirf.distributed import Share
-from cirf.files import to_json, write_atomic
 from cirf.methods import get
-from cirf.rows import read_rows
 from cirf.stages.context import Context
 from cirf.stages.scores import answer
+from cirf.store.files import load_object, to_json, write_atomic
+from cirf.store.jsonl import read_rows
 
 
 def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Answer the first ``evaluate.check`` held-out questions, greedily, and write ``check.json``; faults are notes."""
+    """Answer the first ``evaluate.check_questions`` held-out questions, greedily, and write ``check.json``; faults are notes."""
     from cirf.evaluation.check import check, faults, majority_share
 
     section = context.recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
-    held_out = context.validation()[: section.check]
+    held_out = context.validation()[: section.check_questions]
     if not held_out:
         note = "no question is held out, so nothing tells whether the model works; raise problems.validation"
         write_atomic(work / "check.json", to_json({"n": 0, "faults": [], "note": note}))
@@ -34,5 +34,13 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
     ) / len(held_out)
     found = check(rows, share)
     told = faults(name, found) if get(name, context.recipe).trained else []
+    told = [*_ended(context, name), *told]
     write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": told}))
     return {"rows": found.n, "notes": [f"WARNING: {line}" for line in told]}
+
+
+def _ended(context: Context, name: str) -> list[str]:
+    """Why the training of the model that answers was ended early, where it was."""
+    history = context.folder.folder(f"models/{get(name, context.recipe).learner}") / "history.json"
+    ended = (load_object(history) or {}).get("ended")
+    return [] if ended is None else [ended]

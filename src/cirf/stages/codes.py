@@ -7,9 +7,9 @@ from typing import Any
 
 from cirf.distributed import Share
 from cirf.errors import CirfError
-from cirf.files import write_rows
 from cirf.progress import SILENT
 from cirf.stages.context import Context
+from cirf.store.files import write_rows
 
 
 def embeddings(context: Context, work: Path) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     """Learn K codes of the backbone's width and name each segment's (eq. 5-10)."""
     import numpy as np
 
-    from cirf.codebook.centering import represent
+    from cirf.codebook.centering import mean_of, represent
     from cirf.codebook.codebook import Codebook, train
     from cirf.codebook.rows import Picked
     from cirf.codebook.tensor_file import open_rows
@@ -71,7 +71,10 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     else:
         chosen = np.flatnonzero(in_training)
         kind, single_step = section.representation, section.single_step
-        represented = represent(vectors, groups, kind, single_step, context.recipe.seed, questions, fit=chosen, scratch=scratch)
+        known = mean_of(Picked(vectors, chosen))
+        represented = represent(
+            vectors, groups, kind, single_step, context.recipe.seed, questions, corpus_mean=known, scratch=scratch
+        )
         try:
             book, assigned, report = train(
                 Picked(represented.vectors, chosen), width, section, context.recipe.seed, work, context.progress, device

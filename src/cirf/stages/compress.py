@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from cirf.compression.search import Item, Path, Selector, compress, price_for, search
 from cirf.distributed import Share
 from cirf.errors import CirfError
-from cirf.files import RowLog, to_json, write_atomic, write_rows
 from cirf.methods import SCORED_BY, get
 from cirf.progress import SILENT
 from cirf.records import Trace
 from cirf.stages.context import Context
 from cirf.stages.models import release
+from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
     from cirf.compression.scorer import Pieces
-    from cirf.methods.method import Method
-    from cirf.recipe import Compression
+    from cirf.methods.base import Method
+    from cirf.recipe.schema import Compression
 
 WINDOW = 64
 """Traces searched side by side. Windows are always the same, so that a killed search goes on with the very batches."""
@@ -32,8 +32,8 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
     """Find in which order the results of every trace may go, with the model of ``cirf_full`` as judge. Processes share the
     windows."""
     from cirf.compression.scorer import TraceScorer
+    from cirf.cpu.packed import pack
     from cirf.lm import backbone
-    from cirf.lm.packed import pack
 
     section = context.recipe.compression
     release(context)
@@ -84,14 +84,14 @@ def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Tr
     """Every full trace, as ids and as it stands: training problems first, then the held-out ones."""
     from cirf.compression.scorer import Pieces
     from cirf.lm.backbone import prompt_text
-    from cirf.lm.batches import Row, tokenise
+    from cirf.lm.training.batches import Row, tokenise
     from cirf.lm.vocabulary import token_names
 
     recipe = context.recipe
     method = get(SCORED_BY, recipe)
     training, held_out = context.examples(method)
     examples = [*training, *held_out]
-    names = tokenizer.convert_tokens_to_ids(list(token_names(recipe.codebook.size, recipe.vocabulary.delimiters).all))
+    names = tokenizer.convert_tokens_to_ids(list(token_names(recipe.codebook.codes, recipe.vocabulary.delimiters).all))
     rows = [
         Row(prompt_text(tokenizer, method.prompt(e.problem, context.tasks[e.problem.task])), method.target(e)) for e in examples
     ]

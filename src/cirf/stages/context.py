@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
-from cirf.files import RowLog
 from cirf.progress import SILENT, Progress
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Rationale, Steps, Trace
-from cirf.rows import read_rows
-from cirf.store import RunFolder
+from cirf.store.files import RowLog, load_object
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from cirf.methods.method import Method
+    from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
 
@@ -29,6 +32,8 @@ class Context:
     progress: Progress = SILENT
     loaded: dict[str, Any] = field(default_factory=dict)
     """The language model in memory, by the folder it came from; at most one."""
+    traced: str = "traces"
+    """The stage whose traces methods without pruning are trained on."""
 
     @cached_property
     def tasks(self) -> dict[str, Task]:
@@ -51,13 +56,19 @@ class Context:
             )
         return width
 
+    def run_seed(self, run: int) -> int:
+        """The seed of a sampled run, the recipe's for the first."""
+        return self.recipe.seed if run == 0 else Random(f"{self.recipe.seed} {run}").getrandbits(31)
+
     def rows(self, stage: str, name: str) -> list[dict[str, Any]]:
         """The rows of a finished stage's JSONL file."""
         return read_rows(self.folder.folder(stage) / name)
 
     def report(self, stage: str, name: str = "report.json") -> dict[str, Any]:
         """A finished stage's report."""
-        loaded: dict[str, Any] = json.loads((self.folder.folder(stage) / name).read_text())
+        path = self.folder.folder(stage) / name
+        if (loaded := load_object(path)) is None:
+            raise CirfError(f"{path}: not there; remove the folder {path.parent} and run again")
         return loaded
 
     def asked(self, what: str) -> RowLog:
@@ -96,7 +107,7 @@ class Context:
         held_out = {problem.id: problem for problem in self.validation()}
         traces: dict[tuple[str, int], Trace] = {}
         if method.functional:
-            stage = f"compressed/{method.name}" if method.pruning else "traces"
+            stage = f"compressed/{method.name}" if method.pruning else self.traced
             traces = {(trace.problem, trace.sample): trace for trace in method.retrace(self.traces(stage))}
         results: dict[tuple[str, int], tuple[str, ...]] = {}
         if method.results:
@@ -104,6 +115,9 @@ class Context:
         prepared: dict[tuple[str, int], dict[str, Any]] = {}
         if method.prepares():
             prepared = {(row["problem"], row["sample"]): row for row in self.rows(f"prepared/{method.name}", "rows.jsonl")}
+        merging = method.functional and self.recipe.segments.adjacent == "merge"
+        runs = self.rows(f"codebook-{self.recipe.codebook.codes}", "codes.jsonl") if merging else ()
+        codes = {(row["problem"], row["sample"]): row["codes"] for row in runs}
         split: tuple[list[Example], list[Example]] = ([], [])
         for steps in self.steps():
             inside = steps.problem in training
@@ -111,5 +125,12 @@ class Context:
             where = (steps.problem, steps.sample)
             bare = Trace(*where, (), results.get(where, ()), problem.answer)
             trace = traces[where] if method.functional else bare
-            split[0 if inside else 1].append(Example(problem, steps.segments, trace, prepared.get(where)))
+            segments = _merged(steps.segments, codes[where]) if merging else steps.segments
+            split[0 if inside else 1].append(Example(problem, segments, trace, prepared.get(where)))
         return split
+
+
+def _merged(segments: Sequence[str], codes: Sequence[int]) -> tuple[str, ...]:
+    """Adjacent steps of one code as one, as their trace has them (``segments.adjacent``)."""
+    paired = zip(codes, segments, strict=True)
+    return tuple("\n".join(text for _, text in run) for _, run in groupby(paired, key=itemgetter(0)))

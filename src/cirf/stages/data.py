@@ -5,28 +5,35 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
-from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import learners
 from cirf.rationales.collect import unmatched
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Dropped, Problem, Steps, Taught, Trace
 from cirf.stages.context import Context
-from cirf.tasks.unusable import Tolerance, listed
+from cirf.store.files import to_json, write_atomic, write_rows
+from cirf.tasks.loading.unusable import Tolerance, listed
+
+if TYPE_CHECKING:
+    from cirf.rationales.redundancy import Redundant
+    from cirf.rationales.segmentation import Cut
 
 
 def problems(context: Context, work: Path) -> dict[str, Any]:
     """Load, split and check the questions (paper 4.1)."""
     from cirf.evaluation.protocols import cut_from_train
     from cirf.stages.lineage import overlaps, trains
-    from cirf.tasks.leaks import settle
-    from cirf.tasks.load import load_problems
+    from cirf.tasks.loading.leaks import settle
+    from cirf.tasks.loading.load import load_problems
 
     section = context.recipe.problems
-    loaded = settle(load_problems(section, context.recipe.seed), section.near, trains(context.recipe))
+    loaded = settle(load_problems(section, context.recipe.seed), section.near_duplicates, trains(context.recipe))
     loaded.report["overlap"]["models"] = overlaps(context.recipe, loaded.test)
     for entry in filter(cut_from_train, section.tasks):
         loaded.report["tasks"][entry.name or entry.task]["cut"] = True
@@ -84,7 +91,7 @@ def rationales(context: Context, work: Path) -> dict[str, Any]:
     section = context.recipe.rationales
     taught = [Taught.from_dict(row) for row in context.rows("teacher", "answers.jsonl")] if section.source == "teacher" else []
     asked, data = [*context.train(), *context.validation()], context.recipe.problems.data
-    collected = collect(asked, section, data, context.tasks, taught, Tolerance(context.recipe.problems.unusable))
+    collected = collect(asked, section, data, context.tasks, taught, Tolerance(context.recipe.problems.max_unusable_share))
     write_rows(work / "rationales.jsonl", collected.rationales)
     write_rows(work / "dropped.jsonl", [*listed(collected.unusable, "rationales"), *collected.dropped])
     write_atomic(work / "report.json", to_json(collected.report))
@@ -102,8 +109,56 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     write_rows(work / "segments.jsonl", [steps for steps in pieces.steps if steps.problem in kept])
     write_rows(work / "annotated.jsonl", [steps for steps in pieces.annotated if steps.problem in kept])
     write_rows(work / "dropped.jsonl", pieces.dropped)
-    write_atomic(work / "report.json", to_json(pieces.report | {"problems_used": len(kept)}))
-    return {"rows": sum(steps.problem in kept for steps in pieces.steps), "notes": _counted(pieces.dropped)}
+    report, notes = pieces.report | {"problems_used": len(kept)}, _counted(pieces.dropped)
+    if context.recipe.segments.redundant == "drop":
+        write_rows(work / "redundant.jsonl", pieces.redundant)
+        report["redundant"], told = _certified(context, pieces)
+        notes += told
+    write_atomic(work / "report.json", to_json(report))
+    return {"rows": sum(steps.problem in kept for steps in pieces.steps), "notes": notes}
+
+
+_SCORED, _LONGEST_SCORED, _FALLEN = 50, 8192, 0.7
+"""Rationales scored, tokens of a row that is, and nats by which an answer has become clearly less likely: half as likely."""
+
+
+def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]]:
+    """The tokens of the steps left out, the log-likelihood of answers by the backbone with and without them, and notes."""
+    from cirf.compression.scorer import answer_losses
+    from cirf.lm.prompt import encode, prompt_text
+    from cirf.lm.training.batches import Row, tokenise
+    from cirf.methods.prose.cot import prose_target
+    from cirf.rationales.redundancy import certificate, left_out_notes
+    from cirf.stages.models import load_for, release
+
+    model, tokenizer = load_for(context, "cot")
+    texts = (text for row in pieces.steps for text in row.segments)
+    told = certificate(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
+    gone: dict[tuple[str, int], list[Redundant]] = {}
+    for each in pieces.redundant:
+        gone.setdefault((each.problem, each.sample), []).append(each)
+    there = [row for row in pieces.steps if (row.problem, row.sample) in gone]
+    problems = {problem.id: problem for problem in [*context.train(), *context.validation()]}
+    rows = []
+    for steps in there[:: max(1, len(there) // _SCORED)][:_SCORED]:
+        problem, whole = problems[steps.problem], list(steps.segments)
+        for each in gone[steps.problem, steps.sample]:  # by their places, so that each stands where it stood
+            whole.insert(each.place, each.text)
+        prompt = prompt_text(tokenizer, context.tasks[problem.task].render(problem))
+        rows.append([Row(prompt, prose_target(lines, problem.answer), len(problem.answer)) for lines in (whole, steps.segments)])
+    _, long = tokenise([whole for whole, _ in rows], tokenizer, _LONGEST_SCORED, ends=False)
+    scored = [pair for place, pair in enumerate(rows) if place not in long]
+    if scored:
+        losses = [
+            answer_losses(model, tokenise(texts, tokenizer, _LONGEST_SCORED, ends=False)[0])
+            for texts in zip(*scored, strict=True)
+        ]
+        falls = [without - with_all for with_all, without in zip(*losses, strict=True)]
+        means = [round(-sum(nats) / len(scored), 4) for nats in losses]
+        told["log_likelihood"] = {"rationales": len(scored), "with": means[0], "without": means[1]}
+        told["log_likelihood"]["fell"] = sum(fall > _FALLEN for fall in falls)
+    release(context)
+    return told, left_out_notes(told)
 
 
 def _counted(dropped: Sequence[Dropped]) -> list[str]:
@@ -181,14 +236,22 @@ def _by_model(
 
 def traces(context: Context, work: Path) -> dict[str, Any]:
     """Lay codes and results side by side: the functional form of every solution (paper eq. 13)."""
-    size = context.recipe.codebook.size
+    size = context.recipe.codebook.codes
     codes = {(row["problem"], row["sample"]): row["codes"] for row in context.rows(f"codebook-{size}", "codes.jsonl")}
     answers = {problem.id: problem.answer for problem in [*context.train(), *context.validation()]}
     rows = []
     for row in context.rows("results", "results.jsonl"):
         where = (row["problem"], row["sample"])
-        rows.append(Trace(*where, tuple(codes[where]), tuple(row["results"]), answers[where[0]]))
+        trace = Trace(*where, tuple(codes[where]), tuple(row["results"]), answers[where[0]])
+        rows.append(_merged(trace) if context.recipe.segments.adjacent == "merge" else trace)
     write_rows(work / "traces.jsonl", rows)
     steps = [len(row.codes) for row in rows]
     write_atomic(work / "report.json", to_json({"rows": len(rows), "functional_tokens_mean": sum(steps) / len(steps)}))
     return {"rows": len(rows)}
+
+
+def _merged(trace: Trace) -> Trace:
+    """A trace with one functional token for adjacent steps of one code, and the last of their results that is not empty."""
+    runs = [(code, list(run)) for code, run in groupby(zip(trace.codes, trace.results, strict=True), key=itemgetter(0))]
+    results = (next((result for _, result in reversed(run) if result), "") for _, run in runs)
+    return replace(trace, codes=tuple(code for code, _ in runs), results=tuple(results))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.fingerprints import file_hash, model_hash
+from cirf.stages.fingerprints import file_hash, model_hash
+from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
-    from cirf.methods.method import Method
-    from cirf.recipe import Asked, Evaluate, Finetune, Override, Recipe, Section
+    from cirf.methods.base import Method
+    from cirf.recipe.schema import Asked, Evaluate, Finetune, Recipe
+    from cirf.tasks.task import Task
 
 
 def drawing(recipe: Recipe) -> dict[str, Any]:
@@ -20,33 +22,44 @@ def drawing(recipe: Recipe) -> dict[str, Any]:
 
 
 def problems(recipe: Recipe) -> dict[str, Any]:
-    """Which questions there are, but for their files, and which rows are let pass: runs older than this key had none of these."""
-    return {name: value for name, value in _since(recipe.problems, unusable=0.05).items() if name != "data"}
+    """Which questions there are, but for their files, and which rows are let pass."""
+    return recipe.problems.model_dump(exclude={"data"})
 
 
 def asking(section: Asked) -> dict[str, Any]:
     """What decides the answers: which models are asked how, and not where they run or how patiently."""
     models = list(dict.fromkeys(endpoint.model for endpoint in section.endpoints))
-    return section.model_dump(exclude={"endpoints", "retries", "timeout", "prompt"}) | {"models": models}
+    return section.model_dump(exclude={"endpoints", "max_retries", "timeout", "prompt"}) | {"models": models}
 
 
 def embedding(recipe: Recipe) -> dict[str, Any]:
     """The section, the embedding model, and whether questions are embedded too."""
-    keys = _since(recipe.embeddings, choices="keep", closing="keep") | {"content": model_hash(recipe.embeddings.model)}
+    keys = recipe.embeddings.model_dump() | {"content": model_hash(recipe.embeddings.model)}
     return keys | {"questions": recipe.codebook.representation == "question_centered"}
 
 
 def segments(recipe: Recipe) -> dict[str, Any]:
     """How rationales are cut."""
-    return _since(recipe.segments, options="each")
+    return recipe.segments.model_dump(exclude={"adjacent"})
+
+
+def certifying(recipe: Recipe) -> dict[str, Any]:
+    """Of the segments: the model that says how likely answers are without redundant steps, where these are left out."""
+    if recipe.segments.redundant == "keep":
+        return {}
+    return {"backbone": model_hash(recipe.backbone.model, recipe.backbone.revision), "dtype": recipe.backbone.dtype}
+
+
+def results(recipe: Recipe) -> dict[str, Any]:
+    """What a step is said to have produced, but for the language model that writes it."""
+    return recipe.results.model_dump(exclude={"writer", "dropout"})
 
 
 def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
     """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
-    keys = recipe.codebook.model_dump(exclude={"size", "sizes"}) | {"size": size, "seed": recipe.seed}
-    read = {name: how for name in ("choices", "closing") if (how := getattr(recipe.embeddings, name)) != "keep"}
-    if read:  # codebook.json tells of them; that it tells of numbers is older than this key
-        keys["wording"] = read
+    apart = {"size", "sizes", "size_trials", "chosen"}
+    keys = recipe.codebook.model_dump(exclude=apart) | {"size": size, "seed": recipe.seed}
+    keys["wording"] = recipe.embeddings.model_dump(include={"choices", "closing"})  # codebook.json tells of them
     if recipe.codebook.reuse:
         saved = Path(recipe.codebook.reuse)
         keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
@@ -58,43 +71,56 @@ def width(recipe: Recipe) -> str:
     return f"{recipe.codebook.dimension}:{model_hash(recipe.backbone.model)}"
 
 
+def size_trial(recipe: Recipe, method: Method, size: int) -> dict[str, Any]:
+    """What the answers of a size's trial depend on besides its traces and the questions."""
+    greedy = recipe.evaluate.model_copy(update={"temperature": 0.0, "endpoints": {}})  # no server answers for a trial
+    told = {"training": training(recipe, recipe.finetune, method), "asking": evaluation(recipe, method, greedy)}
+    return told | {"size": size, "trials": recipe.codebook.size_trials.model_dump()}
+
+
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
     """What a method's weights depend on besides its rows."""
     chosen = section.resolved(method.name, method.training)
     tried = bool(section.tried(method.name, method.training))
     read = {
-        "trials": tried,
+        "learning_rates": tried,
         "trial_epochs": tried and section.trial_epochs is not None,
         "lora": section.adaptation == "lora",
-        "weights": section.weights != "saved" and not method.frozen,
-        "min_lr_ratio": chosen.schedule == "cosine",
-        "functional_weight": chosen.functional_weight != 1 and method.functional,
-        "updates": chosen.epochs == "auto",
-        "rows_lr_ratio": chosen.rows_lr_ratio != 1 and (method.functional or bool(method.tokens)),
+        "min_lr_ratio": chosen.lr_scheduler_type == "cosine",
+        "functional_token_loss_weight": method.functional,
+        "min_steps": chosen.epochs == "auto",
+        "new_token_lr_multiplier": method.functional or bool(method.tokens),
+        "min_well_formed": method.well_formed("") is not None,
     }
-    apart = {"overrides", "save_every", "report_to", "give_up"} | {name for name, is_read in read.items() if not is_read}
+    apart = {"overrides", "save_steps", "report_to"} | {name for name, is_read in read.items() if not is_read}
     override = section.overrides.get(method.name)
-    keys = {
+    keys: dict[str, Any] = {
         "finetune": section.model_dump(exclude=apart),
-        "override": None if override is None else _given(override),
+        "override": None if override is None else override.model_dump(exclude_none=True),
         "seed": recipe.seed,
     }
-    keys["backbone"] = recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}) | {
+    keys["backbone"] = recipe.backbone.model_dump(include={"dtype", "attn_implementation", "empty_system"}) | {
         "content": model_hash(recipe.backbone.model, recipe.backbone.revision)
     }
+    if method.functional and recipe.results.dropout:
+        keys["dropout"] = recipe.results.dropout
     if method.functional:
-        keys["vocabulary"] = _since(recipe.vocabulary, like=None, opening="written")
+        keys["vocabulary"] = recipe.vocabulary.model_dump()
     return keys | ({"method": method.taught_by} if method.taught_by else {})
 
 
-def _since(section: Section, **before: str | float | None) -> dict[str, Any]:
-    """A section without the keys that are later than some runs and stand at what these had."""
-    return section.model_dump(exclude={name for name, value in before.items() if getattr(section, name) == value})
-
-
-def _given(override: Override) -> dict[str, Any]:
-    """The keys that an override sets; the first two always."""
-    return override.model_dump(include={"learning_rate", "epochs"}) | override.model_dump(exclude_none=True)
+def rewarding(recipe: Recipe, method: Method) -> dict[str, Any]:
+    """What the weights of a variant trained by reward depend on besides the questions and the model that it starts from."""
+    assert method.reward is not None
+    function = method.reward.function
+    return {
+        "method": method.taught_by,
+        "function": None if function is None else file_hash(user_path(function)),
+        "finetune": recipe.finetune.model_dump(include={"adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16"}),
+        "backbone": recipe.backbone.model_dump(include={"dtype", "attn_implementation", "empty_system"}),
+        "evaluate": recipe.evaluate.model_dump(include={"batch_size", *method.caps}),
+        "seed": recipe.seed,
+    }
 
 
 def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
@@ -109,26 +135,33 @@ def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
     """What single answers depend on besides the model and the question; ``caps`` are the keys of caps that are read."""
     read = {"temperature", "top_p"} if section.temperature > 0 else {"temperature"}
-    read |= {"weights"} if section.weights != "saved" else set()
     return {
         "evaluate": section.model_dump(include=read | set(caps)),
-        "backbone": recipe.backbone.model_dump(include={"dtype", "attention", "empty_system"}),
+        "backbone": recipe.backbone.model_dump(include={"dtype", "attn_implementation", "empty_system"}),
         "seed": recipe.seed,
     }
 
 
 def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, Any]:
-    """What the rows of an evaluation depend on; how many are decoded at once is part of it, for padded rows round otherwise."""
-    many = section.model_dump(include={"batch_size"} | ({"runs"} if section.temperature > 0 else set()))
+    """What the rows of an evaluation depend on besides the questions and the model. How many are decoded at once is part of it,
+    for padded rows round otherwise; a server is told neither that nor anything of the backbone."""
+    more = section.model_dump(include={"runs"} if section.temperature > 0 else set())
     keys = answering(recipe, section, method.caps) | asking_as([method])
-    return keys | {"evaluate": keys["evaluate"] | many}
+    if method.name in section.endpoints:
+        more["endpoint"] = section.endpoints[method.name].model_dump(include={"url", "model"})
+        keys["backbone"] = recipe.vocabulary.model_dump(include={"delimiters"}) if method.functional else {}
+    else:
+        more["batch_size"] = section.batch_size
+        if section.engine != "transformers":
+            more["engine"] = section.engine
+    return keys | {"evaluate": keys["evaluate"] | more}
 
 
 def checking(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What the rows of a method's check depend on; they are always greedy."""
     greedy = recipe.evaluate.model_copy(update={"temperature": 0.0})
     keys = answering(recipe, greedy, method.caps) | asking_as([method])
-    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include={"batch_size", "check"})}
+    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include={"batch_size", "check_questions"})}
 
 
 def probing(recipe: Recipe, method: Method, names: Sequence[str]) -> dict[str, Any]:
@@ -143,6 +176,19 @@ def asking_as(methods: Sequence[Method]) -> dict[str, Any]:
     """What methods of settings or files of their own ask and read by; nothing where there are none."""
     own = {method.name: method.identity for method in methods if method.identity}
     return {"asking": own} if own else {}
+
+
+def budget(methods: Iterable[Method], tasks: Mapping[str, Task], section: Evaluate) -> dict[str, Any]:
+    """What the one budget leaves of methods' caps, by method and task; empty where it takes nothing of any."""
+    if section.max_completion_tokens is None:
+        return {}
+    told: dict[str, dict[str, int]] = {}
+    for method in methods:
+        for name, task in tasks.items():
+            left = method.budget(task, section)
+            if left < method.cap(task, section):
+                told.setdefault(method.name, {})[name] = left
+    return {"budget": told} if told else {}
 
 
 def sampled(section: Evaluate) -> Evaluate | None:

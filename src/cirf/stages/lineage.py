@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
-from cirf.fingerprints import file_hash
 from cirf.methods import get, learners
 from cirf.records import Problem
-from cirf.rows import read_rows
-from cirf.tasks.leaks import seen
-from cirf.user_paths import user_path
+from cirf.stages.fingerprints import file_hash
+from cirf.store.jsonl import read_rows
+from cirf.store.paths import user_path
+from cirf.tasks.loading.leaks import seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cirf.recipe import Recipe
+    from cirf.recipe.schema import Recipe
 
 _PARTS = ("train.jsonl", "validation.jsonl")
 
@@ -45,15 +45,16 @@ def run_of(model: str) -> Path | None:
 
 
 def origins(recipe: Recipe) -> list[Origin]:
-    """The models that answer in a run, or help to prepare its rows, without being trained in it, and a backbone from a run that
-    its trainings start from.
+    """The models that answer in a run, help to prepare its rows, or are trained on, without being trained in it, and a backbone
+    from a run that its trainings start from.
 
     Of a run that trains they are those that are known: that its backbone comes from elsewhere is said by its name.
     """
     asked: dict[str, list[str]] = {}
     for name in recipe.methods:
         asked.setdefault(recipe.models.get(get(name, recipe).learner, recipe.backbone.model), []).append(name)
-    for needed in dict.fromkeys(name for learner in learners(recipe) for name in learner.needs()):
+    begun = [learner.start for learner in learners(recipe) if learner.start is not None]
+    for needed in dict.fromkeys([*(name for learner in learners(recipe) for name in learner.needs()), *begun]):
         model = recipe.models.get(get(needed, recipe).learner)
         if model is not None and needed not in asked.get(model, ()):
             asked.setdefault(model, []).append(needed)
@@ -91,7 +92,7 @@ def _problems(run: Path) -> list[Problem]:
 
 
 def _ancestry(model: str) -> tuple[Path, ...]:
-    from cirf.recipe_io import load
+    from cirf.recipe.load import load
 
     found: list[Path] = []
     while (run := run_of(model)) is not None and run not in found:

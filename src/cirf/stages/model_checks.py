@@ -5,61 +5,97 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cirf.assets import resolve
+from cirf.distributed import sharded
 from cirf.errors import CirfError
 from cirf.methods import get, learners
 from cirf.stages.context import Context
+from cirf.store.files import parse_json
+from cirf.store.integrity import stands
 
 if TYPE_CHECKING:
-    from cirf.methods.method import Method
-    from cirf.recipe import Recipe
-    from cirf.store import Plan
+    from cirf.methods.base import Method
+    from cirf.recipe.schema import Recipe
+    from cirf.store.run_folder import Plan
 
 
 def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
     there: told by their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
-    from cirf.lm.int8 import check_int8
     from cirf.lm.vocabulary import single
 
-    device = pick_device(context.recipe.backbone.device)
-    if context.recipe.evaluate.weights == "int8":
-        check_int8(device)
-    if context.recipe.finetune.weights == "int8":
-        _check_frozen(context.recipe)
+    pick_device(context.recipe.backbone.device)
     source = resolve(context.recipe.backbone.model, context.progress)
     config = load_config(source, context.recipe.backbone)
     check_causal(config, source)
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
+    tokenizer = load_tokenizer(source, context.recipe.backbone)
     asked = {name for stage in stages for name in stage.name.split("/")[1:]}
     for method in learners(context.recipe):
         for name in method.reads if method.name in asked else ():
             other = {"model": name, "revision": None, "trust_remote_code": False}
             load_config(resolve(name, context.progress), context.recipe.backbone.model_copy(update=other))
     _ = context.width
-    like = context.recipe.vocabulary.like
+    like = context.recipe.vocabulary.init_from_token
     if like is not None and any(method.functional for method in learners(context.recipe)):
-        single(load_tokenizer(source, context.recipe.backbone), like)
+        single(tokenizer, like)
+    _check_trainings(context, stages, source, config)
 
 
-def _check_frozen(recipe: Recipe) -> None:
-    """``CirfError`` where a method's training has no frozen weights that could be multiplied in eight bits."""
-    adapted = [method for method in learners(recipe) if not method.frozen]
-    if adapted and recipe.finetune.adaptation == "full":
-        raise CirfError("finetune.weights: with adaptation: full no weight is frozen; set it to saved, or adaptation to lora")
-    for method in adapted:
-        if recipe.finetune.resolved(method.name, method.training).lora.dropout:
-            raise CirfError(f"finetune.weights: int8 wants adapters without dropout, and {method.name} has some; set it to saved")
+def _check_trainings(context: Context, stages: Sequence[Plan], source: str | Path, config: Any) -> None:
+    """``CirfError`` where a method that is still to be trained cannot be trained with this backbone."""
+    from cirf.lm.adapters import check_adapters
+    from cirf.lm.backbone import load_model
+    from cirf.methods.latent.loop import check_vectors
+
+    recipe = context.recipe
+    to_do = {
+        stage.name.split("/")[1]
+        for stage in stages
+        if stage.name.startswith(("models/", "trials/")) and not stands(context.folder, stage)
+    }
+    methods = [method for method in learners(recipe) if method.name in to_do]
+    if sharded() and methods:
+        _check_sharded(methods)
+    adapters = {}
+    for method in methods:
+        section = recipe.finetune.resolved(method.name, method.training)
+        if section.adaptation == "lora" and not method.frozen:
+            adapters[section.lora.target_modules] = section.lora
+    for lora in adapters.values():
+        check_adapters(config, lora)
+    given = [method.name for method in methods if method.latents]
+    if not given:
+        return
+    model = load_model(source, recipe.backbone)
+    try:
+        check_vectors(model)
+    except CirfError as error:
+        raise CirfError(
+            f"backbone.model: {source} cannot think in vectors, as {', '.join(given)} would have it ({error}); use another "
+            "backbone, or another method"
+        ) from None
+
+
+def _check_sharded(methods: Sequence[Method]) -> None:
+    """``CirfError`` where the launch asks for sharding that there is not, or that a method cannot be trained with."""
+    from cirf.lm.training.sharding import check_launch, refusal
+    from cirf.methods.base import Method
+
+    check_launch()
+    for method in methods:
+        if method.frozen or type(method).objective is not Method.objective:
+            raise refusal(method.name)
 
 
 def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     """``CirfError`` where a folder can hold no saved model of a method, or its functional tokens or thoughts are not the
     recipe's."""
-    from cirf.lm.thinking import vectors_of
+    from cirf.methods.saved import vectors_of
 
     method = get(name, recipe)
     if not method.trained:
@@ -76,11 +112,11 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     if not method.functional:
         return
     try:
-        functions = json.loads((folder / "functions.json").read_text(encoding="utf-8"))
+        functions = parse_json((folder / "functions.json").read_text(encoding="utf-8"))
         found = (int(functions["size"]), str(functions["delimiters"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise CirfError(f"models.{name}: {folder} has no functional tokens (no whole functions.json)") from None
-    if found != (recipe.codebook.size, recipe.vocabulary.delimiters):
+    if found != (recipe.codebook.codes, recipe.vocabulary.delimiters):
         raise CirfError(
             f"models.{name}: {folder} has {found[0]} functional tokens between <{found[1]}> and </{found[1]}>; "
             f"set codebook.size={found[0]} and vocabulary.delimiters={found[1]}"
@@ -91,7 +127,7 @@ def _check_trained_as(method: Method, folder: Path) -> None:
     """``CirfError`` where it is known that another method, or other settings, made a model. Methods with functional tokens may
     answer with each other's."""
     try:
-        record = json.loads((folder / "stage.json").read_text(encoding="utf-8"))
+        record = parse_json((folder / "stage.json").read_text(encoding="utf-8"))
         kind, _, stage = str(record["stage"]).partition("/")
         taught = dict(record["section"].get("method") or {})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.assets import resolve
-from cirf.distributed import is_main, world_size
+from cirf.distributed import is_main
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
-from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
-from cirf.recipe import Finetune
+from cirf.recipe.schema import Finetune
 from cirf.stages.context import Context
-from cirf.store import RECORDS
+from cirf.store.files import parse_json, to_json, write_atomic, write_rows
+from cirf.store.run_folder import RECORDS
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cirf.lm.curriculum import Curriculum, Lesson
-    from cirf.lm.glance import Look
-    from cirf.methods.method import Method
-    from cirf.recipe import Recipe
+    from cirf.lm.training.batches import Row
+    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.glance import Look
+    from cirf.methods.base import Method
+    from cirf.recipe.schema import Recipe
     from cirf.records import Example
 
 
@@ -55,49 +57,23 @@ def finetune(
     trackers call the training (the method's name if not given). Without ``keep`` only the training's record is written. A
     ``trial`` is never given up: the choice among trials tells a bad rate.
     """
-    from cirf.lm import backbone, vocabulary
-    from cirf.lm.finetune import Row, finetune
+    from cirf.lm.backbone import pick_device
     from cirf.lm.saving import save_model
-    from cirf.lm.sft_rows import sft_rows
+    from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.sft_rows import sft_rows
 
     recipe = context.recipe
     method = get(name, recipe)
     section = section.resolved(name, method.training)
     release(context)
-    further = continues(recipe, method)
-    source: Path | str
-    if further:
-        source = context.folder.folder("models/cirf_full")
-    else:
-        source = source_of(context, method.start) if method.start else resolve(recipe.backbone.model, context.progress)
-    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
-    model = backbone.load_model(source, recipe.backbone, training=None if method.frozen else section.adaptation)
-    new_ids: list[int] = []
-    if further:
-        new_ids = tokenizer.convert_tokens_to_ids(
-            list(vocabulary.token_names(recipe.codebook.size, recipe.vocabulary.delimiters).all)
-        )
-    elif method.functional:
-        codes = _words(context, method, model, tokenizer) if recipe.vocabulary.init == "words" else _codes(context)
-        new_ids = vocabulary.extend(model, tokenizer, codes, recipe.vocabulary, recipe.codebook.size, recipe.seed)
-
-    input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens, method.tokens_like) if method.tokens else []
+    begun = begin(context, method, None if method.frozen else section.adaptation)
+    model, tokenizer, new_ids = begun.model, begun.tokenizer, begun.new_ids
     template = tokenizer.chat_template
     method.settle(tokenizer, training=True)
 
-    def row(example: Example) -> Row:
-        asked = method.training_prompt(example, context.tasks[example.problem.task])
-        target, answer = method.target(example), example.problem.answer
-        length = len(answer) if target.endswith(answer) else None
-        given = (example.prepared or {}).get("given")
-        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments, given, example.problem.id)
-
-    def rows(examples: list[Example]) -> list[Row]:
-        return [row(example) for example in examples]
-
     def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
         try:
-            passes = float(section.settled(len(train), world_size()).epochs)
+            passes = float(section.settled(len(train)).epochs)
             return method.curriculum(train, validation, tokenizer, passes, updates)
         except CirfError as error:
             if keep:
@@ -106,9 +82,9 @@ def finetune(
             raise CirfError(f"finetune.trial_epochs: too few for {name} ({error}); {advice}") from None
 
     method.prepared = context.folder.folder(f"prepared/{name}") if method.prepares() else None
-    objective = method.objective(model, source)
-    training, held_out = context.examples(method)
-    train_rows, validation_rows = rows(training), rows(held_out)
+    objective = method.objective(model, begun.source)
+    training, held_out = learned(context, method)
+    train_rows, validation_rows = (rows_of(context, method, tokenizer, examples) for examples in (training, held_out))
     with _trackers(context.folder.root / "trackers" / (tracked or name)):
         trained, history, timings = finetune(
             model,
@@ -121,16 +97,18 @@ def finetune(
             work / "scratch",
             recipe.seed,
             context.progress,
-            attention=recipe.backbone.attention,
+            attention=recipe.backbone.attn_implementation,
             run_name=tracked,
-            input_ids=input_ids if method.tokens_learn else [],
+            input_ids=begun.input_ids if method.tokens_learn else [],
             ends=method.ends,
             teach=teach,
+            device=pick_device(recipe.backbone.device),
             objective=objective,
             frozen=method.frozen,
             look=None if trial else _look(context, method, section, tokenizer, held_out),
         )
-    told = {"rows": len(train_rows), "notes": _notes(history.curriculum)}
+    ended = [f"WARNING: {history.ended}"] if history.ended else []
+    told = {"rows": len(train_rows), "notes": _notes(history.curriculum) + ended}
     if is_main():
         write_atomic(work / "history.json", to_json(history.to_dict()))
         write_atomic(work / "timings.json", to_json(timings))
@@ -146,17 +124,77 @@ def finetune(
         write_rows(work / "sft.jsonl", sft_rows(train_rows, tokenizer, new_ids))
         if method.functional:
             write_atomic(work / "functions.json", to_json(functions_of(context, training)))
-    del model, trained
+    del begun, model, trained
     gc.collect()
     return told
 
 
+@dataclass(frozen=True)
+class Begun:
+    """The model that a training begins with, from ``source``, and its tokenizer.
+
+    ``new_ids`` are those of the delimiters and the functional tokens in order, ``input_ids`` of the method's other new tokens.
+    """
+
+    source: Path | str
+    model: Any
+    tokenizer: Any
+    new_ids: list[int]
+    input_ids: list[int]
+
+
+def begin(context: Context, method: Method, adaptation: Literal["full", "lora"] | None) -> Begun:
+    """What a method is trained from, loaded for that kind of training (``None``: as it is to answer), its new rows set."""
+    from cirf.lm import backbone, vocabulary
+
+    recipe = context.recipe
+    further = continues(recipe, method)
+    if further:
+        source: Path | str = context.folder.folder("models/cirf_full")
+    else:
+        source = source_of(context, method.start) if method.start else resolve(recipe.backbone.model, context.progress)
+    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
+    model = backbone.load_model(source, recipe.backbone, training=adaptation)
+    new_ids: list[int] = []
+    if further:
+        names = vocabulary.token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
+        new_ids = tokenizer.convert_tokens_to_ids(list(names.all))
+    elif method.functional:
+        codes = _words(context, method, model, tokenizer) if recipe.vocabulary.init == "words" else _codes(context)
+        new_ids = vocabulary.extend(model, tokenizer, codes, recipe.vocabulary, recipe.codebook.codes, recipe.seed)
+    input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens, method.tokens_like) if method.tokens else []
+    return Begun(source, model, tokenizer, new_ids, input_ids)
+
+
+def learned(context: Context, method: Method) -> tuple[list[Example], list[Example]]:
+    """The examples that a method is trained on and validated by; by ``results.dropout`` some of the first have no results."""
+    training, held_out = context.examples(method)
+    dropped = context.recipe.results.dropout if method.functional else 0.0
+    return _some_bare(training, dropped, context.recipe.seed), held_out
+
+
+def rows_of(context: Context, method: Method, tokenizer: Any, examples: Sequence[Example]) -> list[Row]:
+    """Examples as rows; the tokenizer's chat template is that of the method's training."""
+    from cirf.lm import backbone
+    from cirf.lm.training.batches import Row
+
+    def row(example: Example) -> Row:
+        asked = method.training_prompt(example, context.tasks[example.problem.task])
+        target, answer = method.target(example), example.problem.answer
+        length = len(answer) if target.endswith(answer) else None
+        given = (example.prepared or {}).get("given")
+        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments, given, example.problem.id)
+
+    return [row(example) for example in examples]
+
+
 def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, held_out: list[Example]) -> Look | None:
     """What ends a training whose answers to held-out questions are not well-formed; ``None`` where that cannot be told."""
-    from cirf.lm import backbone, decode
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
 
     asked = [example.problem for example in held_out][:_LOOKED_AT]
-    if not section.give_up or method.latents or method.guide or len(asked) < _FEWEST or method.well_formed("") is None:
+    if not section.min_well_formed or method.latents or method.guide or len(asked) < _FEWEST or method.well_formed("") is None:
         return None
     tasks = [context.tasks[problem.task] for problem in asked]
     prompts = [
@@ -164,17 +202,28 @@ def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, h
     ]
     cap = max(method.cap(task, context.recipe.evaluate) for task in tasks)
 
-    def look(model: Any, update: int, updates: int) -> None:
+    def look(model: Any, update: int, updates: int) -> str | None:
         outputs = decode.generate(model, tokenizer, prompts, cap, steer=method.steer(model, tokenizer))
         formed = sum(bool(method.well_formed(output.text)) and not output.truncated for output in outputs)
-        if formed < section.give_up * len(outputs):
-            raise CirfError(
-                f"fine-tuning {method.name}: after {update} of {updates} updates only {formed} of {len(outputs)} answers to "
-                f"held-out questions are well-formed, so the training was ended; set finetune.epochs: auto or raise "
-                f"finetune.updates, finetune.rows_lr_ratio or finetune.learning_rate (finetune.give_up: 0 trains on)"
-            )
+        if formed >= section.min_well_formed * len(outputs):
+            return None
+        return (
+            f"the training of {method.name} was ended after {update} of {updates} updates, since only {formed} of "
+            f"{len(outputs)} answers to held-out questions were well-formed; set finetune.epochs: auto or raise "
+            "finetune.min_steps, finetune.new_token_lr_multiplier or finetune.learning_rate (finetune.min_well_formed: 0 "
+            "disables this)"
+        )
 
     return look
+
+
+def _some_bare(examples: list[Example], share: float, seed: int) -> list[Example]:
+    """The examples, a share of them without results, drawn by the seed."""
+    bare = set(Random(f"results {seed}").sample(range(len(examples)), round(share * len(examples))))
+    return [
+        replace(one, trace=replace(one.trace, results=("",) * len(one.trace.results))) if place in bare else one
+        for place, one in enumerate(examples)
+    ]
 
 
 def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
@@ -204,10 +253,10 @@ def _trackers(folder: Path) -> Iterator[None]:
 def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any]:
     """As `finetune`, for a training that `choose` or `train_best` is to judge: one that comes to no number has lost. A trial of
     `Finetune.trial_epochs`, and one that has lost, leaves no model."""
-    from cirf.lm.trainer import Diverged
+    from cirf.lm.training.trainer import Diverged
 
     if not context.examples(get(name, context.recipe))[1]:
-        raise CirfError("finetune.trials: no validation row is left to choose by; raise problems.validation")
+        raise CirfError("finetune.learning_rates: no validation row is left to choose by; raise problems.validation")
     try:
         section = context.recipe.finetune
         epochs = section.trial_epochs
@@ -235,24 +284,26 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
                 shutil.copytree(path, target, copy_function=_link)
             else:
                 _link(path, target)
-    timings = json.loads((folder / "timings.json").read_text())
+    timings = parse_json((folder / "timings.json").read_text())
     del timings["seconds"]  # the trial's, which its own stage tells
     write_atomic(work / "timings.json", to_json(timings))
     write_atomic(work / "trials.json", to_json({"trials": tried}))
-    history = json.loads((work / "history.json").read_text())
+    history = parse_json((work / "history.json").read_text())
     return {"rows": history["rows"], "notes": _notes(history.get("curriculum"))}
 
 
 def train_best(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
     """As `finetune`, at the learning rate of the short trial with the lowest last validation loss; ``trials.json`` lists all."""
-    from cirf.lm.trainer import Diverged
+    from cirf.lm.training.trainer import Diverged
 
     chosen, tried = _judged(context, name, rates)
     try:
         told = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
     except Diverged as error:
         advice = "leave it out, or raise finetune.trial_epochs"
-        raise CirfError(f"finetune.trials: {chosen:g} won the short trials of {name}, and then {error}; {advice}") from None
+        raise CirfError(
+            f"finetune.learning_rates: {chosen:g} won the short trials of {name}, and then {error}; {advice}"
+        ) from None
     if is_main():
         write_atomic(work / "trials.json", to_json({"trials": tried}))
     return told
@@ -267,7 +318,7 @@ def _judged(context: Context, name: str, rates: Sequence[float]) -> tuple[float,
     losses = {rate: _last_loss(_trial(context, name, rate)) for rate in rates}
     finite = {rate: loss for rate, loss in losses.items() if loss is not None}
     if not finite:
-        raise CirfError(f"finetune.trials: no learning rate gave {name} a finite validation loss; try lower ones")
+        raise CirfError(f"finetune.learning_rates: no learning rate gave {name} a finite validation loss; try lower ones")
     chosen, epochs = min(finite, key=finite.__getitem__), context.recipe.finetune.trial_epochs
     passes = {} if epochs is None else {"epochs": epochs}
     return chosen, [
@@ -285,11 +336,11 @@ def _link(path: str | Path, target: str | Path) -> None:
 
 def _last_loss(folder: Path) -> float | None:
     """The last validation loss of a trial; ``None`` where it is no number."""
-    history = json.loads((folder / "history.json").read_text())
+    history = parse_json((folder / "history.json").read_text())
     if "diverged" in history:
         return None
     if not history["validation"]:
-        raise CirfError("finetune.trials: every validation row is longer than finetune.max_length; raise one of the two")
+        raise CirfError("finetune.learning_rates: every validation row is longer than finetune.max_length; raise one of the two")
     loss = float(history["validation"][-1]["loss"])
     return loss if math.isfinite(loss) else None
 
@@ -297,48 +348,27 @@ def _last_loss(folder: Path) -> float | None:
 def _codes(context: Context) -> np.ndarray:
     from cirf.codebook.codebook import Codebook
 
-    return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.size}")).codes.numpy()
+    return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.codes}")).codes.numpy()
 
 
 def _words(context: Context, method: Method, model: Any, tokenizer: Any) -> np.ndarray:
-    """Of each code the mean row of the tokens in its training steps, less the mean of all steps [K x d]; the code vector where no
-    step has the code."""
-    import numpy as np
+    """`word_rows` of the training steps [K x d]."""
+    from cirf.lm.vocabulary import word_rows
 
-    from cirf.lm.prompt import encode
-
-    rows = model.get_input_embeddings().weight.detach()
-    steps: dict[int, list[np.ndarray]] = {}
-    for example in context.examples(method)[0]:
-        for code, segment in zip(example.trace.codes, example.segments, strict=True):
-            if ids := encode(tokenizer, segment):
-                steps.setdefault(code, []).append(rows[ids].float().mean(dim=0).cpu().numpy())
-    vectors = _codes(context).copy()
-    every = [step for some in steps.values() for step in some]
-    middle = np.mean(every, axis=0) if len(steps) > 1 else 0.0  # of a single code nothing would be left
-    for code, some in steps.items():
-        vectors[code] = np.mean(some, axis=0) - middle
-    return vectors
+    return word_rows(model, tokenizer, _codes(context), _pairs(context.examples(method)[0]))
 
 
 def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
-    """What each functional token stands for: a label, how often it was used, and a few of its segments."""
-    from cirf.analysis.labels import label_codes
+    """What each functional token stands for, as `cirf.codebook.functions.describe` says it."""
+    from cirf.codebook.functions import describe
 
-    by_code: dict[int, list[str]] = {}
-    for example in examples:
-        for code, segment in zip(example.trace.codes, example.segments, strict=True):
-            by_code.setdefault(code, []).append(segment)
-    labels = label_codes(by_code)
-    return {
-        "delimiters": context.recipe.vocabulary.delimiters,
-        "size": context.recipe.codebook.size,
-        "backbone": context.recipe.backbone.model,
-        "codes": {
-            str(code): {"label": labels[code], "count": len(texts), "examples": list(dict.fromkeys(texts))[:5]}
-            for code, texts in sorted(by_code.items())
-        },
-    }
+    recipe = context.recipe
+    return describe(_pairs(examples), recipe.codebook.codes, recipe.vocabulary.delimiters, recipe.backbone.model)
+
+
+def _pairs(examples: Sequence[Example]) -> Iterator[tuple[int, str]]:
+    """Every step's code with its segment."""
+    return ((code, text) for row in examples for code, text in zip(row.trace.codes, row.segments, strict=True))
 
 
 def source_of(context: Context, name: str) -> Path | str:
@@ -353,14 +383,14 @@ def source_of(context: Context, name: str) -> Path | str:
 
 def load(context: Context, source: Path | str) -> tuple[Any, Any]:
     """A model to answer with and its tokenizer. ``CirfError`` if it is gone."""
+    from cirf.cpu.packed import settle
     from cirf.lm import backbone
-    from cirf.lm.int8 import settle_weights
 
     if Path(source).is_absolute() and not Path(source).exists():
         raise CirfError(f"{source}: the model is not there; run `cirf run` again")
     tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
     model = backbone.load_model(source, context.recipe.backbone, training=None)
-    settle_weights(model, context.recipe.evaluate.weights, context.recipe.backbone.attention)
+    settle(model, context.recipe.backbone.attn_implementation)
     return model, tokenizer
 
 
@@ -376,6 +406,16 @@ def load_for(context: Context, name: str) -> tuple[Any, Any]:
     return context.loaded["model"], tokenizer
 
 
+def tokenizer_for(context: Context, name: str) -> Any:
+    """The tokenizer of the model that answers for a method, without the model."""
+    from cirf.lm import backbone
+
+    source = source_of(context, name)
+    tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
+    tokenizer.chat_template = template_of(context, name, source, tokenizer, tokenizer.chat_template)
+    return tokenizer
+
+
 def template_of(context: Context, name: str, source: Path | str, tokenizer: Any, saved: str) -> str:
     """The chat template by which a method asks its model: the ``saved`` one, unless the method's settings for answering are
     others than those the model was saved with."""
@@ -383,12 +423,20 @@ def template_of(context: Context, name: str, source: Path | str, tokenizer: Any,
     path = Path(source) / _ASKED_BY
     if not method.answering or not path.is_file():
         return saved
-    told = json.loads(path.read_text(encoding="utf-8"))
+    told = parse_json(path.read_text(encoding="utf-8"))
     if told["settings"] == method.asked_by:
         return saved
     tokenizer.chat_template = told["template"]
     method.settle(tokenizer, training=False)
     return str(tokenizer.chat_template)
+
+
+def save_asking(method: Method, source: Path | str, work: Path) -> None:
+    """Save with a model that goes on from the one in ``source`` what that one's chat template is without its method's part."""
+    path = Path(source) / _ASKED_BY
+    if method.answering and path.is_file():
+        template = parse_json(path.read_text(encoding="utf-8"))["template"]
+        write_atomic(work / _ASKED_BY, to_json({"settings": method.asked_by, "template": template}))
 
 
 def release(context: Context) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.files import hash_json
+from cirf.store.files import hash_json
 
 if TYPE_CHECKING:
-    from cirf.lm.prefix import Beginnings
-    from cirf.methods.method import Method
+    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
 
@@ -39,7 +39,7 @@ def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer:
     found = openings_of(method, tasks)
     if not found:
         return None
-    from cirf.lm.prefix import Prefixes
+    from cirf.lm.decoding.prefix_cache import Prefixes
     from cirf.lm.prompt import prompt_text
 
     texts = dict.fromkeys(text for openings in found.values() for text in openings)

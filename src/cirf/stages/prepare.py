@@ -7,12 +7,12 @@ from typing import Any
 
 from cirf.distributed import ALONE
 from cirf.errors import CirfError
-from cirf.files import to_json, write_atomic, write_rows
 from cirf.methods import get
 from cirf.records import Problem, Steps
-from cirf.rows import read_rows
 from cirf.stages.context import Context
 from cirf.stages.scores import answer
+from cirf.store.files import to_json, write_atomic, write_rows
+from cirf.store.jsonl import read_rows
 
 
 def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
@@ -20,22 +20,13 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     from cirf.assets import resolve
     from cirf.lm.backbone import load_tokenizer
     from cirf.methods.material import Material
-    from cirf.stages.models import release, source_of
+    from cirf.stages.models import release
 
     recipe = context.recipe
     release(context)
     backbone = resolve(recipe.backbone.model, context.progress)
     steps, held_out = context.steps(), context.validation()
     known = {problem.id: problem for problem in [*context.train(), *held_out]}
-
-    def tokenizer(model: Path | str | None) -> Any:
-        if model is None:
-            return load_tokenizer(backbone, recipe.backbone)
-        other = recipe.backbone.model_copy(update={"revision": None})
-        if isinstance(model, Path):
-            return load_tokenizer(model, other)
-        other = other.model_copy(update={"trust_remote_code": False})
-        return load_tokenizer(resolve(model, context.progress), other)
 
     def answers(judge: str, runs: int, temperature: float, top_p: float) -> dict[str, list[dict[str, Any]]]:
         problems: dict[str, list[Problem]] = {}
@@ -60,8 +51,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
         tasks=context.tasks,
         steps=steps,
         annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
-        source=lambda judge: source_of(context, judge),
-        tokenizer=tokenizer,
+        tokenizer=lambda: load_tokenizer(backbone, recipe.backbone),
         asked=context.asked,
         answers=answers,
         scratch=work / "scratch",

@@ -13,8 +13,8 @@ from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
 
 if TYPE_CHECKING:
-    from cirf.methods.method import Method
-    from cirf.recipe import Recipe
+    from cirf.methods.base import Method
+    from cirf.recipe.schema import Recipe
 
 Units = Literal["thoughts", "steps", "pauses"]
 
@@ -28,7 +28,7 @@ def units_of(method: Method) -> Units | None:
 def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
     """The probes that a recipe asks for and that say something of a method; none where it has nothing to perturb, or where its
     answers are steered, which would hold perturbed ones to the form, or their numbers to the calculation, again."""
-    units = None if method.steered else units_of(method)
+    units = None if method.steered or method.name in recipe.evaluate.endpoints else units_of(method)
     alike = {"shuffle", "swap"} if units == "pauses" else set()
     return tuple(name for name in recipe.evaluate.probes.names if units and name not in alike)
 
@@ -46,9 +46,10 @@ def check(recipe: Recipe) -> None:
 
 def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Answer every test question under every probe, greedily, in padded batches, and judge the answers."""
-    from cirf.evaluation.probes import KEEP, probe
+    from cirf.evaluation.harness import Questions
+    from cirf.evaluation.perturb import Between, OfPauses, OfThoughts, OfTrace, Prober
+    from cirf.evaluation.probes import KEEP, Subject, probe
     from cirf.lm import backbone
-    from cirf.lm.probe import Between, OfPauses, OfThoughts, OfTrace, Prober
     from cirf.lm.vocabulary import token_names
 
     recipe = context.recipe
@@ -60,18 +61,19 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     if units == "thoughts" and begins is not None:
         between = OfThoughts(model, begins)
     elif units == "steps":
-        names = token_names(recipe.codebook.size, recipe.vocabulary.delimiters)
+        names = token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
         between = OfTrace(tokenizer, names, recipe.evaluate.probes.results)
     else:
         between = OfPauses(tokenizer, method.tokens)
     probes = names_for(method, recipe)
     told = probe(
-        method,
-        context.tasks,
-        context.test(),
-        Prober(model, tokenizer, begins, between, probes, recipe.seed),
+        Subject(
+            method,
+            Prober(model, tokenizer, begins, between, probes, recipe.seed),
+            partial(backbone.prompt_text, tokenizer),
+        ),
+        Questions(context.tasks, context.test()),
         probes,
-        partial(backbone.prompt_text, tokenizer),
         recipe.evaluate,
         work,
         context.progress,

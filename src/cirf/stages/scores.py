@@ -2,64 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cirf.distributed import Share
 from cirf.methods import get
-from cirf.progress import SILENT
-from cirf.recipe import Evaluate
+from cirf.progress import SILENT, Progress
+from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
 from cirf.stages import openings
 from cirf.stages.context import Context
-from cirf.stages.models import load_for, source_of
+from cirf.stages.models import load_for, release, source_of, tokenizer_for
+from cirf.store.files import RowLog
 
 if TYPE_CHECKING:
-    from cirf.evaluation.harness import Scores
+    from cirf.evaluation.harness import Generate, Scores
+    from cirf.methods.base import Method
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
     """Answer every test question in padded batches as ``section`` says, and judge the answers (paper A.2, inference settings).
     Processes share the batches."""
-    scores, number = answer(context, name, section, context.test(), work, Share.of_launch())
-    rounded = ["answered with weights in int8 (evaluate.weights), not as they are saved"]
+    scores, engine = _answer(context, name, section, context.test(), work, Share.of_launch())
+    failed = scores.overall.failed
     notes = [
         *get(name, context.recipe).caveats(),
-        *(rounded if context.recipe.evaluate.weights == "int8" else ()),
+        *([] if engine.startswith("transformers") else [f"answered by {engine}"]),
+        *([f"WARNING: {failed:,} questions were not answered and count as wrong"] if failed else []),
     ]
-    return {"rows": scores.overall.n, "notes": notes, "computed_in": number}
+    return {"rows": scores.overall.n, "notes": notes, "engine": engine}
 
 
 def answer(
     context: Context, name: str, section: Evaluate, problems: Mapping[str, Sequence[Problem]], work: Path, share: Share
-) -> tuple[Scores, str]:
-    """Ask the model that answers for a method the ``problems`` of each task; rows and scores lie in ``work``, and the number
-    format that it computes in is told."""
-    from cirf.evaluation.harness import evaluate
-    from cirf.lm import backbone, decode
+) -> Scores:
+    """Ask the model that answers for a method the ``problems`` of each task; rows and scores lie in ``work``.
 
-    model, tokenizer = load_for(context, name)
+    It is the run's own model, decoded by transformers, whatever ``engine`` and ``endpoints`` say of evaluations.
+    """
+    here = section.model_copy(update={"engine": "transformers", "endpoints": {}})
+    return _answer(context, name, here, problems, work, share)[0]
+
+
+def _answer(
+    context: Context, name: str, section: Evaluate, problems: Mapping[str, Sequence[Problem]], work: Path, share: Share
+) -> tuple[Scores, str]:
+    """As `answer`, but as ``section`` says; also the engine and its number format."""
+    from cirf.evaluation.harness import Answerer, Questions, evaluate
+
     method = get(name, context.recipe)
+    progress = context.progress if share.main else SILENT
+    asked = share.path(work / "scratch" / "asked.jsonl")
+    with _generating(context, method, section, asked, progress) as (generate, render, engine):
+        if name in section.endpoints:  # all at once: each batch would wait for its slowest answer, and connect anew
+            section = section.model_copy(update={"batch_size": max(1, *map(len, problems.values()))})
+            progress = SILENT  # the asker tells
+        questions = Questions(context.tasks, problems)
+        scores = evaluate(Answerer(method, generate, render), questions, section, work, progress, share)
+    return scores, engine
+
+
+@contextlib.contextmanager
+def _generating(
+    context: Context, method: Method, section: Evaluate, asked: Path, progress: Progress
+) -> Iterator[tuple[Generate, Callable[[str], str], str]]:
+    """What answers prompts for a method, what makes a prompt of a user's turn, and the name of the engine."""
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
+    from cirf.lm.vocabulary import token_names
+
+    recipe, name = context.recipe, method.name
+    if name in section.endpoints:
+        from cirf.evaluation.endpoint import asker
+
+        closing = token_names(0, recipe.vocabulary.delimiters).end if method.functional else None
+        served = section.endpoints[name]
+        asked.parent.mkdir(parents=True, exist_ok=True)
+        yield asker(section, name, RowLog(asked), recipe.seed, closing, progress), str, f"{served.model} at {served.url}"
+        return
+
+    if section.engine == "vllm" and not method.steered and not method.latents:
+        from cirf.lm.decoding.vllm_engine import engine
+
+        release(context)
+        source = source_of(context, name)
+        tokenizer = tokenizer_for(context, name)
+        with engine(source, tokenizer, recipe.backbone) as running:
+
+            def by_vllm(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
+                return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
+
+            yield by_vllm, partial(backbone.prompt_text, tokenizer), f"{running.version}, {recipe.backbone.dtype}"
+        return
+    model, tokenizer = load_for(context, name)
     prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
     steer = method.steer(model, tokenizer)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
-        seed = context.recipe.seed if run == 0 else Random(f"{context.recipe.seed} {run}").getrandbits(31)
-        how = (cap, section.temperature, section.top_p, seed, section.batch_size)
+        how = (cap, section.temperature, section.top_p, context.run_seed(run), section.batch_size)
         return decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
 
-    scores = evaluate(
-        method,
-        context.tasks,
-        problems,
-        generate,
-        partial(backbone.prompt_text, tokenizer),
-        section,
-        work,
-        context.progress if share.main else SILENT,
-        share,
-    )
-    return scores, str(model.dtype).removeprefix("torch.")
+    number = str(model.dtype).removeprefix("torch.")
+    yield generate, partial(backbone.prompt_text, tokenizer), f"transformers {version('transformers')}, {number}"

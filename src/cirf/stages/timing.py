@@ -1,39 +1,27 @@
-"""From models to times: the methods of a run side by side, one question at a time and in batches."""
+"""From models to times: the methods of a run side by side, one question at a time."""
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cirf.files import to_json, write_atomic
 from cirf.methods import get
 from cirf.stages import openings
 from cirf.stages.context import Context
 from cirf.stages.models import load, release, source_of, template_of
+from cirf.store.files import to_json, write_atomic
 
 
 def latency(context: Context, work: Path) -> dict[str, Any]:
     """Time single questions from prompt to last token, the methods taking turns."""
-    from cirf.evaluation.latency import measure
+    from cirf.evaluation.timing.latency import measure
 
-    return _measured(context, work, measure)
-
-
-def throughput(context: Context, work: Path) -> dict[str, Any]:
-    """Time batches of questions, the methods taking turns."""
-    from cirf.evaluation.throughput import measure
-
-    return _measured(context, work, measure)
-
-
-def _measured(context: Context, work: Path, measure: Any) -> dict[str, Any]:
     recipe = context.recipe
-    methods = {name: get(name, recipe) for name in recipe.methods}
-    bench = Bench(context)
+    methods = {name: get(name, recipe) for name in recipe.methods if name not in recipe.evaluate.endpoints}
+    bench = Bench(context, {name: name for name in methods})
     timings = measure(methods, context.tasks, context.test(), bench, recipe.evaluate, recipe.seed, context.progress, work=work)
     bench.release()
     return written(timings, work)
@@ -52,9 +40,9 @@ def facts(context: Context) -> dict[str, Any]:
     import torch
     import transformers
 
+    from cirf.cpu.number_formats import computed_in
     from cirf.environment import processor
     from cirf.lm.backbone import pick_device
-    from cirf.lm.number_formats import computed_in
 
     section = context.recipe.backbone
     device = pick_device(section.device)
@@ -62,12 +50,12 @@ def facts(context: Context) -> dict[str, Any]:
         "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "device": f"{device} ({processor(device)})",
         "threads": section.threads or torch.get_num_threads(),
-        "dtype": computed_in(section.dtype, device) + (", weights in int8" if context.recipe.evaluate.weights == "int8" else ""),
+        "dtype": computed_in(section.dtype, device),
     }
 
 
 class Bench:
-    """The models of a run's methods in memory, as `cirf.evaluation.turns.Engine` asks for them.
+    """The models of a run's methods in memory, as `cirf.evaluation.timing.turns.Engine` asks for them.
 
     ``turns`` calls each turn by a name and says which method takes it; without it each of the recipe's methods takes one.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
@@ -107,8 +95,8 @@ class Bench:
 
     @cached_property
     def _loading(self) -> dict[str, Any]:
+        from cirf.cpu.memory import free_memory
         from cirf.lm.backbone import pick_device
-        from cirf.lm.memory import free_memory
 
         free = free_memory(pick_device(self.context.recipe.backbone.device))
         first = self.groups[0][0]
@@ -142,36 +130,23 @@ class Bench:
         tokenizer.chat_template = template_of(self.context, self.turns[method], source, tokenizer, self.templates[source])
         return prompt_text(tokenizer, prompt)
 
-    def one(self, method: str, prompt: str, cap: int) -> Any:
-        """One answer at batch 1."""
-        from cirf.lm import decode
+    def one(self, method: str, prompt: str, cap: int, run: int = 0) -> Any:
+        """One answer at batch 1, drawn by the seed of a sampled run."""
+        from cirf.lm.decoding import generate as decode
 
         section = self.context.recipe.evaluate
         model, tokenizer = self.held[self.sources[method]]
         prefixes = self._prefixes(method, [prompt])
-        before = _allocated(model)
-        how = (cap, section.temperature, section.top_p, self.context.recipe.seed)
+        before = allocated_memory(model)
+        how = (cap, section.temperature, section.top_p, self.context.run_seed(run))
         steer = self.methods[method].steer(model, tokenizer)
         timed = decode.generate_one(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
-        self.growth = None if before is None else _peak(model) - before
+        self.growth = None if before is None else peak_memory(model) - before
         return timed
-
-    def many(self, method: str, prompts: Sequence[str], cap: int) -> tuple[int, float]:
-        """Answers decoded at once: their tokens, and the seconds from the prompts' texts to the answers'."""
-        from cirf.lm import decode
-
-        section = self.context.recipe.evaluate
-        model, tokenizer = self.held[self.sources[method]]
-        prefixes, seed = self._prefixes(method, prompts), self.context.recipe.seed
-        started = time.perf_counter()
-        how = (cap, section.temperature, section.top_p, seed, len(prompts))
-        steer = self.methods[method].steer(model, tokenizer)
-        made = decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
-        return sum(output.tokens for output in made), time.perf_counter() - started
 
     def sample(self, method: str, prompt: str, cap: int, count: int, enough: Any) -> Any:
         """Votes: sampled answers to one prompt in one batch, until ``enough`` are finished."""
-        from cirf.lm import decode
+        from cirf.lm.decoding import generate as decode
 
         voting, seed = self.context.recipe.evaluate.voting, self.context.recipe.seed
         model, tokenizer = self.held[self.sources[method]]
@@ -209,7 +184,7 @@ class Bench:
             self.templates[source] = self.held[source][1].chat_template
 
     def _weights(self, method: str) -> int:
-        from cirf.lm.memory import weight_bytes
+        from cirf.cpu.memory import weight_bytes
 
         models = [self.held[self.sources[method]][0]]
         if (guide := getattr(self.prefixes.get(method), "guide", None)) is not None:
@@ -224,7 +199,7 @@ class Bench:
             torch.cuda.empty_cache()
 
 
-def _allocated(model: Any) -> int | None:
+def allocated_memory(model: Any) -> int | None:
     """Bytes allocated on a model's GPU, its peak counted anew from here; ``None`` elsewhere."""
     if model.device.type != "cuda":
         return None
@@ -234,7 +209,7 @@ def _allocated(model: Any) -> int | None:
     return int(torch.cuda.memory_allocated(model.device))
 
 
-def _peak(model: Any) -> int:
+def peak_memory(model: Any) -> int:
     import torch
 
     return int(torch.cuda.max_memory_allocated(model.device))

@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cirf.evaluation.votes import Asked, draw_votes
-from cirf.evaluation.voting import Item, answered_alone, curve
-from cirf.files import to_json, write_atomic
+from cirf.evaluation.voting.count import Item, answered_alone, curve
+from cirf.evaluation.voting.draw import Asked, draw_votes
 from cirf.methods import get
-from cirf.recipe import Recipe
+from cirf.recipe.schema import Recipe
 from cirf.records import Problem
 from cirf.stages import keys, openings
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
 from cirf.stages.timing import Bench, written
-from cirf.store import Plan
+from cirf.store.files import to_json, write_atomic
+from cirf.store.run_folder import Plan
 
 _PROSE = ("sft_cot", "cot")
 
@@ -35,7 +35,8 @@ def _test(context: Context) -> dict[str, list[Problem]]:
 
 def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> dict[str, Any]:
     """Draw the votes of a method, as many as its largest number asks for, or take those that were drawn before."""
-    from cirf.lm import backbone, decode
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
 
     recipe, section = context.recipe, context.recipe.evaluate.voting
     model, tokenizer = load_for(context, name)
@@ -79,7 +80,8 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
 
     That answer is drawn as the evaluation draws it: greedily, or sampled where the recipe samples.
     """
-    from cirf.evaluation.vote_times import ALONE, measure
+    from cirf.evaluation.harness import Questions
+    from cirf.evaluation.voting.times import ALONE, Contest, measure
 
     recipe, section = context.recipe, context.recipe.evaluate
     other = compared_with(recipe)
@@ -87,11 +89,8 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     turns = {str(count): name for count in counts} | ({ALONE: other} if other else {})
     bench = Bench(context, turns)
     timings = measure(
-        get(name, recipe),
-        get(other, recipe) if other else None,
-        counts,
-        context.tasks,
-        _test(context),
+        Contest(get(name, recipe), get(other, recipe) if other else None, counts),
+        Questions(context.tasks, _test(context)),
         bench,
         section,
         recipe.seed,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cirf.records import AnswerKind, Problem
-from cirf.tasks import answers
-from cirf.tasks.answers import equal_answers, parse_answer
+from cirf.tasks.parsing import answers
+from cirf.tasks.parsing.answers import equal_answers, parse_answer
 from cirf.tasks.shots import Shot
 
 ResultRule = Callable[[str, Problem, tuple[str, ...]], str]

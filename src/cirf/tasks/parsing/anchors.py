@@ -131,6 +131,19 @@ def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Ans
     return None, last_word or bool(denied)
 
 
+_ANSWERS = re.compile(
+    r"^\W*(?:(?:so|thus|therefore|hence|and|in conclusion|conclusion)\b\W*)?(?:(?:the|my|our)\s+)?"
+    r"(?:(?:final|correct|right|best)\s+)?answer\b|^\W*####",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+def states_answer_only(sentence: str) -> bool:
+    """Whether a sentence does nothing but state the answer: it opens with *the answer*, or holds no word and no equation."""
+    return _ANSWERS.match(sentence) is not None or (not _WORD.search(_BOXED.sub("", sentence)) and "=" not in sentence)
+
+
 def first_sentence(text: str) -> str:
     """The text up to the first end of a sentence."""
     return SENTENCE_END.split(text.strip(), 1)[0]

@@ -1,8 +1,9 @@
-"""What surrounds an answer and is none of it: marks of the end of a turn, tags, and an explanation that follows."""
+"""What surrounds an answer and is none of it: marks of the end of a turn, tags, another question, a check, an explanation."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _END = re.compile(
     r"</s>|<eos>|<end_of_turn>|<\|(?:im_end|endoftext|end_of_text|eot_id|eom_id|end|return|eot)\|>|<｜end▁of▁sentence｜>|\[/INST\]",
@@ -18,6 +19,20 @@ _OPENING_TAG = re.compile(r"<(?:final_)?answer>", re.IGNORECASE)
 _EXPLAINS = re.compile(
     r"\s*(\S[^\n]*)\n[\s*_#]*(?:explanation|explained|reason|reasoning|rationale|justification|note)\b[*_]*\s*:",
     re.IGNORECASE,
+)
+_ASKS = re.compile(  # a line that opens another question
+    r"^(?P<mark>[ \t>]*[#*_]*[ \t]*)(?:(?:the[ \t]+)?(?:next|new|another)[ \t]+)?"
+    r"(?:(?P<asks>question|q|human|user|frage|pregunta)|(?P<sets>problem|exercise|example|input|instruction|task))"
+    r"[ \t]*#?[ \t]*\d{0,4}[ \t]*(?:[*_]*[:：][*_]*|[.)](?=[ \t])|[*_]*$)|^[ \t]*\[INST\]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_GIVEN = re.compile(r"[\W_]*(?:given|known|context|passage|story|facts?|data|background|premises?)\b[^\n]*:", re.IGNORECASE)
+_CHECKS = re.compile(
+    r"(?:^|(?<=[.!?])[ \t]+)[ \t>#*_(]*(?:let(?:[’']s|[ \t]+(?:me|us))[ \t]+)?"
+    r"(?:(?:to[ \t]+|quick[ \t]+|sanity[ \t]+|double[- ]?)?"
+    r"(?:check|checking|verify|verification|proof|remark|hint)|(?P<note>(?:side[ \t]*)?notes?|n\.?b\.?|p\.?s\.?))"
+    r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]",
+    re.IGNORECASE | re.MULTILINE,
 )
 _FEW = 4  # words of an answer that stands alone above its explanation
 
@@ -44,3 +59,22 @@ def without_explanation(text: str) -> str:
     """The first line, where it is a word or a few and the next line says that it explains it; else the text."""
     match = _EXPLAINS.match(text)
     return match[1] if match and len(match[1].split()) <= _FEW else text
+
+
+def other_questions(text: str) -> Iterator[tuple[str, bool, bool]]:
+    """The text before each line that opens another question (``Question:``, ``Q:``, ``Problem 2:``), with whether a blank line
+    parts the two, and whether the line's word asks outright; not before one that opens the text or that the text announces."""
+    for match in _ASKS.finditer(text):
+        before = text[: match.start()]
+        if before.strip() and not _GIVEN.match(before) and not before.rstrip(" \t\n*_#").endswith((":", "：")):
+            yield before, re.search(r"\n[ \t]*\n[ \t]*\Z", before) is not None, match["sets"] is None
+
+
+def before_a_check(text: str) -> tuple[str, str]:
+    """The text without a last paragraph that checks the answer or notes something (``Check: 18 + 2 = 20.``), and that paragraph
+    if it is a check; empty where it is a note or there is none."""
+    for match in _CHECKS.finditer(text):
+        behind = text[match.end() :].strip()
+        if text[: match.start()].strip() and "\n\n" not in behind:
+            return text[: match.start()], "" if match["note"] else behind
+    return text, ""

@@ -1,13 +1,25 @@
-"""Numbers: an answer that is one number, by its value."""
+"""Numbers: an answer that is one number, by its value. A number in a notation that is not read (``12,5``) is no answer.
+
+Plain powers in a text that names a number: ``2^3``, ``2**3``, ``2^{3}`` and ``2³`` are 8.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from fractions import Fraction
 
-from cirf.tasks.numerals import Numeral, find_numbers, number_text, only_word_value, plain, word_value
 from cirf.tasks.parsing.anchors import SENTENCE_END, SeveralError, first_sentence, last_sentence, places, settled
-from cirf.tasks.parsing.powers import UNSETTLED, worked_powers
+from cirf.text.numerals import (
+    UNREAD,
+    Numeral,
+    find_numbers,
+    first_number,
+    number_text,
+    only_word_value,
+    plain_numbers,
+    word_value,
+)
 
 _TOLERANCE = Fraction(1, 10**6)
 _ABOUT = re.compile(
@@ -16,10 +28,6 @@ _ABOUT = re.compile(
 )
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _MINUS = re.compile(r"^(\W*)minus\s+(?=[$€£]?[0-9])", re.IGNORECASE)
-_GROUPS = re.compile(
-    r"(?<![\w.,/^])(?P<first>[0-9]{1,3})(?P<more>(?: [0-9]{3})+)(?![0-9,/:])"
-    r"(?=(?P<ends>(?:\.[0-9]+)?\s?[$€£¥%]?(?:\s?[A-Za-z]+)?[.!?)*$}]*\s*$)?)"
-)
 _NEXT = re.compile(
     r"(?P<unit>(?:\s*[A-Za-z]+)?)\s*(?:(?P<other>,?\s*\bor(?:\s+(?:maybe|perhaps|possibly|even))?\b)|"
     r"(?P<more>[,;&]|,?\s*\band(?:\s+then)?\b)|(?P<range>[-–]|\bto\b|:))\s*",
@@ -35,7 +43,7 @@ _OPERATION = re.compile(r"\s*(?:[+×÷*^]|-(?=\s))\s*[$(]?\s*[0-9]")
 
 def number_value(text: str) -> Fraction | None:
     """The value of a text that is one number and nothing else but a sign, currency, percent or full stop; else ``None``."""
-    text = plain(text).strip().removesuffix(".")
+    text = plain_numbers(text).strip().removesuffix(".")
     numbers = find_numbers(text)
     whole = len(numbers) == 1 and not text[: numbers[0].start].strip() and not text[numbers[0].end :].strip(" $€£¥₹")
     return numbers[0].value if whole else None
@@ -58,14 +66,22 @@ def parse_number(text: str) -> str | None:
     value, last_word = settled([place[1:] for place in anchored], lambda anchor, said: _anchored_number(said, anchor == "hashes"))
     if value is not None or last_word:
         return None if value is None else number_text(value)
-    unworked = [start + len(first_sentence(said)) for start, _, said in anchored if _is_unworked(plain(first_sentence(said)))]
+    unworked = [
+        start + len(first_sentence(said)) for start, _, said in anchored if _is_unworked(plain_numbers(first_sentence(said)))
+    ]
     text = text[max(unworked, default=0) :]
-    numbers = find_numbers(plain(text))
-    if len(numbers) > 1 and _NUMBERS_ALONE.fullmatch(text.strip()) and _names_several(plain(text), numbers[:2], ranges=False):
+    numbers = find_numbers(plain_numbers(text))
+    if (
+        len(numbers) > 1
+        and _NUMBERS_ALONE.fullmatch(text.strip())
+        and _names_several(plain_numbers(text), numbers[:2], ranges=False)
+    ):
         return None
-    parts = [_grouped(part, alone=True) for line in text.splitlines() for part in SENTENCE_END.split(line)]
+    parts = [part for line in text.splitlines() for part in SENTENCE_END.split(line)]
     for place, written in reversed(list(enumerate(parts))):
-        sentence = plain(written)
+        sentence = plain_numbers(written)
+        if UNREAD in sentence.rpartition("=")[2]:  # it, and not another number, may be what the text comes to
+            return None
         numbers = [number for number in find_numbers(sentence) if not UNSETTLED.match(sentence, number.end)]
         numbers = [one for one in numbers if not _DENIED.search(sentence[max(0, one.start - 8) : one.start])] or numbers
         if numbers:
@@ -77,20 +93,8 @@ def parse_number(text: str) -> str | None:
             return number_text(numbers[-1].value if right is None else right)
     word = word_value(text)
     if word is None:
-        word = only_word_value(last_sentence(plain(text)))
+        word = only_word_value(last_sentence(plain_numbers(text)))
     return None if word is None else str(word)
-
-
-def _grouped(text: str, alone: bool = False) -> str:
-    """The text with ``12 000`` in one piece: where the number ends the text, but for a unit, or a group begins with a zero,
-    as no number of its own does. ``3 400 g boxes`` stay apart. ``alone``: the number must open the text too."""
-    opens = not alone or re.match(r"\W*[0-9]", text) is not None
-
-    def joined(match: re.Match[str]) -> str:
-        one = " 0" in match["more"] or (opens and match["ends"] is not None)
-        return match[0].replace(" ", "") if one else match[0]
-
-    return _GROUPS.sub(joined, text)
 
 
 def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, lists: bool = True) -> bool:
@@ -131,20 +135,23 @@ def _right_side(sentence: str) -> Fraction | None:
 
 def _said_again(numbers: list[Numeral], before: list[str]) -> Fraction | None:
     """Of the numbers of a conclusion the one that the last equation before it came to."""
-    reached = next((value for part in reversed(before) if (value := _right_side(plain(part))) is not None), None)
+    reached = next((value for part in reversed(before) if (value := _right_side(plain_numbers(part))) is not None), None)
     return reached if any(number.value == reached for number in numbers) else None
 
 
 def _anchored_number(said: str, strict: bool) -> Fraction | None:
     """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
     bold, or the last of the sentence. ``None`` for an expression that was never worked out; ``SeveralError`` for several."""
-    sentence = _MINUS.sub(r"\1-", _grouped(plain(first_sentence(said))))
+    sentence = _MINUS.sub(r"\1-", plain_numbers(first_sentence(said), answer=True))
     if _NAMED_TWICE.search(sentence):
         raise SeveralError
+    tail = sentence.rpartition("=")[2]
+    if _unread_first(tail):
+        raise SeveralError  # a part of it, or another number, is not what the text says
     right = _right_side(sentence)
     equation = right is not None
     if equation:
-        sentence = sentence.rpartition("=")[2]
+        sentence = tail
     numbers = find_numbers(sentence)
     if not numbers:
         word = word_value(sentence)
@@ -159,6 +166,8 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
         if len(numbers) > 1 and _names_several(sentence, numbers[:2], ranges=not equation, lists=not equation):
             raise SeveralError
         return first.value
+    if UNREAD in sentence:
+        raise SeveralError
     if strict:  # a heading such as "#### Step 3"
         return None
     total = re.search(r"\b(?:total of|total is|in total)\s+(?=[$-]?[0-9])", sentence, re.IGNORECASE)
@@ -170,6 +179,12 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
     return bold[-1].value if bold else numbers[-1].value
 
 
+def _unread_first(text: str) -> bool:
+    """Whether a number that is not read stands before all others."""
+    place, number = text.find(UNREAD), first_number(text)
+    return place >= 0 and (number is None or place < number.start)
+
+
 def _is_unworked(sentence: str) -> bool:
     """Whether a sentence without an equation begins with an expression that is still to be worked out."""
     numbers = find_numbers(sentence)
@@ -179,4 +194,54 @@ def _is_unworked(sentence: str) -> bool:
 
 
 def _bold_numbers(text: str) -> list[Numeral]:
-    return [number for piece in _BOLD.findall(text) for number in find_numbers(plain(piece))]
+    return [number for piece in _BOLD.findall(text) for number in find_numbers(plain_numbers(piece))]
+
+
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_SUPERSCRIPT = re.compile(r"(?<=[0-9)])[⁰¹²³⁴-⁹]+")
+_STARS = re.compile(r"(?<=[0-9)])(?:[ ]\*\*[ ]|\*\*)(?=[0-9(])")
+_OPENS = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])")
+_CLOSES = re.compile(r"(?<=[^\s*])\*\*(?![\w(*])")
+_POWER = re.compile(
+    r"(?<![\w.,^)}])(?<!\^[-{(])(?P<base>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s?\^\s?"
+    r"(?:\{\s?(?P<braced>[0-9]{1,2})\s?\}|(?P<bare>[0-9]{1,2}))(?![0-9]|\.[0-9]|/[0-9]|\s?\^)"
+)
+_SCIENTIFIC = re.compile(r"[0-9]\s?[×x*]\s?$|\\(?:times|cdot)\s?$")
+_LONGEST = 40  # characters of a power that is written out
+
+UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")
+"""What follows a number that is raised to something and was not worked out."""
+
+
+def worked_powers(text: str) -> str:
+    """The text with its powers worked out where base and exponent are plain numbers and the value is not too long.
+
+    Two stars are a power between digits, unless they end what two others made bold. ``3 × 10^4`` stays as it is.
+    """
+    text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
+    if "**" in text:
+        text = "\n".join(map(_with_signs, text.split("\n")))
+    return _POWER.sub(_worked, text) if "^" in text else text
+
+
+def _with_signs(line: str) -> str:
+    """A line with ``^`` for the stars that raise a number."""
+    pieces, end = [], 0
+    opened = [match.end() for match in _OPENS.finditer(line)]
+    closed = [match.end() for match in _CLOSES.finditer(line)]
+    last = closed[-1] - 2 if closed else -1
+    for match in _STARS.finditer(line):
+        bold = bisect_right(opened, match.start()) > bisect_right(closed, match.start())
+        if match[0] == "**" and bold and last < match.end():
+            continue
+        pieces += [line[end : match.start()], "^"]
+        end = match.end()
+    return "".join([*pieces, line[end:]])
+
+
+def _worked(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 8) : match.start()]
+    if match["base"] == "10" and _SCIENTIFIC.search(before):
+        return match[0]
+    value = number_text(Fraction(match["base"]) ** int(match["braced"] or match["bare"]))
+    return value if len(value) <= _LONGEST else match[0]

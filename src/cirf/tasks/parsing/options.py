@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from cirf.tasks.numerals import plain
 from cirf.tasks.parsing.anchors import SAID, SeveralError, anchors, first_sentence, last_sentence, settled
 from cirf.tasks.parsing.texts import normalise_text
+from cirf.text.numerals import plain
 
 _BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*" + SAID, re.IGNORECASE)
 _CHOICE_IS = re.compile(

@@ -1,4 +1,4 @@
-"""Compares formulas for ``symbolic.py``, in a process that may be killed: a pair a line comes in, a verdict a line goes out.
+"""Compares formulas for ``latex.py``, in a process that may be killed: a pair a line comes in, a verdict a line goes out.
 
 Run as a script, by its path: it imports nothing of this package. A pair that takes more processor time than is allowed ends
 the process by a signal that no Python code has to notice, so a power tower deep in C ends too; one that takes too much

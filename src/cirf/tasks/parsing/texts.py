@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from fractions import Fraction
 
-from cirf.tasks.numerals import plain
 from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence
+from cirf.text.numerals import plain
 
 _APOSTROPHES = re.compile(r"['\u2019]")
 _DASHES = re.compile(r"[\u2010-\u2015\u2212]")
@@ -35,6 +36,41 @@ def _barer(text: str) -> str:
     text = _STOPS.sub(" ", text)
     kept = (" " if sign in "_`" or (unicodedata.category(sign)[0] == "P" and sign not in _SIGNS) else sign for sign in text)
     return _SPACED.sub(r"\1\2", " ".join("".join(kept).split()))  # of many spaces it would try every one
+
+
+_UNIT = r"(?:[a-zµ°%][\w°²³%/·.^-]*|[A-Z][A-Za-z]{0,2}|°[CF]|k[A-Z]\w?|[€£¥₹])"
+_QUANTITY = re.compile(  # 17 cups, 5 km/h, $17, Rs. 17: units are small words or short, so "12 Angry Men" is none
+    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d[\d,]*(?:\.\d+)?)\s*(?P<unit>{_UNIT}(?:\s+{_UNIT}){{0,2}})?\.?"
+)
+
+_NAMES = {"$": "dollar", "US$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "pound", "GBP": "pound"}
+_NAMES["%"] = "percent"
+
+
+def bare_quantity(text: str) -> str:
+    """The number of a text that is one with its unit (``28 beads``), unless that is a share; else the text."""
+    found = _QUANTITY.fullmatch(text)
+    return text if found is None or not found["unit"] or "percent" in _unit(found) else found["number"]
+
+
+def same_text(parsed: str, gold: str) -> bool:
+    """Whether two texts are the same after ``normalise_text``, or a number with its unit and the same number without one."""
+    if normalise_text(parsed) == normalise_text(gold):
+        return True
+    ours, theirs = _QUANTITY.fullmatch(parsed.strip()), _QUANTITY.fullmatch(gold.strip())
+    if ours is None or theirs is None or _value(ours) != _value(theirs):
+        return False
+    one, other = _unit(ours), _unit(theirs)
+    return one == other or (not (one and other) and "percent" not in (one, other))
+
+
+def _value(quantity: re.Match[str]) -> Fraction:
+    return Fraction(quantity["number"].replace(",", ""))
+
+
+def _unit(quantity: re.Match[str]) -> str:
+    words = f"{quantity['before'] or ''} {quantity['unit'] or ''}".split()
+    return " ".join(_NAMES.get(word, word.casefold().rstrip(".").removesuffix("s")) for word in words)
 
 
 def parse_text(text: str) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cirf.tasks.numerals import plain
 from cirf.tasks.parsing.anchors import anchors, first_sentence
+from cirf.text.numerals import plain
 
 _CLEAR = re.compile(r"(?<![\w-])(?<!\w['’])(yes|no|true|false)(?![\w-]|['’]\w)", re.IGNORECASE)
 _PAIR = re.compile(r"\b(?:yes|no|true|false)\s*(?:/|,?\s*(?:or|and|nor)\s)\s*[\"'“‘]?(?:yes|no|true|false)\b", re.IGNORECASE)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from cirf.records import Problem
-from cirf.tasks.answers import anchors, parse_answer
-from cirf.tasks.numerals import SCALES, Numeral, find_numbers, first_number, number_text, plain
+from cirf.tasks.parsing.answers import anchors, parse_answer
+from cirf.text.numerals import SCALES, UNREAD, Numeral, find_numbers, first_number, number_text, plain, plain_numbers
 
 _NEAR = 80  # characters
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
@@ -29,11 +30,14 @@ _RATE = re.compile(
     r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b",
     re.IGNORECASE,
 )
-_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z0-9]|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _OPERAND = re.compile(r"[+×*÷/^-]\s*[$(]*\s*$")  # what precedes a number that is only the last term of more
 _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
+)
+_UNREAD_FIRST = re.compile(
+    rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.IGNORECASE
 )
 _CLOCK = re.compile(r"\s*([0-9]{1,2}:[0-9]{2})(?![0-9])")
 _GIVES = re.compile(
@@ -67,7 +71,7 @@ def strip_annotations(text: str) -> str:
 
 def numbers_in(*texts: str) -> set[Fraction]:
     """The values of all numbers in texts, calculator annotations apart."""
-    return {number.value for text in texts for number in find_numbers(plain(strip_annotations(text)))}
+    return {number.value for text in texts for number in find_numbers(plain_numbers(strip_annotations(text)))}
 
 
 def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -82,7 +86,7 @@ def in_words(segment: str, previous: tuple[str, ...]) -> str:
     last sentence that concludes, or of what follows its *so*; else a number after words such as *leaves*; else the only number
     of a conclusion.
     """
-    text = plain_step(segment)
+    text = _with_numbers(segment)
     numbers = find_numbers(text)
     concludes = bool(CONCLUDES.search(text)) or bool(anchors(segment))
     last = next((result for result in reversed(previous) if result), "")
@@ -96,7 +100,7 @@ def in_words(segment: str, previous: tuple[str, ...]) -> str:
         number = _first(text, match.end())
         if number is not None and not _unsettled(text, number.end):
             return _short(number, text)
-    if concludes and len({number.value for number in numbers}) == 1 and not any(_unsettled(text, n.end) for n in numbers):
+    if concludes and _only_one(numbers, text) and not any(_unsettled(text, n.end) for n in numbers):
         return _short(numbers[0], text)
     return ""
 
@@ -104,32 +108,40 @@ def in_words(segment: str, previous: tuple[str, ...]) -> str:
 def written_out(segment: str) -> str:
     """The right side of a step's last calculator note, else of its last worked-out equation.
 
-    An equation whose right side is still to be worked out (``= 6 × 3``) has none; a number that closes the step after
+    An equation whose right side is still to be worked out (``= 6 × 3``) has none, and a step whose last right side is a number
+    that is not read (``= 12,5``) has none either; a number that closes the step after
     words such as *which is* counts more.
     """
     for note in reversed(_ANNOTATION.findall(segment)):
-        numbers = find_numbers(plain(note.rpartition("=")[2]))
+        right = plain_numbers(note.rpartition("=")[2])
+        numbers = find_numbers(right)
+        if UNREAD in right:
+            return ""
         if numbers:
             return _short(numbers[-1], "")
-    text = plain_step(segment)
-    value = next((found for sign in reversed(list(_EQUALS.finditer(text))) if (found := _right_side(text, sign.end()))), "")
-    return _closing(text) or value if value else ""
+    text = _with_numbers(segment)
+    for sign in reversed(list(_EQUALS.finditer(text))):
+        if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
+            return ""
+        if value := _right_side(text, sign.end()):
+            return _closing(text) or value
+    return ""
 
 
 def stated(segment: str) -> str:
     """The only amount that a step names, where it is no part of a sum: ``480`` in ``The pyramid is 480 feet tall.``"""
-    text = plain_step(segment)
+    text = _with_numbers(segment)
     numbers = find_numbers(text)
-    if len({number.value for number in numbers}) == 1 and all(_stands_alone(text, number) for number in numbers):
+    if _only_one(numbers, text) and all(_stands_alone(text, number) for number in numbers):
         return _short(numbers[0], text)
     return ""
 
 
 def told_first(segment: str, known: set[Fraction]) -> str:
     """The only number of a step that is not ``known``, where it is no part of a sum: ``7`` in ``A week has 7 days.``"""
-    text = plain_step(segment)
+    text = _with_numbers(segment)
     new = [number for number in find_numbers(text) if number.value not in known]
-    if len({number.value for number in new}) == 1 and not any(_is_part(text, number) for number in new):
+    if _only_one(new, text) and not any(_is_part(text, number) for number in new):
         return _short(new[0], text)
     return ""
 
@@ -139,10 +151,15 @@ def plain_step(segment: str) -> str:
     return _MARK.sub("", plain(strip_annotations(segment)))
 
 
+def _with_numbers(segment: str) -> str:
+    """As `plain_step`, with numbers in one notation."""
+    return _MARK.sub("", plain_numbers(strip_annotations(segment)))
+
+
 def worked_out(segment: str) -> tuple[str, ...]:
     """Every number that a step works out, in order: its annotations' and equations' right sides, each once."""
-    noted = [find_numbers(plain(note.rpartition("=")[2])) for note in _ANNOTATION.findall(segment)]
-    text = plain_step(segment)
+    noted = [find_numbers(plain_numbers(note.rpartition("=")[2])) for note in _ANNOTATION.findall(segment)]
+    text = _with_numbers(segment)
     equations = (_right_side(text, sign.end()) for sign in _EQUALS.finditer(text))
     found = [_short(numbers[-1], "") for numbers in noted if numbers] or [value for value in equations if value]
     return tuple(dict.fromkeys(found))
@@ -154,9 +171,14 @@ def _consequence(text: str) -> str:
     so = list(_SO.finditer(last))
     said = last if CONCLUDES.match(last) else last[so[-1].end() :] if so else ""
     numbers = find_numbers(said)
-    if len({number.value for number in numbers}) == 1 and not any(_is_part(said, number) for number in numbers):
+    if _only_one(numbers, said) and not any(_is_part(said, number) for number in numbers):
         return _short(numbers[0], said)
     return ""
+
+
+def _only_one(numbers: Sequence[Numeral], text: str) -> bool:
+    """Whether the numbers found in a text are one value, and no other is left unread."""
+    return len({number.value for number in numbers}) == 1 and UNREAD not in text
 
 
 def _is_part(text: str, number: Numeral) -> bool:
@@ -178,7 +200,7 @@ def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ..
     """
     if found := calculated(segment, problem, previous):
         return found
-    if (lone := _LONE.search(plain_step(segment))) and (value := _work_out(lone)):
+    if (lone := _LONE.search(_with_numbers(segment))) and (value := _work_out(lone)):
         return value
     return stated(segment)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from cirf.tasks.answers import number_value
-from cirf.tasks.numerals import plain
+from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps.calculations import strip_annotations
+from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
     r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’]))
@@ -36,14 +36,14 @@ def unsolved(segment: str) -> str:
         "850 + 705 + X = 820 * 3"             ->  "850+705+X=820*3"
         "What she pays with it = 0.78x - 20"  ->  "0.78x-20"
     """
-    return _last(run for run in _runs(plain(strip_annotations(segment))) if _has_letter(run) and any(map(_is_sum, run)))
+    return _last(run for run in _runs(plain_numbers(strip_annotations(segment))) if _has_letter(run) and any(map(_is_sum, run)))
 
 
 def unworked(segment: str, previous: tuple[str, ...]) -> str:
     """Of a step that works nothing out, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
     that results before it have (``x-2`` in ``He has x - 2 left`` behind ``x``)."""
     known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
-    runs = [run for run in _runs(plain(strip_annotations(segment)), within=True) if len(run[-1]) > 1]
+    runs = [run for run in _runs(plain_numbers(strip_annotations(segment)), within=True) if len(run[-1]) > 1]
     return _last(run for run in runs if all(term in known for side in run for term in side if term.isalpha()))
 
 
@@ -56,7 +56,7 @@ def left_side(value: str, segment: str) -> str:
     """What stands before ``value`` in the last equation in unknowns that comes to it, with the equals sign: ``1555+X=``; empty
     where that is nothing but the unknown. Numbers are compared by what they are worth: ``14.50`` is ``14.5``."""
     worth = number_value(value)
-    for run in reversed(list(_runs(plain(strip_annotations(segment))))):
+    for run in reversed(list(_runs(plain_numbers(strip_annotations(segment))))):
         if len(run) < 2 or not _has_letter(run) or not any(_is_sum(side) for side in run[:-1]):
             continue
         right = "".join(run[-1])
@@ -67,7 +67,7 @@ def left_side(value: str, segment: str) -> str:
 
 def introduced(segment: str) -> str:
     """The unknowns that a step gives names to: ``X`` in ``Let X be the weight of the third parcel.``"""
-    text = plain(segment)
+    text = plain_numbers(segment)
     names = [match["first"] or match["last"] for match in _LET.finditer(text)]
     if not names and (match := _STANDS_FOR.match(text) or _NAMED.search(text)):
         names = [match[1]]

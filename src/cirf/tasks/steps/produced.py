@@ -1,17 +1,21 @@
-"""What a step produced, told by what the step says and not by what the final answer is."""
+"""What a step produced, told by what the step says and not by what the final answer is.
+
+The answer in words that a step concludes with: ``no`` in ``9 is divisible by 3. Hence no.``
+
+The option that a step is about: ``C`` in ``C. **floor** - furniture stands on the floor.``
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from cirf.records import Problem
-from cirf.tasks.answers import anchors, number_value
-from cirf.tasks.numerals import plain
-from cirf.tasks.steps.calculations import in_words, numbers_in, told_first, written_out
-from cirf.tasks.steps.conclusions import concluded, judges, singles_out
+from cirf.records import AnswerKind, Problem
+from cirf.tasks.parsing.answers import anchors, mentions, normalise_text, number_value, parse_answer
+from cirf.tasks.steps.calculations import CONCLUDES, SENTENCES, in_words, numbers_in, plain_step, told_first, written_out
 from cirf.tasks.steps.equations import introduced, unsolved, unworked
-from cirf.tasks.steps.options import option_at_front, option_named, worded
 from cirf.tasks.steps.states import coin_state, state
+from cirf.text.numerals import UNREAD, find_numbers, plain, plain_numbers
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
@@ -76,5 +80,93 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or (coin_state(segment, problem, previous) if coin else "")
         or ("" if judged else told_first(told, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
-        or ("" if answers or numbers_in(segment) else state(segment, problem, previous))
+        or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
     )
+
+
+_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.IGNORECASE)
+_CLOSED_SETS: Mapping[str, AnswerKind] = {
+    **dict.fromkeys(("yes", "no"), "yesno"),
+    **dict.fromkeys(("True", "False"), "truth"),
+    **dict.fromkeys(("valid", "invalid"), "validity"),
+}
+_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
+_ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
+
+
+def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """For answers in words: an anchored answer, else a *yes* or *no* (*True*, *valid*, ...) that a sentence concludes with or
+    opens with, else the answer where a sentence that concludes, or singles something out, names it, be it in the plural; empty
+    where the step does not conclude. An anchored text counts only where it is the problem's answer."""
+    kind = _CLOSED_SETS.get(problem.answer)
+    if anchors(segment):
+        said = parse_answer(kind or "text", segment) or ""
+        return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
+    if kind:
+        for sentence in reversed(SENTENCES.split(plain_step(segment))):
+            concludes = CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
+            if concludes and (found := parse_answer(kind, sentence)):
+                return found
+        return ""
+    named = re.compile(rf"(?<!\w){re.escape(problem.answer)}(?:s|es)?(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
+    for sentence in reversed(SENTENCES.split(plain_step(segment))):
+        if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
+            return problem.answer
+    return ""
+
+
+def judges(problem: Problem) -> bool:
+    """Whether a problem asks for *yes* or *no*, *True* or *False*, *valid* or *invalid*."""
+    return problem.answer in _CLOSED_SETS
+
+
+def singles_out(segment: str) -> bool:
+    """Whether a step says that only one thing, or one of those above, is so."""
+    return _SINGLES_OUT.search(plain_step(segment)) is not None
+
+
+def _is_answer(found: str, answer: str) -> bool:
+    """Whether a text is the answer, articles and the plural apart."""
+    said, expected = (_ARTICLE.sub("", normalise_text(text)) for text in (found, answer))
+    if not expected:  # nothing but signs
+        return found.strip() == answer.strip()
+    return said in (expected, f"{expected}s", f"{expected}es")
+
+
+_LETTER_FRONT = re.compile(
+    r"^\W*(?:(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)|(?:option|choice)\s+([A-Z])\b(?!['’]))",
+    re.IGNORECASE,
+)
+_DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
+
+
+def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """The letter of the option a step is about or settles on; empty if it names none or several."""
+    return option_at_front(segment, problem) or option_named(segment, problem.choices or ())
+
+
+def option_at_front(segment: str, problem: Problem) -> str:
+    """The letter that a step opens with, as in ``B) It is too far.`` and ``Option B is wrong.``"""
+    text = plain(segment)
+    front = _LETTER_FRONT.match(text)
+    letter = (front[1] or front[2]).upper() if front and not _DIFFERENCE.match(text) else ""
+    return letter if letter and ord(letter) - 65 < len(problem.choices or ()) else ""
+
+
+def option_named(segment: str, choices: tuple[str, ...]) -> str:
+    """The letter of the option that a step begins with, settles on or names alone."""
+    text = plain_step(segment)
+    named = mentions(text, choices)
+    if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
+        return chr(65 + named[0][2])
+    concluded = parse_answer("option", segment, choices)
+    if concluded:
+        return concluded
+    indices = {index for _, _, index in named}
+    return chr(65 + indices.pop()) if len(indices) == 1 else ""
+
+
+def worded(choices: tuple[str, ...]) -> tuple[str, ...]:
+    """The options' texts, empty where one is an amount: ``24 km/h`` in a step is what it works out, not what it chooses."""
+    told = [plain_numbers(choice) for choice in choices]
+    return tuple("" if UNREAD in text or find_numbers(text) else choice for text, choice in zip(told, choices, strict=True))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from cirf.records import Problem
-from cirf.tasks.numerals import plain
 from cirf.tasks.steps.calculations import SENTENCES, plain_step
+from cirf.text.numerals import plain
 
 _QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
 _SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.IGNORECASE)

@@ -1,0 +1,341 @@
+"""Fill the tables of the pages of results from the archives in ``results/``.
+
+    python -m benchmarks.result_tables [--check]
+
+A page marks where a table goes with ``<!-- table: NAME -->`` and ``<!-- end -->``; `benchmarks.result_specs` lists what each
+holds. ``--check`` writes nothing and fails, naming the tables, where a page differs from its archives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import fsum
+from pathlib import Path
+
+from benchmarks import over_seeds, share_of
+from benchmarks.archives import answers, archived, training
+
+from cirf.analysis.accuracy import by_question, pooled
+from cirf.analysis.pairs import Tests, compare_all
+from cirf.errors import CirfError
+from cirf.stats.tests import Comparison, mean, wilson
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+DRAWS, SEED = 10_000, 0
+
+Tasks = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A method as its archives name it, one archive a training. Of several a question counts by its mean over them."""
+
+    key: str
+    runs: tuple[str, ...]
+
+    @property
+    def folders(self) -> list[Path]:
+        return [ROOT / "results" / run for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: its label, whose answers it shows, what they are compared with, and what is written by hand."""
+
+    label: str
+    first: Trained
+    second: Trained | None = None
+    texts: tuple[str, ...] = ()
+
+
+Cell = Callable[[Line], str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: ``head`` stands over the labels, each column is its heading and what fills it.
+
+    ``caption`` may name groups of tasks in braces: the numbers of questions of the first line.
+    """
+
+    name: str
+    head: str
+    columns: Mapping[str, Cell]
+    lines: Sequence[Line]
+    caption: str
+
+
+@cache
+def shares(trained: Trained, tasks: Tasks) -> dict[str, float]:
+    """How often each question of the tasks was solved, 0 to 1, of those that every training was asked."""
+    return pooled({task: share_of.over(trained.folders, trained.key, task) for task in tasks})
+
+
+@cache
+def _compared(first: Trained, second: Trained, tasks: Tasks) -> Comparison:
+    return over_seeds.difference(shares(first, tasks), shares(second, tasks))
+
+
+@cache
+def _family(run: str, tasks: Tasks) -> Tests:
+    """All pairs of an archive's methods, with Holm's p-values."""
+    names = sorted(archived(ROOT / "results" / run).methods)
+    return compare_all({name: shares(Trained(name, (run,)), tasks) for name in names})
+
+
+def _second(line: Line, other: Trained | None) -> Trained:
+    found = other or line.second
+    if found is None:
+        raise CirfError(f"{line.label}: nothing to compare with")
+    return found
+
+
+def accuracy(tasks: Tasks) -> Cell:
+    """Percent right with Wilson's interval: of several trainings the mean, each on all questions that it was asked."""
+
+    def cell(line: Line) -> str:
+        value, n = _accuracy(line.first, tasks)
+        return _bounds(value, *wilson(value * n, n), sign="")
+
+    return cell
+
+
+def percent(tasks: Tasks) -> Cell:
+    """Percent right, without an interval."""
+    return lambda line: f"{100 * _accuracy(line.first, tasks)[0]:.1f}"
+
+
+def average(tasks: Tasks) -> Cell:
+    """Percent right, each task counting alike."""
+    return lambda line: f"{100 * mean([_accuracy(line.first, (task,))[0] for task in tasks]):.1f}"
+
+
+def _accuracy(trained: Trained, tasks: Tasks) -> tuple[float, int]:
+    """The mean of the trainings' accuracies, and the number of questions of one."""
+    each = [shares(Trained(trained.key, (run,)), tasks) for run in trained.runs]
+    return mean([mean([*one.values()]) for one in each]), min(len(one) for one in each)
+
+
+def _rows_mean(trained: Trained, tasks: Tasks, key: str) -> float:
+    return mean([row[key] for run in trained.folders for task in tasks for row in answers(run, trained.key, task)])
+
+
+def tokens(tasks: Tasks) -> Cell:
+    """Generated tokens an answer, the mean."""
+    return lambda line: f"{_rows_mean(line.first, tasks, 'tokens'):.1f}"
+
+
+def rate(tasks: Tasks, key: str) -> Cell:
+    """Percent of the answers that are ``truncated``, or ``unparsed``."""
+    return lambda line: f"{100 * _rows_mean(line.first, tasks, key):.0f}"
+
+
+def less(tasks: Tasks, other: Trained | None = None) -> Cell:
+    """Points above the other, paired, with the interval; bold where p < 0.05."""
+
+    def cell(line: Line) -> str:
+        second = _second(line, other)
+        if second == line.first:
+            return ""
+        found = _compared(line.first, second, tasks)
+        return _bounds(found.difference, *found.interval, strong=found.significant)
+
+    return cell
+
+
+def points(tasks: Tasks, other: Trained | None = None) -> Cell:
+    """The same without the interval."""
+    return lambda line: less(tasks, other)(line).partition(" [")[0]
+
+
+def p_value(tasks: Tasks) -> Cell:
+    """The p-value of the paired test, not corrected."""
+    return lambda line: _p(_compared(line.first, _second(line, None), tasks).p)
+
+
+def p_holm(run: str, tasks: Tasks) -> Cell:
+    """The p-value corrected for all pairs of the archive's methods."""
+
+    def cell(line: Line) -> str:
+        first, second, tests = line.first.key, _second(line, None).key, _family(run, tasks)
+        return _p((tests.get((first, second)) or tests[second, first]).p_holm or 0.0)
+
+    return cell
+
+
+def by_training(tasks: Tasks) -> Cell:
+    """The difference of two methods over the trainings of both, with Student's interval."""
+
+    def cell(line: Line) -> str:
+        methods = line.first.key, _second(line, None).key
+        found = over_seeds.spread(over_seeds.by_training(line.first.folders, methods, tasks))
+        return _bounds(*found, strong=found[1] > 0 or found[2] < 0)
+
+    return cell
+
+
+def each_training(tasks: Tasks) -> Cell:
+    """The difference in each training."""
+
+    def cell(line: Line) -> str:
+        methods = line.first.key, _second(line, None).key
+        return ", ".join(_points(one, "+") for one in over_seeds.by_training(line.first.folders, methods, tasks))
+
+    return cell
+
+
+def share(tasks: Tasks, other: Trained | None = None) -> Cell:
+    """Its mean accuracy of the tasks over the other's, with a bootstrap interval."""
+
+    def cell(line: Line) -> str:
+        second = _second(line, other)
+        if second == line.first:
+            return ""
+        given = line.first.folders, line.first.key, second.folders, second.key, tasks, DRAWS, SEED
+        value, low, high, _ = share_of.share(*given)
+        return f"{value:.3f} [{low:.2f}, {high:.2f}]"
+
+    return cell
+
+
+def tokens_share(tasks: Tasks, other: Trained | None = None) -> Cell:
+    """Its generated tokens over the other's, on the questions of both."""
+
+    def cell(line: Line) -> str:
+        ours, theirs = (_lengths(one, tasks) for one in (line.first, _second(line, other)))
+        both = ours.keys() & theirs.keys()
+        return f"{fsum(ours[item] for item in both) / fsum(theirs[item] for item in both):.3f}"
+
+    return cell
+
+
+@cache
+def _lengths(trained: Trained, tasks: Tasks) -> dict[str, float]:
+    """Generated tokens an answer of each question that every training was asked, the mean of trainings."""
+    each = [pooled({task: by_question(answers(run, trained.key, task), "tokens") for task in tasks}) for run in trained.folders]
+    return {item: mean([one[item] for one in each]) for item in each[0] if all(item in one for one in each)}
+
+
+def validation(key: str) -> Cell:
+    """The last validation loss of a training, in nats a token: ``answer_loss`` or ``code_loss``."""
+
+    def cell(line: Line) -> str:
+        found = [training(folder, line.first.key)["numbers"].get(key) for folder in line.first.folders]
+        return ", ".join(f"{value:.2f}" for value in found if value is not None)
+
+    return cell
+
+
+def trial(learning_rate: float, run: str) -> Cell:
+    """The validation loss of a short training at a learning rate; bold where the method was then trained at it."""
+
+    def cell(line: Line) -> str:
+        loss = archived(ROOT / "results" / run).trials.get(line.first.key, {}).get(str(learning_rate))
+        if loss is None:
+            return ""
+        taken = training(line.first.folders[0], line.first.key)["numbers"]["learning_rate"] == learning_rate
+        return _strong(f"{loss:.3f}", taken)
+
+    return cell
+
+
+def seconds() -> Cell:
+    """Seconds an answer, one at a time: the mean and the 95th percentile."""
+
+    def cell(line: Line) -> str:
+        found = archived(line.first.folders[0]).methods[line.first.key]
+        return f"{found['latency_mean_s']:.2f} ({found['latency_p95_s']:.2f})"
+
+    return cell
+
+
+def text(place: int = 0) -> Cell:
+    """What the line says in its own words."""
+    return lambda line: line.texts[place] if place < len(line.texts) else ""
+
+
+def _bounds(value: float, low: float, high: float, sign: str = "+", strong: bool = False) -> str:
+    return f"{_strong(_points(value, sign), strong)} [{_points(low)}, {_points(high)}]"
+
+
+def _points(value: float, sign: str = "") -> str:
+    """In hundredths; the ``z`` writes no zero with a minus."""
+    return format(100 * value, f"{sign}z.1f") if round(100 * value, 1) else "0.0"
+
+
+def _strong(told: str, strong: bool) -> str:
+    return f"**{told}**" if strong else told
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def _count(line: Line, tasks: Tasks) -> int:
+    return len(shares(line.first, tasks)) if line.second is None else _compared(line.first, line.second, tasks).n
+
+
+class _Counts(dict[str, str]):
+    """Numbers of questions by the name of a task group, counted when asked for."""
+
+    def __init__(self, line: Line, groups: Mapping[str, Tasks]) -> None:
+        super().__init__()
+        self.line, self.groups = line, groups
+
+    def __missing__(self, name: str) -> str:
+        return f"{_count(self.line, self.groups[name]):,}"
+
+
+def render(table: Table, groups: Mapping[str, Tasks]) -> str:
+    """The table in Markdown, its caption below."""
+    lines = [[table.head, *table.columns], ["---"] * (1 + len(table.columns))]
+    lines += [[line.label, *(cell(line) for cell in table.columns.values())] for line in table.lines]
+    body = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return f"{body}\n\n{table.caption.format_map(_Counts(table.lines[0], groups))}\n"
+
+
+def filled(page: str, tables: Mapping[str, Table], groups: Mapping[str, Tasks]) -> str:
+    """The page with all its blocks made anew. ``CirfError`` names a block that no spec describes."""
+
+    def block(found: re.Match[str]) -> str:
+        if found[2] not in tables:
+            raise CirfError(f"no table is called {found[2]}")
+        return f"{found[1]}{render(tables[found[2]], groups)}{found[3]}"
+
+    return BLOCK.sub(block, page)
+
+
+def pages() -> list[Path]:
+    """The pages that hold tables."""
+    found = sorted((ROOT / "docs").rglob("*.md"))
+    return [page for page in found if BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    from benchmarks.result_specs import GROUPS, TABLES
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page differs from its archives")
+    check = parser.parse_args(arguments).check
+    tables = {table.name: table for table in TABLES}
+    differing = []
+    for page in pages():
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, tables, GROUPS)
+        if before != after:
+            differing.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(after, encoding="utf-8")
+    if check and differing:
+        sys.exit(f"tables differ from the archives in {', '.join(differing)}; run python -m benchmarks.result_tables")
+    print(f"changed: {', '.join(differing)}" if differing else "all tables are up to date")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""What functional tokens are good for: do they tell when an answer is wrong, does prose asked then pay, do plans sampled alone.
+
+    python -m benchmarks.uses confidence ROWS [--run RUN] [--methods cirf_full terse]
+    python -m benchmarks.uses votes ROWS
+    python -m benchmarks.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
+
+ROWS: answers with the log-probability of each token (`benchmarks.recorded`). ``confidence``: AUROC of scores of a trace, the
+chance that a right answer scores above a wrong one, with intervals of questions drawn anew; differences are paired. ``--run``
+has the training traces for the score of transitions. ``votes``: pass@k, majority and plans by way of sampling. ``cascade``: a
+trace answers, prose where the trace is longer than a limit, chosen on the other half of the questions as the one that is best
+at no more than half of prose's tokens; several archives are seeds. ``--slow-archive``: where prose stands, if elsewhere. The
+last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from benchmarks.archives import archived
+from benchmarks.recorded import read
+from scipy.stats import rankdata
+
+from cirf.analysis.traces import read_codes
+from cirf.stats.tests import compare, describe_difference, mean
+
+Rows = Sequence[Mapping[str, Any]]
+Vector = np.ndarray[Any, Any]
+DRAWS = 2000
+_EDGE = (-1, -2)  # before the first code and behind the last one
+_SMOOTH = 0.1
+
+
+def auroc(right: Vector, score: Vector) -> float:
+    """The chance that a right item scores above a wrong one, equal scores counting half; nan where there is only one kind."""
+    ones = int(right.sum())
+    if not 0 < ones < len(right):
+        return float("nan")
+    return float((rankdata(score)[right].sum() - ones * (ones + 1) / 2) / (ones * (len(right) - ones)))
+
+
+def within(right: Vector, score: Vector, group: Vector) -> float:
+    """AUROC over pairs of one group alone: which benchmark a question is of tells nothing."""
+    parts = [group == one for one in np.unique(group)]
+    pairs = [int(right[part].sum()) * int((~right[part]).sum()) for part in parts]
+    found = [auroc(right[part], score[part]) for part, weight in zip(parts, pairs, strict=True) if weight]
+    return float(np.average(found, weights=[weight for weight in pairs if weight])) if found else float("nan")
+
+
+def drawn(count: int, values: Callable[[Vector], Sequence[float]], seed: int = 0) -> list[tuple[float, float, float]]:
+    """Each of ``values`` of all items, given by their places, with the ends of its 95 % interval over items drawn anew."""
+    generator = np.random.default_rng(seed)
+    several = np.array([values(generator.integers(0, count, count)) for _ in range(DRAWS)])
+    ends = np.nanquantile(several, (0.025, 0.975), axis=0).T
+    return [(one, float(low), float(high)) for one, (low, high) in zip(values(np.arange(count)), ends, strict=True)]
+
+
+def bigrams(codes: Sequence[Sequence[int]], known: Sequence[Sequence[int]] | None) -> Vector:
+    """The mean log-probability of what follows what in each trace, by the transitions of ``known`` traces, each count larger by a
+    tenth; ``None``: by those of all the other traces."""
+    chains = [[_EDGE[0], *one, _EDGE[1]] for one in codes]
+    basis = chains if known is None else [[_EDGE[0], *one, _EDGE[1]] for one in known]
+    pairs = Counter(pair for chain in basis for pair in pairwise(chain))
+    before = Counter(first for chain in basis for first in chain[:-1])
+    kinds = len({code for chain in basis for code in chain})
+    found = []
+    for chain in chains:
+        own, alone = (Counter(pairwise(chain)), Counter(chain[:-1])) if known is None else (Counter(), Counter())
+        logs = [
+            np.log((pairs[pair] - own[pair] + _SMOOTH) / (before[pair[0]] - alone[pair[0]] + _SMOOTH * kinds))
+            for pair in pairwise(chain)
+        ]
+        found.append(float(np.mean(logs)))
+    return np.array(found)
+
+
+def scores(rows: Rows, known: Sequence[Sequence[int]] | None) -> dict[str, Vector]:
+    """Of each row how sure the model was, by several measures; the larger the surer. Those of functional tokens only where there
+    are any, and the mean log-probability of line breaks in their place where not."""
+
+    def of(letters: str, how: Callable[[Sequence[float]], float], key: str = "logp") -> Vector:
+        found = []
+        for row in rows:
+            values = [value for kind, value in zip(row["kinds"], row[key], strict=False) if kind in letters]
+            found.append(how(values) if values else 0.0)
+        return np.array(found)
+
+    marks = "f" if any("f" in row["kinds"] for row in rows) else "m"
+    found = {
+        "answer": of("a", sum),
+        "trace, sum": of("fmra", sum),
+        "trace, mean": of("fmra", mean),
+        "trace, least": of("fmra", min),
+        "results, sum": of("r", sum),
+        "results, least": of("r", min),
+        "functional, mean": of(marks, mean),
+        "functional, sum": of(marks, sum),
+        "functional, least": of(marks, min),
+        "functional, entropy": -of(marks, mean, "entropy"),
+        "length": -np.array([float(row["tokens"]) for row in rows]),
+    }
+    if marks == "f":
+        codes = [[code for code, _ in read_codes(row["output"]) if code is not None] for row in rows]
+        return found | {"transitions": bigrams(codes, known)}
+    return {name.replace("functional", "line breaks"): value for name, value in found.items()}
+
+
+def combined(right: Vector, found: Mapping[str, Vector], names: Sequence[str], fold: Vector) -> Vector:
+    """The scores put together by logistic regression, fitted on the other folds."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    inputs, out = np.column_stack([found[name] for name in names]), np.zeros(len(right))
+    for one in np.unique(fold):
+        held = fold == one
+        model = make_pipeline(StandardScaler(), LogisticRegression()).fit(inputs[~held], right[~held])
+        out[held] = model.decision_function(inputs[held])
+    return out
+
+
+PLAIN = ("answer", "results, sum", "results, least", "length")
+FUNCTIONAL = ("functional, mean", "functional, sum", "functional, least", "functional, entropy", "transitions")
+
+
+def confidence(rows: Rows, known: Sequence[Sequence[int]] | None, methods: Sequence[str]) -> dict[str, Any]:
+    """The table of AUROCs by method, and the differences of one method's scores and of the two methods' traces."""
+    by = {name: {row["id"]: row for row in rows if row["method"] == name} for name in methods}
+    items = [item for item in by[methods[0]] if all(item in one for one in by.values())]
+    fold = np.array([zlib.crc32(item.encode()) % 5 for item in items])
+    right = {name: np.array([by[name][item]["correct"] for item in items]) for name in methods}
+    found = {name: scores([by[name][item] for item in items], known) for name in methods}
+    for name, own in found.items():
+        own["plain, fitted"] = combined(right[name], own, PLAIN, fold)
+        if "transitions" in own:
+            own["all, fitted"] = combined(right[name], own, PLAIN + FUNCTIONAL, fold)
+    columns = [(name, score) for name in methods for score in found[name]]
+    first = methods[0]
+    gaps = [((first, "functional, mean"), (first, "answer")), ((first, "all, fitted"), (first, "plain, fitted"))]
+    gaps += [((first, "trace, sum"), (other, "trace, sum")) for other in methods[1:]]
+    gaps += [((first, "functional, mean"), (first, "trace, sum"))]
+    gaps = [gap for gap in gaps if gap[0][1] in found[first]]
+
+    def values(places: Vector) -> list[float]:
+        one = {(name, score): auroc(right[name][places], found[name][score][places]) for name, score in columns}
+        return [*one.values(), *(one[a] - one[b] for a, b in gaps)]
+
+    told = drawn(len(items), values)
+    table = {f"{name}: {score}": row for (name, score), row in zip(columns, told, strict=False)}
+    apart = {" ".join((*a, "-", *b)): row for (a, b), row in zip(gaps, told[len(columns) :], strict=True)}
+    shares = {name: float(one.mean()) for name, one in right.items()}
+    return {"n": len(items), "right": shares, "auroc": table, "differences": apart}
+
+
+def sampled(rows: Rows) -> dict[str, Any]:
+    """By method and way: pass@k, majority, best by the trace's mean log-probability, plans, answers and tokens; each way's pass@k
+    and majority less that of the last method's samples of all tokens."""
+    groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        groups[row["method"], row["way"]][row["id"]].append(row)
+    items = [item for item in next(iter(groups.values())) if all(item in group for group in groups.values())]
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for key, group in groups.items():
+        own = found[key] = defaultdict(dict)
+        for item in items:
+            votes = group[item]
+            given = [vote["parsed"] for vote in votes if vote["parsed"] is not None]
+            most = max(given, key=lambda answer: (given.count(answer), -given.index(answer)), default=None)
+            best = max(votes, key=lambda vote: mean([*vote["logp"], 0.0]))
+            own["pass@k"][item] = float(any(vote["correct"] for vote in votes))
+            own["majority"][item] = float(any(vote["correct"] for vote in votes if vote["parsed"] == most))
+            own["best"][item] = float(best["correct"])
+            own["one"][item] = mean([float(vote["correct"]) for vote in votes])
+            own["plans"][item] = float(len({tuple(code for code, _ in read_codes(vote["output"])) for vote in votes}))
+            own["answers"][item] = float(len(set(given)))
+            own["tokens"][item] = float(sum(vote["tokens"] for vote in votes))
+    table = {" ".join(key): {name: mean(list(one.values())) for name, one in own.items()} for key, own in found.items()}
+    last = (rows[-1]["method"], "all")
+    gaps = {
+        f"{' '.join(key)} - {' '.join(last)}, {name}": compare(own[name], found[last][name])
+        for key, own in found.items()
+        for name in ("pass@k", "majority", "best")
+        if key != last
+    }
+    return {"n": len(items), "table": table, "differences": gaps}
+
+
+def route(right: Vector, tokens: Vector, score: Vector, limit: float) -> tuple[Vector, Vector]:
+    """Verdicts and tokens where the slow method answers all questions whose score is below ``limit``. ``right`` and ``tokens``
+    [2 x questions]: of the fast method and the slow one; where both write, both count."""
+    asked = score < limit
+    return np.where(asked, right[1], right[0]), tokens[0] + asked * tokens[1]
+
+
+def chosen(right: Vector, tokens: Vector, score: Vector, most: float) -> float:
+    """The limit of `route` with the most right answers at no more than ``most`` mean tokens."""
+    limits = [-np.inf, *np.unique(score), np.inf]
+    able = [(*(float(part.mean()) for part in route(right, tokens, score, limit)), limit) for limit in limits]
+    return max((one for one in able if one[1] <= most), key=lambda one: (one[0], -one[1]), default=able[0])[2]
+
+
+def gains(right: Vector, tokens: Vector, draws: int = 20) -> dict[float, float]:
+    """By AUROC of a signal: how far `route` is above the slow method at half of its tokens.
+
+    The signal: normal scores of right and of wrong traces, which know nothing of the slow method.
+    """
+    generator, found = np.random.default_rng(0), {}
+    asked = min(max(0.5 - tokens[0].mean() / tokens[1].mean(), 0.0), 1.0)  # questions that the slow method may answer too
+    for area in (0.5, 0.6, 0.7, 0.8, 0.9, 0.9999):
+        apart, made = 2**0.5 * NormalDist().inv_cdf(area), []
+        for _ in range(draws):
+            score = generator.normal(size=right.shape[1]) + apart * right[0]
+            made.append(route(right, tokens, score, float(np.quantile(score, asked)))[0].mean())
+        found[round(area, 2)] = float(np.mean(made) - right[1].mean())
+    return found
+
+
+def halves(items: Sequence[str], right: Vector, tokens: Vector, score: Vector) -> tuple[Vector, Vector]:
+    """`route` with the limit of each half of the items `chosen` on the other one, at half of the slow method's tokens."""
+    half = np.array([zlib.crc32(item.encode()) % 2 for item in items])
+    made, spent = np.zeros(len(items)), np.zeros(len(items))
+    for held in (half == 0, half == 1):
+        limit = chosen(right[:, ~held], tokens[:, ~held], score[~held], tokens[1, ~held].mean() / 2)
+        made[held], spent[held] = route(right[:, held], tokens[:, held], score[held], limit)
+    return made, spent
+
+
+def signals(quick: Rows, right: Vector, group: Vector) -> dict[str, tuple[float, float, float]]:
+    """AUROC within a benchmark of what an archive tells of a trace, with its interval."""
+    codes = [[code for code, _ in read_codes(row.get("output", "")) if code is not None] for row in quick]
+    found = {"length": -np.array([float(row["tokens"]) for row in quick])}
+    found |= {"transitions": bigrams(codes, None)} if any(codes) else {}
+
+    def values(at: Vector) -> list[float]:
+        return [within(right[at], score[at], group[at]) for score in found.values()]
+
+    return dict(zip(found, drawn(len(quick), values), strict=True))
+
+
+def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Sequence[str]) -> dict[str, Any]:
+    """Each pair of runs, whose ``fast`` and ``slow`` methods answer, and all of them, a question by the mean of its pairs."""
+    told: dict[str, Any] = {"runs": {}}
+    ours, theirs = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    for run, other in pairs:
+        quick, prose = (
+            {f"{task}/{row['id']}": row for task in tasks for row in archived(folder).answers(method)[task]}
+            for folder, method in ((run, fast), (other, slow))
+        )
+        items = sorted(quick.keys() & prose.keys())
+        right = np.array([[rows[item]["correct"] for item in items] for rows in (quick, prose)])
+        tokens = np.array([[rows[item]["tokens"] for item in items] for rows in (quick, prose)], dtype=float)
+        made, spent = halves(items, right, tokens, -tokens[0])
+        for item, own, its in zip(items, made.tolist(), right[1].tolist(), strict=True):
+            ours[item].append(float(own))
+            theirs[item].append(float(its))
+        told["runs"][run.name] = {
+            "n": len(items),
+            "right": [*right.mean(axis=1).tolist(), float(made.mean())],
+            "tokens": [*tokens.mean(axis=1).tolist(), float(spent.mean())],
+            "auroc": signals([quick[item] for item in items], right[0], np.array([item.partition("/")[0] for item in items])),
+            "either": float(right.any(axis=0).mean()),
+            "gains": gains(right, tokens),
+        }
+    both = [item for item in ours if len(ours[item]) == len(pairs)]
+    gap = compare({item: mean(ours[item]) for item in both}, {item: mean(theirs[item]) for item in both})
+    share = [sum(row["tokens"][place] for row in told["runs"].values()) for place in (2, 1)]
+    return told | {"share_of_tokens": share[0] / share[1], "difference": gap.to_dict()}
+
+
+def show_confidence(told: Mapping[str, Any]) -> None:
+    """The tables of `confidence`."""
+    print(f"n = {told['n']}, right: {', '.join(f'{name} {share:.1%}' for name, share in told['right'].items())}")
+    for part in ("auroc", "differences"):
+        for name, (value, low, high) in told[part].items():
+            print(f"{name}: {value:{'+' if part == 'differences' else ''}.3f} [{low:.3f}, {high:.3f}]")
+
+
+def show_votes(told: Mapping[str, Any]) -> None:
+    """The tables of `sampled`."""
+    print(f"n = {told['n']}")
+    for name, row in told["table"].items():
+        print(f"{name}: " + ", ".join(f"{key} {value:.3f}" if value <= 1 else f"{key} {value:.1f}" for key, value in row.items()))
+    for name, row in told["differences"].items():
+        print(describe_difference(row, *name.rpartition(", ")[0].split(" - ")) + f" by {name.rpartition(', ')[2]}")
+
+
+def show_cascade(told: Mapping[str, Any]) -> None:
+    """The lines of `cascade`."""
+    for name, row in told["runs"].items():
+        answers = zip(("fast", "slow", "cascade"), row["right"], row["tokens"], strict=True)
+        print(
+            f"{name}: n = {row['n']}; " + "; ".join(f"{one} {right:.1%}, {tokens:.1f} tokens" for one, right, tokens in answers)
+        )
+        areas = ", ".join(f"{key} {value:.3f} [{low:.3f}, {high:.3f}]" for key, (value, low, high) in row["auroc"].items())
+        would = ", ".join(f"{area} {100 * gain:+.1f}" for area, gain in row["gains"].items())
+        print(f"    either right {row['either']:.1%}; AUROC: {areas}; points above slow at half of its tokens, by AUROC: {would}")
+    print(f"cascade, {told['share_of_tokens']:.2f} of the tokens: {told['difference']['sentence']}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="part", required=True)
+    part = parts.add_parser("confidence")
+    part.add_argument("rows", type=Path)
+    part.add_argument("--run", type=Path)
+    part.add_argument("--methods", nargs="+", default=["cirf_full", "terse"])
+    part = parts.add_parser("votes")
+    part.add_argument("rows", type=Path)
+    part = parts.add_parser("cascade")
+    part.add_argument("runs", nargs="+", type=Path)
+    part.add_argument("--slow-archive", nargs="+", type=Path)
+    part.add_argument("--fast", default="cirf_full")
+    part.add_argument("--slow", default="sft_cot")
+    part.add_argument("--tasks", nargs="+", required=True)
+    asked = parser.parse_args(arguments)
+    if asked.part == "cascade":
+        pairs = list(zip(asked.runs, asked.slow_archive or asked.runs, strict=True))
+        told = cascade(pairs, asked.fast, asked.slow, asked.tasks)
+        show_cascade(told)
+    elif asked.part == "votes":
+        told = sampled(read(asked.rows))
+        show_votes(told)
+        told |= {"differences": {name: row.to_dict() for name, row in told["differences"].items()}}
+    else:
+        traces = read(asked.run / "traces" / "traces.jsonl") if asked.run else []
+        told = confidence(read(asked.rows), [row["codes"] for row in traces] or None, asked.methods)
+        show_confidence(told)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Labels of codes that a person or a language model gives, in place of the rule's.
+
+They are kept in ``labels.json`` beside what they are of, a model's folder or a run's, a file for people to edit::
+
+    {"codes": "9f2c41d07be35a86", "labels": {"16": "divides", "23": "adds up"}}
+
+``codes`` tells which codebook they are of, by how often each of its codes stands for a training step: labels of another one are
+passed over. A label is a reading aid and nothing that a model is trained on: changing one makes no stage again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+from cirf.progress import SILENT, Progress
+from cirf.store.files import hash_json, parse_json, to_json, write_atomic
+
+if TYPE_CHECKING:
+    from cirf.recipe.schema import Asked
+    from cirf.store.files import RowLog
+
+FILE = "labels.json"
+SHOWN = 12
+"""Segments that a language model is shown of a code."""
+
+_LONGEST = 40  # characters of a label
+_SEGMENT = 300  # characters of a segment that are shown
+_DECODER = json.JSONDecoder()
+
+
+def codes_id(counts: Mapping[int, int]) -> str:
+    """What tells a codebook from others: a hash of how often each of its codes stands for a training step; unused ones aside."""
+    return hash_json({str(code): counts[code] for code in sorted(counts) if counts[code]})[:16]
+
+
+def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
+    """The labels that were given in a folder for the codes with these counts; empty where there are none, or of other codes.
+
+    ``CirfError`` for a file that is none, or a label that cannot be one.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"))
+        known, given = found["codes"], {int(code): label for code, label in found["labels"].items()}
+        if not all(isinstance(label, str) for label in given.values()):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CirfError(f"{path}: no file of labels as `cirf label` writes them; mend it or remove it") from None
+    if known != codes_id(counts):
+        return {}
+    try:
+        return {code: clean(label) for code, label in given.items() if counts.get(code)}
+    except CirfError as error:
+        raise CirfError(f"{path}: {error}") from None
+
+
+def write_labels(folder: Path, labels: Mapping[int, str], counts: Mapping[int, int]) -> None:
+    """Write a folder's labels of the codes with these counts, whole or not at all."""
+    told = {str(code): labels[code] for code in sorted(labels)}
+    write_atomic(folder / FILE, to_json({"codes": codes_id(counts), "labels": told}))
+
+
+def clean(label: str) -> str:
+    """A label on one line; ``CirfError`` if it is empty, longer than 40 characters, or holds a tag or signs for a terminal."""
+    told = " ".join(label.split())
+    if not told or len(told) > _LONGEST or "<" in told or ">" in told or not told.isprintable():
+        raise CirfError(f"{label!r} cannot be a label: 1 to {_LONGEST} printable characters, without < and >")
+    return told
+
+
+def name_by_model(
+    segments: Mapping[int, Sequence[str]], section: Asked, log: RowLog, seed: int = 0, progress: Progress = SILENT
+) -> dict[int, str]:
+    """A label for every code with segments, by the language model of ``section.endpoints``; codes whose answer cannot be read
+    are left out, to keep the label they had.
+
+    ``log`` keeps every answer; only what it lacks is asked for. Raises as `cirf.endpoints.fleet.ask` does.
+    """
+    from cirf.endpoints.fleet import ask
+    from cirf.endpoints.requests import Request, fill, read_template
+
+    template = read_template(None, "label", ("segments",), "labels")
+    schema = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
+    requests = {}
+    for code, texts in segments.items():
+        listed = "\n".join(f"- {' '.join(text.split())[:_SEGMENT]}" for text in evenly(list(dict.fromkeys(texts)), SHOWN))
+        if listed:
+            message = ("user", fill(template, {"segments": listed}))
+            requests[code] = Request(section.endpoints[0].model, (message,), seed, 0.0, 1.0, 64, json.dumps(schema))
+    answers, _ = ask(list(requests.values()), section, log, progress, "labels")
+    found = {code: read_label(answers[request.key].text) for code, request in requests.items() if request.key in answers}
+    return {code: label for code, label in found.items() if label is not None}
+
+
+def read_label(text: str) -> str | None:
+    """The label in an answer: the last JSON object's, else the text itself where it is one short line."""
+    found: Any = None
+    place = text.find("{")
+    while place >= 0:
+        try:
+            made, end = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            made, end = None, place + 1
+        if isinstance(made, dict) and isinstance(made.get("label"), str):
+            found = made["label"]
+        place = text.find("{", end)
+    told = text.strip().strip("\"'*. ") if found is None else found.strip("\"'*. ")
+    try:
+        return None if found is None and ("\n" in told or "{" in told) else clean(told)
+    except CirfError:
+        return None
+
+
+def evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """``count`` of the items at even distances, so that not all come from the first task."""
+    return list(items) if len(items) <= count else [items[index * len(items) // count] for index in range(count)]

@@ -1,0 +1,188 @@
+"""``analyze``: the paper's tables and figures, and more, from a run or a sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from cirf.errors import CirfError
+from cirf.store.files import parse_json
+
+if TYPE_CHECKING:
+    from cirf.analysis.analysis import Analysis, Found
+    from cirf.analysis.source import Run, Source
+
+FOLDER = "analysis"
+_SWEEP = "sweep.json"
+
+
+def show_analyses(as_json: bool) -> None:
+    """List the analyses: name, place in the paper, what the runs must hold."""
+    from cirf.analysis import get, names
+
+    rows = [get(name) for name in names()]
+    if as_json:
+        fields = ("name", "title", "summary", "needs", "paper")
+        print(json.dumps([{field: getattr(row, field) for field in fields} for row in rows], indent=2))
+        return
+    for row in rows:
+        print(f"{row.name}\n    {row.summary}\n    needs: {row.needs}\n    paper: {row.paper or 'beyond it'}")
+
+
+def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> None:
+    """Make the analyses (all that the runs allow, if none is named) and write them below ``folder/analysis``.
+
+    Files: ``analysis.json`` and ``index.html`` of all, and a folder an analysis with its tables as CSV and LaTeX and its
+    pictures as SVG. Whatever stood there is replaced; where all are made, folders of those that no longer can be go. One that
+    fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be made,
+    or if none can.
+    """
+    from cirf.analysis import get, names
+    from cirf.analysis.analysis import Lacking
+    from cirf.analysis.source import Source
+    from cirf.report.analyses import render_analyses
+    from cirf.store.files import to_json, write_atomic
+
+    source = Source(open_runs(folder), paper)
+    found: dict[str, tuple[Analysis, Found]] = {}
+    lacking: dict[str, str] = {}
+    for analysis in [get(name) for name in dict.fromkeys(asked)] or [get(name) for name in names()]:
+        try:
+            found[analysis.name] = (analysis, analysis.make(source))
+        except Lacking as error:
+            if asked:
+                raise CirfError(f"{folder}: {analysis.name}: {error}") from None
+            lacking[analysis.name] = str(error)
+        except CirfError as error:
+            if asked:
+                raise CirfError(f"{analysis.name}: {error}") from error
+            lacking[analysis.name] = str(error)
+    if not found:
+        raise CirfError(f"{folder}: it holds nothing to analyse: {next(iter(lacking.values()))}")
+    out = folder / FOLDER
+    if out.is_symlink():
+        raise CirfError(f"{out}: a symbolic link, where tables are written and removed; remove the link")
+    for name in () if asked else names():
+        if name not in found and (out / name).is_dir():
+            shutil.rmtree(out / name)
+    for name, (_, made) in found.items():
+        _write(out / name, made)
+    told = _told(folder, source, found, lacking)
+    write_atomic(out / "analysis.json", to_json(told))
+    write_atomic(out / "index.html", render_analyses(told, {name: made for name, (_, made) in found.items()}))
+    if as_json:
+        sys.stdout.write(to_json(told))
+        return
+    for name, (_, made) in found.items():
+        print(f"{name}: {_counted(made)}")
+    for line in told["warnings"]:
+        print(line)
+    for name, why in lacking.items():
+        print(f"{name}: left out: {why}")
+    print(f"analysis: {out / 'index.html'}")
+
+
+def open_runs(folder: Path) -> list[Run]:
+    """The run in a folder, or those of a sweep that are there, or of an archive; ``CirfError`` if it is none of them."""
+    from cirf.export.archive import is_archive, read
+
+    if is_archive(folder):
+        return [*read(folder)]
+    if not (folder / _SWEEP).is_file():
+        return [open_run_of(folder)]
+    there = [point for point in _points(folder / _SWEEP) if (folder / point["run"] / "recipe.yaml").is_file()]
+    if not there:
+        raise CirfError(f"{folder}: no run of the sweep is there yet; `cirf sweep` makes them")
+    return [
+        open_run_of(folder / point["run"], name=point["run"], part=point["part"], settings=point["settings"]) for point in there
+    ]
+
+
+def _points(path: Path) -> list[dict[str, Any]]:
+    """The points of a sweep's record; ``CirfError`` if it is none."""
+    kinds = {"run": str, "part": str, "settings": dict}
+    try:
+        points = parse_json(path.read_text(encoding="utf-8"))["points"]
+        if all(isinstance(point[key], kind) for point in points for key, kind in kinds.items()):
+            return list(points)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise CirfError(
+        f"{path}: not the record of a sweep: it must list `points`, each with run, part and settings; `cirf sweep` writes it anew"
+    )
+
+
+def open_run_of(folder: Path, **about: Any) -> Run:
+    """One run's folder, or a run of an archive; ``about`` is what `Run` takes besides."""
+    from cirf.analysis.source import Run
+    from cirf.commands.status import up_to_date
+    from cirf.export import archive
+    from cirf.recipe.load import open_run
+    from cirf.report.data.collect import collect
+    from cirf.store.integrity import check_results
+    from cirf.store.run_folder import RunFolder
+
+    if archived := archive.find(folder):
+        return archived
+    open_run(folder)
+    check_results(RunFolder(folder))
+    stages = up_to_date(folder)
+    warning = ""
+    if stages is not None and not stages:
+        stages = None
+        warning = "none of its stages is up to date, as after an update of this software: told is what lies there"
+    return Run(folder, lambda: collect(folder, stages=stages), stages, warning=warning, **about)
+
+
+def _write(folder: Path, made: Found) -> None:
+    """An analysis's files, in place of whatever stood there."""
+    from cirf.store.files import write_atomic
+
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    for table in made.tables:
+        write_atomic(folder / f"{table.name}.csv", table.to_csv())
+        write_atomic(folder / f"{table.name}.tex", table.to_latex())
+    for name, picture in made.pictures.items():
+        write_atomic(folder / f"{name}.svg", picture + "\n")
+
+
+def _told(
+    folder: Path, source: Source, found: Mapping[str, tuple[Analysis, Found]], lacking: Mapping[str, str]
+) -> dict[str, Any]:
+    """All of it as JSON. A run counts once, however many parts of a sweep name it."""
+    from cirf.analysis.groups import distinct
+
+    runs = distinct(source.runs)
+    return {
+        "name": str(source.single.key("name")) if len(runs) == 1 else folder.resolve().name,
+        "runs": [run.name for run in runs],
+        "reports": {run.name: _link(page, folder) for run in runs if (page := run.folder / "report.html").is_file()},
+        "paper": source.paper,
+        "analyses": {
+            name: {"title": row.title, "summary": row.summary, "paper": row.paper, **made.to_dict()}
+            for name, (row, made) in found.items()
+        },
+        "left_out": dict(lacking),
+        "warnings": [f"{run.name}: {run.warning}" for run in runs if run.warning],
+    }
+
+
+def _link(page: Path, folder: Path) -> str:
+    """A page's address as the page of analyses is to name it: relative, so that both can be moved together."""
+    return quote(Path(os.path.relpath(page, folder / FOLDER)).as_posix())
+
+
+def _counted(made: Found) -> str:
+    rows = sum(len(table.rows) for table in made.tables)
+    parts = [f"{rows} row{'s' if rows != 1 else ''}"]
+    if made.pictures:
+        parts.append(f"{len(made.pictures)} picture{'s' if len(made.pictures) != 1 else ''}")
+    return ", ".join(parts)

@@ -1,0 +1,269 @@
+"""``ask`` and ``codes``: a trained model at work, and what its tokens mean.
+
+An answer as lines for people, all at once or as it is written; in the end they are the same.
+
+Of a model of functional tokens each stands on a line with its label and result as soon as the result is complete, then the answer
+as it comes; of one that writes prose the text, and the answer on a line of its own::
+
+      <cirf_016>   divides                      48
+      <cirf_023>   adds                         72
+    72
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.codebook.functions import MODEL, find_model, functions_of, steps_of
+from cirf.errors import CirfError
+from cirf.progress import printable
+from cirf.recipe.load import load, open_run
+from cirf.serving.model import Served
+from cirf.serving.reading import HALF, Telling, without_beginning
+from cirf.store.files import parse_json
+
+if TYPE_CHECKING:
+    from cirf.serving.model import Served
+
+
+def ask(
+    path: Path,
+    question: str,
+    choices: Sequence[str],
+    as_json: bool,
+    steering: Mapping[str, Any],
+    stream: bool | None = None,
+    explain: bool = False,
+    trust: bool = False,
+) -> None:
+    """Answer one question and print the trace, each token with its label, the answer and the time.
+
+    It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults. ``steering`` are
+    settings of `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a
+    terminal); they are the same lines. ``explain``: then of each functional token what it stands for, how sure the model was, and
+    what else it might have written. ``trust``: code that comes with the model may run.
+    ``CirfError`` where steering or explaining is asked for of a model without functional tokens.
+    """
+    from cirf.lm import backbone
+    from cirf.lm.decoding import generate as decode
+    from cirf.serving.model import load_served
+    from cirf.tasks.task import with_options
+
+    served = load_served(path, trust)
+    if explain and served.names is None:
+        raise CirfError("--explain: it explains functional tokens, which this model has none of")
+    model, tokenizer, limits = served.model, served.tokenizer, served.limits
+    prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
+    how = (served.cap, limits.temperature, limits.top_p, served.seed)
+    steer = served.steer(*_steering(served.functions, steering))
+    lines = Lines(served)
+
+    def show(text: str) -> None:
+        print(printable(lines.more(text, over=False)), end="", flush=True)
+
+    told = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
+    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=told, prefixes=served.thinking, steer=steer)
+    explained = _explained(served, prompt, output.ids) if explain else []
+    if as_json:
+        read = served.read(output.text, output.truncated)
+        timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
+        found = {"answer": read.answer, "steps": read.steps, "output": output.text} | timed
+        print(json.dumps(found | ({"explain": explained} if explain else {}), indent=2, ensure_ascii=False))
+        return
+    print(printable(lines.more(output.text, over=True, cut=output.truncated)), end="")
+    print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
+    for one in explained:
+        _print_explanation(one)
+
+
+def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
+    """What the model thought of the functional tokens among the ids ``written``."""
+    from cirf.lm.decoding.alternatives import choices
+    from cirf.lm.prompt import encode
+    from cirf.serving.explaining import explanation
+
+    assert served.names is not None
+    found = choices(served.model, served.tokenizer, encode(served.tokenizer, prompt), written, served.names)
+    return [explanation(choice, served.functions) for choice in found]
+
+
+def _print_explanation(told: Mapping[str, Any]) -> None:
+    """A functional token with its probability, the likeliest others, and segments that it stands for."""
+    print(printable(f"\n{told['token']} {told['label']}: {told['probability']:.1%}"))
+    others = [
+        f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
+        for row in told["alternatives"]
+    ]
+    chances = [row["probability"] for row in told["alternatives"]]
+    print(f"  or {', '.join(f'{name} {chance:.1%}' for name, chance in zip(others, chances, strict=True))}")
+    for segment in told["segments"]:
+        print(printable(f"  - {segment}"))
+
+
+def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
+    """How an answer is held to the form of traces, ``None`` where nothing is asked for, and whether there is a calculator."""
+    from cirf.methods.cirf.cirf import TraceSettings, formed
+
+    told = TraceSettings(**settings)
+    if formed(told) and not functions:
+        asked = "--budget, --no-results, --grammar, --forbid and --at-most"
+        raise CirfError(f"{asked} steer functional tokens, which this model has none of")
+    return (told.steering() if formed(told) else None), told.calculator
+
+
+def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, int]:
+    """The most times of single codes: 0 for those of ``--forbid``, N for ``--at-most CODE=N``. A code is ``7``, ``cirf_007`` or
+    ``<cirf_007>``. ``CirfError`` for anything else, and for a code that is named twice."""
+    found: dict[int, int] = {}
+    for option, text in [*(("--forbid", f"{one}=0") for one in forbidden), *(("--at-most", one) for one in rationed)]:
+        read = re.fullmatch(r"<?(?:cirf_)?(\d{1,6})>?=(\d{1,6})", text.strip())
+        if read is None:
+            example = "a code, such as 7" if option == "--forbid" else "CODE=N, such as 3=2"
+            raise CirfError(f"{option} {text.removesuffix('=0') if option == '--forbid' else text}: expected {example}")
+        if int(read[1]) in found:
+            raise CirfError(f"{option}: code {int(read[1])} is named twice; name it once")
+        found[int(read[1])] = int(read[2])
+    return found
+
+
+def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
+    """Print as JSON what to send to vLLM for these limits: a bias where codes are forbidden alone, else an expression."""
+    from cirf.lm.backbone import load_tokenizer
+    from cirf.lm.decoding.trace_grammar import check_codes, expression
+    from cirf.lm.vocabulary import names_in, opened_by_prompt
+
+    tokenizer = load_tokenizer(find_model(folder))
+    names = names_in(tokenizer)
+    if names is None:
+        raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
+    check_codes(at_most, names)
+    if any(at_most.values()):
+        told: dict[str, Any] = {"structured_outputs": {"regex": expression(at_most, names, opened_by_prompt(tokenizer, names))}}
+    else:
+        told = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
+    print(json.dumps(told, indent=2))
+
+
+def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:
+    """List the functional tokens of a run, or write a rationale in them."""
+    if text is not None:
+        _encode(folder, text, question, choices, as_json)
+        return
+    for option, given in (("--question", question is not None), ("--choice", bool(choices))):
+        if given:
+            raise CirfError(f"{option}: it goes with a rationale to encode; give the rationale too")
+    functions = _known_functions(folder)
+    if not functions:
+        raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
+    rows = [{"code": int(code)} | value for code, value in functions["codes"].items()]
+    rows.sort(key=lambda row: -row["count"])
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for row in rows:
+        print(printable(f"<cirf_{row['code']:03d}> {row['count']:>7,}  {row['label']:28} {row['examples'][0][:90]}"))
+
+
+def _known_functions(folder: Path) -> dict[str, Any]:
+    """What the tokens stand for, by the model, or before there is one by the run's traces; empty if by neither."""
+    for place in (folder, folder / MODEL):
+        if (place / "config.json").is_file():
+            return functions_of(place)
+    if not (folder / "traces" / "traces.jsonl").is_file():
+        return {}
+    from cirf.methods import get
+    from cirf.stages.context import Context
+    from cirf.stages.models import functions_of as by_traces
+    from cirf.store.run_folder import RunFolder
+
+    recipe = open_run(folder)
+    context = Context(recipe, RunFolder(folder))
+    return by_traces(context, context.examples(get("cirf_full", recipe))[0])
+
+
+def _labels(folder: Path, book: Path) -> dict[str, Any]:
+    """What the codes of that codebook stand for; empty where model and traces are of another."""
+    found: dict[str, Any] = _known_functions(folder).get("codes", {})
+    usage = parse_json((book / "codebook.json").read_text(encoding="utf-8"))["report"]["usage"]
+    same = {str(code): count for code, count in enumerate(usage) if count} == {code: row["count"] for code, row in found.items()}
+    return found if same else {}
+
+
+def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str], as_json: bool) -> None:
+    from cirf.assets import resolve
+    from cirf.codebook.codebook import Codebook
+    from cirf.codebook.embedding import embed_once
+    from cirf.codebook.wording import wording, wordings
+    from cirf.lm.backbone import pick_device
+    from cirf.progress import SILENT
+    from cirf.rationales.segmentation import steps_of
+
+    recipe = open_run(folder)
+    where = folder / f"codebook-{recipe.codebook.codes}"
+    if not where.is_dir():
+        raise CirfError(f"{where}: the codebook is not there yet; run `cirf run` first")
+    book = Codebook.load(where)
+    if (where / "recipe.yaml").is_file():
+        recipe = load(str(where / "recipe.yaml"))  # the run's may have changed since
+    segments = [plain for plain, _ in steps_of(text, recipe.segments, choices)[1]]
+    if not segments:
+        raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
+    centred = book.representation == "question_centered"
+    if centred and question is None:
+        raise CirfError(f"{where}: its steps are centred on their question; give it with --question")
+    model = resolve(recipe.embeddings.model, SILENT)
+    texts = wordings(segments, recipe.embeddings, choices)
+    if centred and question is not None:
+        texts.append(wording(question, recipe.embeddings))
+    vectors = embed_once(texts, recipe.embeddings, model, pick_device(recipe.backbone.device))
+    found = book.quantise(vectors[: len(segments)], vectors[-1] if centred else None)
+    labels = _labels(folder, where)
+    rows = [
+        {"code": int(code), "label": labels.get(str(int(code)), {}).get("label", ""), "segment": piece}
+        for code, piece in zip(found, segments, strict=True)
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for row in rows:
+        print(printable(f"<cirf_{row['code']:03d}>  {row['label']:28} {row['segment']}"))
+
+
+class Lines:
+    """What was shown of one answer of a model."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._telling = served, Telling(served.names, served.opened)
+        self._shown = ""
+
+    def more(self, text: str, over: bool, cut: bool = False) -> str:
+        """What is to be shown next of ``text``, the whole text so far; all that is left when it is ``over``, by its end or
+        ``cut`` off by a cap."""
+        lines = self._trace(text, over, cut) if self._served.names else self._prose(text, over)
+        new = lines[len(self._shown) :]
+        self._shown = lines
+        return new
+
+    def _trace(self, text: str, over: bool, cut: bool) -> str:
+        self._telling.more(text, over, cut)
+        steps = steps_of(self._telling.reasoning, self._served.functions)
+        if not self._telling.closed:
+            steps = steps[:-1]  # the result of the last one may grow
+        lines = "".join(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}\n" for step in steps)
+        return lines + self._telling.content + ("\n" if over else "")
+
+    def _prose(self, text: str, over: bool) -> str:
+        from cirf.methods.prose.cot import ANSWER_MARK
+
+        if over:
+            read = self._served.read(text)
+            return "".join(f"{part}\n" for part in ([read.reasoning] if read.reasoning else []) + [read.answer])
+        # What follows a mark is held back: it is prose, too, if another mark comes.
+        text = text.rstrip(HALF)
+        prose, mark, _ = text.rpartition(ANSWER_MARK)
+        return (prose if mark else without_beginning(text, ANSWER_MARK)).strip()

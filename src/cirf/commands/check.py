@@ -1,0 +1,278 @@
+"""``check``: what a set of questions and rationales is worth, before any training."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.commands.run import with_data
+from cirf.errors import CirfError
+from cirf.progress import printable
+from cirf.rationales.collect import other_answers, unmatched
+from cirf.recipe.load import load, parse
+from cirf.recipe.schema import Recipe
+from cirf.store.jsonl import by_reason
+from cirf.store.paths import user_path
+from cirf.store.row_files import is_row_file
+
+if TYPE_CHECKING:
+    from cirf.fitting import Updates
+    from cirf.rationales.check import TaskCheck
+    from cirf.records import Problem
+    from cirf.tasks.task import Task
+
+_MOSTLY_EMPTY = 0.8
+_FEW_UNREAD = 0.02
+_LITTLE = 1.5
+"""A ratio of rationale tokens to trace tokens that saves little."""
+
+
+def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, show: int = 0) -> None:
+    """Go through a file of rows, a mirror folder or the data of a recipe, as a run would, and print what it finds.
+
+    Of a file or folder every row is read; rows that cannot be used are counted by reason. Of long rationales some are cut (see
+    `cirf.rationales.check`). ``CirfError`` if no row is left.
+    """
+    from cirf.rationales.check import check as look
+    from cirf.tasks import resolve
+    from cirf.tasks.loading.load import load_problems
+    from cirf.tasks.loading.unusable import Tolerance
+
+    recipe = with_data(_recipe_of(source, sets), data)
+    count, counted_by = token_counter(recipe)
+    allowed = recipe.problems.max_unusable_share
+    asked, worked = Tolerance(allowed, looking=True), Tolerance(allowed, looking=True)  # files of questions, and of rationales
+    problems = load_problems(recipe.problems, recipe.seed, asked, whole=is_row_file(source))
+    tasks = resolve(recipe.problems, lenient=True)
+    training = [*problems.train, *problems.validation]
+    found = look(training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data, worked)
+    made: dict[str, Any] = {"source": source, "tokens_counted_by": counted_by, "problems": problems.report} | found.to_dict()
+    made["answers"] = {name: task.answer for name, task in tasks.items()}
+    files = [*asked.files, *worked.files]
+    made["refused"] = by_reason([error for file in files for error in file.errors])
+    made["unusable"] = [
+        file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "told": file.predicted(allowed)} for file in files
+    ]
+    made["updates"] = _updates(recipe, problems.train, problems.validation, found.total, is_row_file(source)).to_dict()
+    if show:
+        made["shown"] = _shown(training[:show], recipe, tasks)
+    made["notes"] = _notes(made, recipe) + _better_cut(training, recipe, tasks)
+    if as_json:
+        print(json.dumps(made, indent=2, ensure_ascii=False))
+    else:
+        _print(made)
+    if not found.total.usable:
+        reasons = {reason: each["rows"] for reason, each in made["refused"].items()} | made["problems"]["dropped"]
+        counts = "; ".join(f"{count}: {reason}" for reason, count in (reasons | found.total.unusable).items())
+        raise CirfError(f"{source}: no usable row ({counts or 'there is none'})")
+
+
+def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
+    """The updates that the usable rows make, without the held-out ones, and of a ``whole`` file without the test cut from it."""
+    from cirf.fitting import updates_of
+    from cirf.fitting.choices import suited
+    from cirf.tasks.loading.load import cut_of
+
+    learnt = len(train) / max(1, len(train) + len(validation))
+    usable = found.usable - (cut_of(found.usable) if whole and found.usable > 1 else 0)
+    rows = round(learnt * usable)
+    return updates_of(suited(recipe.finetune, rows) if whole else recipe.finetune, rows)
+
+
+def _recipe_of(source: str, sets: Sequence[str]) -> Recipe:
+    """The recipe to check by: the one named, or the defaults with a file's or a folder's data, with the overrides."""
+    path = user_path(source)
+    if path.is_dir():
+        made = _of_folder(path)
+    elif is_row_file(source):
+        made = {"problems": {"tasks": [{"task": "jsonl", "train_file": source}]}}
+    else:
+        return load(source, sets)
+    return parse(json.dumps({"name": "check"} | made, ensure_ascii=False), source, sets)
+
+
+def _of_folder(folder: Path) -> dict[str, Any]:
+    """The published tasks whose training files a mirror folder holds, with the rationale files in it."""
+    from cirf.tasks import get, names
+    from cirf.tasks.loading.sources import mirror_paths
+
+    learnt = {name: get(name) for name in names() if get(name).hub is not None and not get(name).evaluation_only}
+    there = [name for name, task in learnt.items() if all(p.is_file() for p in mirror_paths(task, str(folder), "train").values())]
+    if not there:
+        wanted = ", ".join(str(path) for task in learnt.values() for path in mirror_paths(task, "", "train").values())
+        raise CirfError(f"{folder}: holds no task's training file ({wanted}); for a file of your own, name the file")
+    files = [str(path) for path in sorted((folder / "rationales").glob("*.jsonl"))]
+    return {"problems": {"data": str(folder), "tasks": [{"task": name} for name in there]}, "rationales": {"files": files}}
+
+
+def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
+    """Tokens of a text by the backbone's tokenizer where it is on this machine; else words and marks, which are near it."""
+    from cirf.assets import listing, resolve
+
+    model, bundled = recipe.backbone.model, listing()
+    elsewhere = not model.startswith(("bundled:", ".", "/", "~")) and not Path(model).exists()  # a hub id: not fetched for this
+    if elsewhere or bundled.get(model, "").startswith("not fetched"):
+        piece = re.compile(r"\d|\w+|[^\w\s]")
+        return (lambda text: len(piece.findall(text))), f"words, digits and marks ({model} is not on this machine)"
+    from cirf.lm.backbone import load_tokenizer
+
+    tokenizer = load_tokenizer(resolve(model), recipe.backbone)
+    return (lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])), model
+
+
+def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
+    """What a user should know before going on."""
+    from cirf.fitting.fit import FEW
+    from cirf.rationales.redundancy import left_out_notes
+
+    notes = list(made["problems"]["warnings"])
+    if made["looked_at"] < made["total"]["problems"]:
+        notes.append(
+            f"the rationales are long: {made['looked_at']:,} of {made['total']['problems']:,}, evenly spread, are looked at, "
+            "and counts are scaled up"
+        )
+    notes += left_out_notes(made["redundant"] or {})
+    for name, counts in made["problems"]["tasks"].items():
+        if counts["test"]:
+            notes.append(f"{name}: {counts['test']:,} test rows are set aside and not counted here")
+    notes += unmatched(made["collection"])
+    differ = other_answers(made["collection"])
+    notes += [differ] if differ else []
+    for name, row in made["tasks"].items():
+        if row["decimal_commas"]:
+            example = row["unread_example"]
+            kind = f"decimal commas, such as {example}," if example else "points between thousands, such as 1.350,"
+            notes.append(
+                f"{name}: numbers with {kind} are not read, so no step has a number as its result; write them as 1,996.25, "
+                "or set results.by=file"
+            )
+        elif row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
+            share = f"{row['share_results_empty']:.0%} of the steps have no result"
+            notes.append(f"{name}: {share}, so a trace says little; let the steps say what they find, or set results.by=file")
+        if not row["decimal_commas"] and row["unread"] > _FEW_UNREAD * row["problems"]:
+            notes.append(
+                f"{name}: {row['unread']:,} of {row['problems']:,} problems have numbers that are not read, such as "
+                f"{row['unread_example']}; numbers are read as 1,996.25"
+            )
+        if 0 < row["usable"] < FEW:
+            notes.append(f"{name}: {row['usable']} usable rows are too few to learn from; {FEW} are the least, 300 a beginning")
+        if row["usable"] and row["speedup"] < _LITTLE:
+            notes.append(f"{name}: traces are hardly shorter than the rationales, which are short already")
+    return notes
+
+
+def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[str]:
+    """Names ``segments.by`` where another value cuts clearly more rationales into a few steps."""
+    from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
+    from cirf.rationales.check import MOST_CHARACTERS, some
+    from cirf.rationales.collect import gather
+    from cirf.rationales.segmentation import cut_all
+    from cirf.tasks.loading.unusable import Tolerance
+
+    if recipe.rationales.source == "teacher" or not problems:
+        return []
+    looking = Tolerance(recipe.problems.max_unusable_share, looking=True)
+    problems = problems if recipe.rationales.files else some(problems, MOST_CHARACTERS // 4)
+    rationales = gather(problems, recipe.rationales, recipe.problems.data, tasks, looking).rationales
+    by, share, _ = best_rule(rationales, problems)
+    cut = cut_all(rationales, recipe.segments, problems).steps
+    now = sum(map(of_good_length, cut)) / max(1, len(cut))
+    if not cut or share < now + BETTER:
+        return []
+    return [
+        f"segments.by: {by} would cut {share:.0%} of the rationales into {FEWEST_STEPS} to {MOST_STEPS} steps, "
+        f"{recipe.segments.by} cuts {now:.0%}"
+    ]
+
+
+def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
+    """What becomes of some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
+    from cirf.rationales.collect import gather
+    from cirf.rationales.results import write_results
+    from cirf.rationales.segmentation import cut_all
+    from cirf.tasks.loading.unusable import Tolerance
+
+    found = gather(problems, recipe.rationales, recipe.problems.data, tasks, Tolerance(1, looking=True))
+    cut = cut_all(found.rationales, recipe.segments, problems)
+    results = write_results(cut.annotated, problems, tasks, recipe.results, recipe.problems.data)
+    steps: dict[str, list[tuple[str, str]]] = {}
+    for row, told in zip(cut.steps, results, strict=True):
+        steps.setdefault(row.problem, list(zip(row.segments, told, strict=True)))
+    dropped = {row.problem: row.reason for row in (*found.dropped, *cut.dropped)}
+    return [
+        {
+            "question": problem.question,
+            "choices": list(problem.choices or ()),
+            "steps": [{"step": step, "result": result} for step, result in steps.get(problem.id, [])],
+            "dropped": None if problem.id in steps else dropped.get(problem.id),
+            "answer": problem.answer,
+        }
+        for problem in problems
+    ]
+
+
+def _print_row(row: Mapping[str, Any]) -> None:
+    def line(title: str, text: str) -> None:
+        print(f"{title:10}" + printable(text).replace("\n", "\n" + 10 * " "))
+
+    print()
+    line("question", row["question"])
+    for place, choice in enumerate(row["choices"]):
+        line("", f"{chr(65 + place)}. {choice}")
+    for place, step in enumerate(row["steps"], 1):
+        line(f"step {place}", step["step"] + (f"  ->  {step['result']}" if step["result"] else ""))
+    if row["dropped"]:
+        line("dropped", row["dropped"])
+    line("answer", row["answer"])
+
+
+def _print(made: dict[str, Any]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("task")
+    titles = ("answers", "problems", "usable", "segmentable", "steps a row", "empty results", "rationale", "trace", "speed-up")
+    for title in titles:
+        table.add_column(title, justify="right")
+    rows = made["tasks"] | ({"all": made["total"]} if len(made["tasks"]) > 1 else {})
+    for name, row in rows.items():
+        steps = f"{row['steps']['mean']:.1f}" if row["steps"] and row["usable"] else "-"
+        sizes = ("-", "-", "-")
+        if row["usable"]:
+            sizes = (f"{row['rationale_tokens']:.0f}", f"{row['trace_tokens']:.0f}", f"{row['speedup']:.1f}x")
+        empty = f"{row['share_results_empty']:.1%}" if row["usable"] else "-"
+        counts = (f"{row['problems']:,}", f"{row['usable']:,}", _share(row["share_segmentable"]))
+        table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
+    Console(width=120).print(table)
+    for file in made["unusable"]:
+        print(file["told"])
+    for name, row in made["tasks"].items():
+        for reason, count in row["unusable"].items():
+            print(f"{name}: {count:,} question{'s' if count > 1 else ''} left out: {reason}")
+    for reason, count in made["problems"]["dropped"].items():
+        if reason in made["refused"]:
+            continue  # told of with its file
+        print(f"{count:,} question{'s' if count > 1 else ''} dropped: {reason}")
+    for train, test in made["problems"]["leaks"][:5]:
+        print(f"leak: {train} has the question of {test}; dropped from training")
+    for row in made.get("shown", ()):
+        _print_row(row)
+    for note in made["notes"]:
+        print(f"note: {note}")
+    if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
+        print("there is no rationale to cut; add `rationale` to the rows, or name files with these questions in rationales.files")
+    elif made["total"]["share_segmentable"] is not None:
+        share = 1 - made["total"]["share_segmentable"]
+        print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
+        if made["updates"]["rows"]:
+            print(made["updates"]["told"])
+    print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,330 @@
+"""``cirf run --dry-run``: what a run would do, and about how many tokens, how much memory and disk it takes."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cirf.errors import CirfError
+from cirf.methods import learners
+
+if TYPE_CHECKING:
+    from cirf.methods.base import Method
+    from cirf.progress import Progress
+    from cirf.recipe.schema import Backbone, Finetune, Recipe
+    from cirf.records import Example, Problem, Steps, Taught
+    from cirf.stages.context import Context
+    from cirf.store.run_folder import Plan
+
+GIB = 2**30
+
+
+def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
+    """The stages that are asked for with their state, and for each method that they train its rows, tokens, memory and disk. That
+    is the most that a run would train: an input that is made again may come out as it was.
+
+    Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
+    Memory is weights + gradients + Adam's two moments, for a batch of the longest rows three float32 logits a target token and
+    word of the vocabulary (with their gradients), and of activations, for a token and layer, about ten vectors as wide as the
+    model and four as wide as its feed-forward part, in the number format that is computed with; on a CPU the last two `_KEPT`
+    times: an estimate to plan by and not a promise.
+    """
+    from cirf.endpoints.api_keys import asked_by
+    from cirf.records import Taught
+    from cirf.store.jsonl import read_rows
+    from cirf.tasks.loading.leaks import settle
+    from cirf.tasks.loading.load import load_problems
+
+    recipe = context.recipe
+    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans]
+    problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near_duplicates)
+    made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
+    made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
+    if asked := asked_by(recipe):
+        made["servers"] = [{"url": one.url, "model": one.model, "api_key_env": one.api_key_env} for one in asked]
+    trained = learners(recipe)
+    if not trained:
+        return made
+    reached = {row["stage"] for row in stages}
+    again = {row["stage"] for row in stages if row["state"] != "done"}
+    to_do = Counter("/".join(name.split("/")[:2]) for name in again)
+    if by_reward := _by_reward(recipe, [one for one in trained if to_do[f"models/{one.name}"]], context.progress):
+        made["by_reward"] = by_reward
+    trained = [method for method in trained if method.reward is None]
+    taught = []
+    if recipe.rationales.source == "teacher" and "teacher" in reached:
+        answers = context.folder.folder("teacher") / "answers.jsonl"
+        if not answers.exists():
+            models = len({endpoint.model for endpoint in recipe.rationales.teacher.endpoints})
+            made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
+            return made
+        taught = [Taught.from_dict(row) for row in read_rows(answers)]
+    if "segments" not in reached:
+        return made
+    steps, annotated = _cut(context, problems.train, taught)
+    segments = sum(len(row.segments) for row in steps)
+    coded = any(name.startswith("codebook-") for name in reached)
+    if coded and recipe.codebook.codes > segments and any(method.functional for method in trained):
+        raise CirfError(f"codebook.size: {recipe.codebook.codes} codes for {segments} steps; set it to {segments} or fewer")
+    made["segments"] = {"rows": len(steps), "steps": segments}
+    trained = [method for method in trained if to_do[f"models/{method.name}"] + to_do[f"trials/{method.name}"]]
+    if trained:
+        made["methods"], made["updates"] = {}, []
+        _Trainings(context, made, to_do, _examples(context, problems.train, steps, annotated)).add(trained)
+    return made
+
+
+def _cut(context: Context, train: Sequence[Problem], taught: Sequence[Taught]) -> tuple[list[Steps], list[Steps]]:
+    """The training rationales in steps, as models are trained on them, and with their notes."""
+    from cirf.rationales.collect import collect
+    from cirf.rationales.segmentation import cut
+    from cirf.stages.data import drawn
+    from cirf.tasks.loading.unusable import Tolerance
+
+    recipe = context.recipe
+    tolerance = Tolerance(recipe.problems.max_unusable_share)
+    collected = collect(train, recipe.rationales, recipe.problems.data, context.tasks, taught, tolerance)
+    pieces = cut(collected.rationales, recipe.segments, train)
+    used = drawn(recipe, train, [], {row.problem for row in pieces.steps})
+    return [row for row in pieces.steps if row.problem in used], [row for row in pieces.annotated if row.problem in used]
+
+
+def _examples(context: Context, train: Sequence[Problem], steps: Sequence[Steps], annotated: Sequence[Steps]) -> list[Example]:
+    """What models are trained on, with codes that are made up."""
+    from cirf.rationales.results import write_results
+    from cirf.records import Example, Trace
+
+    recipe = context.recipe
+    results = write_results(annotated, train, context.tasks, recipe.results, recipe.problems.data)
+    by_id = {problem.id: problem for problem in train}
+    examples = []
+    for row, found in zip(steps, results, strict=True):
+        problem = by_id[row.problem]
+        codes = tuple(position % recipe.codebook.codes for position in range(len(row.segments)))
+        examples.append(Example(problem, row.segments, Trace(row.problem, row.sample, codes, found, problem.answer)))
+    return examples
+
+
+class _Sizes(NamedTuple):
+    """Tokens of a method's rows: of all, of their targets, and the most of a row and of a target."""
+
+    rows: int = 0
+    tokens: int = 0
+    target_tokens: int = 0
+    longest: int = 0
+    longest_target: int = 0
+
+    def with_row(self, given: int, written: int) -> _Sizes:
+        """With one row more, of so many tokens of prompt and target."""
+        longest, longest_target = max(self.longest, given + written), max(self.longest_target, written)
+        return _Sizes(self.rows + 1, self.tokens + given + written, self.target_tokens + written, longest, longest_target)
+
+
+class _Trainings:
+    """What the trainings take, added to ``made``."""
+
+    def __init__(self, context: Context, made: dict[str, Any], to_do: Counter[str], examples: Sequence[Example]) -> None:
+        from cirf.assets import resolve
+        from cirf.lm.backbone import load_tokenizer
+
+        self.context, self.made, self.to_do, self.examples = context, made, to_do, examples
+        recipe = context.recipe
+        source = resolve(recipe.backbone.model, context.progress)
+        self.tokenizer = load_tokenizer(source, recipe.backbone)
+        self.sizes = parameter_count(source, recipe)
+        names = [f"<cirf_{code:03d}>" for code in range(recipe.codebook.codes)]
+        self.tokenizer.add_tokens([*names, "<cirf>", "</cirf>"])
+        self.template = self.tokenizer.chat_template
+
+    def add(self, methods: Sequence[Method]) -> None:
+        """Those of each method that is trained."""
+        tune = self.context.recipe.finetune
+        for method in methods:
+            several = len(tune.tried(method.name, method.training)) > 1
+            short = tune.trial_epochs if several else None
+            trainings = self.to_do[f"trials/{method.name}"] if several and short is None else 1
+            if not trainings:
+                continue  # one of its trials is chosen
+            if method.prepares():
+                self.made["prepared"] = [*self.made.get("prepared", []), method.name]
+                continue  # its rows are not there before they are made
+            self._add(method, trainings, short)
+
+    def _add(self, method: Method, trainings: int, short: float | None) -> None:
+        from cirf.fitting import updates_of
+        from cirf.lm.training.finetune import plan_updates
+
+        recipe, made, name = self.context.recipe, self.made, method.name
+        section = recipe.finetune.resolved(name, method.training)
+        found = self._measured(method)
+        trials = self.to_do[f"trials/{name}"]
+        whole = short is None or self.to_do[f"models/{name}"]  # or its short trials alone
+        updates = updates_of(section, found.rows)
+        memory = training_memory(recipe.backbone, section, self.sizes, found.longest, found.longest_target)
+        made["methods"][name] = {
+            "rows": found.rows,
+            "epochs": updates.passes,
+            "updates": updates.updates if whole else 0,
+            "too_few_updates": bool(whole and updates.too_few),
+            "tokens_trained": int(found.tokens * updates.passes) if whole else 0,
+            "trainings": trainings,
+            "target_tokens_mean": round(found.target_tokens / max(1, found.rows), 1),
+            "memory_gib": round(memory / GIB, 1),
+            "disk_gib": round(_disk(recipe, section, self.sizes, trainings if whole else 0) / GIB, 1),
+        }
+        if whole:
+            alike = next((each for each in made["updates"] if each["told"] == updates.told), None)
+            if alike is None:
+                made["updates"].append(updates.to_dict() | {"methods": [name]})
+            else:
+                alike["methods"].append(name)
+        if short is not None and trials:
+            number = plan_updates(found.rows, section, short).total if found.rows else 0
+            tokens = int(found.tokens * short)
+            made["methods"][name]["trials"] = {"number": trials, "updates": number, "tokens_trained": tokens}
+
+    def _measured(self, method: Method) -> _Sizes:
+        """The method's rows, without those that training drops for their length."""
+        from cirf.lm.backbone import prompt_text
+
+        tokenizer = self.tokenizer
+        tokenizer.chat_template = self.template
+        if method.tokens:
+            tokenizer.add_tokens(list(method.tokens))
+        method.settle(tokenizer, training=True)
+        found = _Sizes()
+        for example in self.examples:
+            prompt = prompt_text(tokenizer, method.training_prompt(example, self.context.tasks[example.problem.task]))
+            given = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+            written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + method.ends
+            if given + written <= self.context.recipe.finetune.max_length:
+                found = found.with_row(given, written)
+        return found
+
+
+def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) -> dict[str, Any]:
+    """Of each variant that is to be trained by reward: its updates, the answers that it samples at least, and the memory of its
+    two models, of what is trained and of one pass's logits."""
+    from cirf.assets import resolve
+    from cirf.lm.training.reward import LOGITS
+
+    found: dict[str, Any] = {}
+    for method in methods:
+        how = method.reward
+        if how is None:
+            continue
+        sizes = parameter_count(resolve(recipe.backbone.model, progress), recipe)
+        trained = sizes["parameters"] if how.adaptation == "full" else sizes["lora_per_rank"] * how.lora.rank
+        held = (4.0 if how.adaptation == "full" else 2.0) + (4.0 if recipe.backbone.dtype == "float32" else 2.0)
+        memory = held * sizes["parameters"] + 16.0 * trained + 5 * 4.0 * LOGITS
+        answers = how.updates * how.questions * how.answers
+        found[method.name] = {"updates": how.updates, "answers": answers, "memory_gib": round(memory / GIB, 1)}
+    return found
+
+
+def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
+    """Parameters, layers and width of a model, from its configuration alone."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(
+        source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code
+    )
+    with torch.device("meta"):
+        build: Any = AutoModelForCausalLM.from_config
+        model = build(config)
+    linear = sum(
+        module.in_features + module.out_features
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and "lm_head" not in name
+    )
+    text = config.get_text_config()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # a list where layers are of several widths
+    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
+    shape["inner"] = max(inner) if isinstance(inner, (list, tuple)) else inner
+    return {"parameters": count, "lora_per_rank": linear} | shape
+
+
+_KEPT = 3.0
+"""About what a training's process holds on a CPU at most, weights apart, by what it computes with at once: glibc keeps freed
+memory until it is handed back (jemalloc, too, with which nothing was measured). With LoRA on three methods of a model of half a
+billion parameters: 2.8, 2.8 and 3.2."""
+
+
+def training_memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
+    from cirf.cpu.number_formats import computed_in
+    from cirf.lm.backbone import pick_device
+
+    device = pick_device(backbone.device)
+    own = computed_in(backbone.dtype, device)
+    cast = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
+    narrow = cast or (section.adaptation == "lora" and own != "float32")
+    passing = activations(section, sizes, longest, longest_target, 2.0 if narrow else 4.0)
+    if device == "cpu" and platform.libc_ver()[0] == "glibc":
+        passing *= _KEPT
+    if section.adaptation == "full":
+        return (16.0 + (2.0 if narrow else 0.0)) * sizes["parameters"] + passing
+    held = 4.0 if own == "float32" else 2.0
+    return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + passing
+
+
+def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int, a_number: float) -> float:
+    """Bytes of a batch of rows of ``longest`` tokens, ``longest_target`` of them targets, at ``a_number`` bytes a number, as
+    `estimate` has them. ``sizes``: layers, width, inner and vocabulary."""
+    layers = a_number * section.batch_size * longest * sizes["layers"] * (10 * sizes["width"] + 4 * sizes["inner"])
+    if section.gradient_checkpointing:
+        layers /= sizes["layers"] ** 0.5
+    return layers + 3 * 4.0 * section.batch_size * longest_target * sizes["vocabulary"]
+
+
+def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:
+    saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
+    trained = sizes["parameters"] if section.adaptation == "full" else sizes["lora_per_rank"] * section.lora.rank
+    return trainings * saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
+
+
+def print_estimate(made: dict[str, Any]) -> None:
+    """The estimate for people."""
+    from cirf.endpoints.api_keys import describe
+    from cirf.recipe.schema import Endpoint
+
+    words = {"done": "done", "part": "goes on", "stale": "again", "open": "to do"}
+    for row in made["stages"]:
+        print(f"{row['stage']:28} {words[row['state']]}")
+    tests = ", ".join(f"{name} {count:,}" for name, count in made["problems"]["test"].items())
+    print(f"problems: {made['problems']['train']:,} to train on, {made['problems']['validation']:,} held out; test: {tests}")
+    for server in made.get("servers", ()):
+        print(describe(Endpoint(**server)))
+    for name, row in made.get("methods", {}).items():
+        work = f"{row['tokens_trained']:,} tokens in {row['updates']:,} updates"
+        if row["trainings"] > 1:
+            work += f" in each of {row['trainings']} trainings"
+        if "trials" in row:
+            number = row["trials"]["number"]
+            size = "of {tokens_trained:,} tokens in {updates:,} updates each".format(**row["trials"])
+            trials = f"{number} trial{'s' * (number > 1)} {size}"
+            work = f"{work} after {trials}" if row["updates"] else trials
+        print(
+            f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} tokens a target;"
+            f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
+        )
+    for name, row in made.get("by_reward", {}).items():
+        answers = f"{row['answers']:,} sampled answers at least in {row['updates']:,} updates"
+        print(f"{name}: trained by reward with {answers}; about {row['memory_gib']} GiB of memory")
+    told = made.get("updates", [])
+    for each in told:  # as a rule one for all methods
+        line: str = each["told"]
+        print(line if len(told) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
+    if "asks" in made:
+        asks = made["asks"]
+        models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"
+        print(f"{asks['questions']:,} questions go to {models}; what follows depends on their answers")
+    elif not made.get("methods") and not made.keys() & {"prepared", "by_reward"}:
+        trains = any(row["stage"].startswith(("models/", "trials/")) for row in made["stages"])
+        print("nothing is left to train" if trains else "nothing is trained")
+    for name in made.get("prepared", ()):
+        print(f"{name}: what it is trained on is made in a stage of its own, prepared/{name}; how much that is, is not known yet")

@@ -1,0 +1,366 @@
+"""``run``, ``quickstart`` and ``report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+from cirf.progress import for_terminal
+from cirf.recipe.load import load, open_run
+from cirf.recipe.schema import Recipe, TaskEntry, Variant
+from cirf.store.paths import user_path
+from cirf.tasks import OWN
+
+if TYPE_CHECKING:
+    from cirf.stages.context import Context
+
+
+def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
+    """Read the recipe, apply what the command line says, and open the run's folder."""
+    recipe = resolved(load(name, sets), data, limit)
+    return opened(recipe, out or default_folder(recipe.name, limit), quiet)
+
+
+def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
+    """The recipe with what ``--data`` and ``--limit`` say, and its protocol applied."""
+    from cirf.evaluation.protocols import by_protocol
+
+    return limited(by_protocol(with_data(recipe, data)), limit)
+
+
+def default_folder(name: str, limit: int | None) -> Path:
+    """Where a run goes that was given no folder."""
+    return Path("runs") / (name if limit is None else f"{name}-limit-{limit}")
+
+
+def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
+    """A run of that recipe in that folder, ready to work; ``CirfError`` as ``checked``."""
+    from cirf.store.integrity import check_model
+
+    context = checked(recipe, folder, quiet)
+    for model in (*context.recipe.models.values(), context.recipe.backbone.model):
+        if Path(model).is_dir():
+            check_model(Path(model).resolve(), context.progress)
+    if recipe.backbone.threads:
+        import torch
+
+        torch.set_num_threads(recipe.backbone.threads)
+    return context
+
+
+def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
+    """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
+    from cirf.methods import SCORED_BY, get, learners
+    from cirf.stages.context import Context
+    from cirf.stages.model_checks import check_saved
+    from cirf.stages.probes import check as check_probes
+    from cirf.store.run_folder import RunFolder
+
+    recipe = absolute(recipe)
+    for method in (*recipe.methods, *recipe.variants):
+        get(method, recipe)  # a name that is no method's is said before any work
+    learners(recipe)
+    check_probes(recipe)
+    for method in recipe.finetune.overrides:
+        if not get(method, recipe).trained:
+            raise CirfError(f"finetune.overrides.{method}: {method} is not trained; remove the key")
+        if get(method, recipe).reward is not None:
+            raise CirfError(f"finetune.overrides.{method}: it is trained by reward; set variants.{method}.reward")
+        if (learner := get(method, recipe).learner) != method:
+            raise CirfError(f"finetune.overrides.{method}: it answers with the model of {learner}; override that one")
+    _check_trackers(recipe)
+    for method, model in recipe.models.items():
+        check_saved(method, Path(model), recipe)
+    if SCORED_BY in recipe.models and (pruned := [name for name in recipe.methods if _pruned_here(name, recipe)]):
+        raise CirfError(
+            f"models.{SCORED_BY}: results are pruned by the model trained in the run; remove the key, "
+            f"or name a model for {pruned[0]} too"
+        )
+    context = Context(recipe, RunFolder(folder), for_terminal(quiet))
+    _ = context.tasks  # likewise a task's
+    return context
+
+
+def _pruned_here(name: str, recipe: Recipe) -> bool:
+    from cirf.methods import get
+
+    return name not in recipe.models and get(name, recipe).pruning is not None
+
+
+def _check_trackers(recipe: Recipe) -> None:
+    if not recipe.finetune.report_to:
+        return
+    from transformers.integrations import integration_utils
+
+    find: Callable[[], list[str]] = integration_utils.get_available_reporting_integrations
+    there = find()
+    for name in recipe.finetune.report_to:
+        if name not in there:
+            raise CirfError(f"finetune.report_to: no tracker {name!r} is installed (installed: {', '.join(there) or 'none'})")
+
+
+def absolute(recipe: Recipe) -> Recipe:
+    """The recipe with the paths that exist made absolute, so that a run can be looked at from any folder."""
+
+    def full(name: str | None) -> str | None:
+        path = user_path(name) if name else None
+        return str(path.resolve()) if path is not None and path.exists() else name
+
+    def own(variant: Variant) -> Variant:  # settings that are models are told by their names: a user's file is not run for it
+        method = full(variant.method) if (variant.method or "").endswith(OWN) else variant.method
+        models = {
+            name: full(str(value)) for name, value in variant.settings.items() if name.endswith(("_model", "guide")) and value
+        }
+        reward = None if variant.reward is None else {**variant.reward}
+        if reward and isinstance(reward.get("function"), str):
+            reward["function"] = full(reward["function"])
+        return variant.model_copy(update={"method": method, "settings": {**variant.settings, **models}, "reward": reward})
+
+    tasks = tuple(
+        entry.model_copy(
+            update={
+                "task": full(entry.task) if entry.task.endswith(OWN) else entry.task,
+                "train_file": full(entry.train_file),
+                "test_file": full(entry.test_file),
+            }
+        )
+        for entry in recipe.problems.tasks
+    )
+    files = tuple(full(name) for name in recipe.rationales.files)
+    changes = {
+        "problems": recipe.problems.model_copy(update={"tasks": tasks, "data": full(recipe.problems.data)}),
+        "rationales": recipe.rationales.model_copy(update={"files": files}),
+        "results": recipe.results.model_copy(update={"file": full(recipe.results.file)}),
+        "codebook": recipe.codebook.model_copy(update={"reuse": full(recipe.codebook.reuse)}),
+        "backbone": recipe.backbone.model_copy(update={"model": full(recipe.backbone.model)}),
+        "embeddings": recipe.embeddings.model_copy(update={"model": full(recipe.embeddings.model)}),
+        "variants": {name: own(variant) for name, variant in recipe.variants.items()},
+        "models": {method: full(model) for method, model in recipe.models.items()},
+        "reward": recipe.reward.model_copy(update={"function": full(recipe.reward.function)}),
+    }
+    return recipe.model_copy(update=changes)
+
+
+def with_data(recipe: Recipe, data: Path | None) -> Recipe:
+    """The recipe with the mirror folder of ``--data``; ``CirfError`` if there is no such folder."""
+    if data is None:
+        return recipe
+    if not data.is_dir():
+        raise CirfError(f"--data {data}: no such folder")
+    return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"data": str(data)})})
+
+
+def limited(recipe: Recipe, limit: int | None) -> Recipe:
+    """The recipe with at most ``limit`` training and test problems a task, and no more codes than that.
+
+    Where rationales come from files, training problems are counted when they have one. A user's only file gives up no
+    more rows to the test than it would without the limit.
+    """
+    if limit is None:
+        return recipe
+    from cirf.tasks import JSONL, get
+    from cirf.tasks.loading.load import default_cut, source_files
+
+    counted = "rows" if recipe.rationales.files else "train"
+
+    def few(entry: TaskEntry) -> TaskEntry:
+        tested = entry.test
+        if tested is None and entry.task.endswith((JSONL, OWN)):
+            files = source_files(recipe.problems.model_copy(update={"tasks": (entry,)}))
+            table = entry.name or entry.task
+            if f"{table}/train" in files and f"{table}/test" not in files:
+                tested = default_cut(files[f"{table}/train"])
+        if entry.task != JSONL and get(entry.task).evaluation_only:
+            return entry.model_copy(update={"test": min(tested or limit, limit)})
+        return entry.model_copy(
+            update={
+                counted: min(getattr(entry, counted) or limit, limit),
+                "test": min(tested or limit, limit),
+                "test_from_train": min(entry.test_from_train, limit),
+            }
+        )
+
+    tasks = tuple(few(entry) for entry in recipe.problems.tasks)
+    few_codes = {"size": min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
+    book = recipe.codebook.model_copy(update=few_codes)
+    problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
+    return recipe.model_copy(update={"problems": problems, "codebook": book})
+
+
+def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
+    """Bring the run up to date, write its report and print the table."""
+    from cirf.distributed import is_main
+    from cirf.run import execute
+
+    execute(context, until, say)
+    if until is None and is_main():
+        write_report(context.folder.root, as_json)
+    elif as_json and is_main():
+        from cirf.commands.status import status
+
+        status(context.folder.root, as_json)
+
+
+def save_report(folder: Path) -> dict[str, Any]:
+    """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
+    from cirf.codebook.functions import functions_of
+    from cirf.commands.status import up_to_date
+    from cirf.export.archive import find
+    from cirf.methods.saved import vectors_of
+    from cirf.methods.soft.guide import read_soft
+    from cirf.report.cards.model import card_from_report
+    from cirf.report.data.collect import collect
+    from cirf.report.page import render
+    from cirf.store.files import to_json, write_changed
+    from cirf.store.integrity import check_results
+    from cirf.store.run_folder import RunFolder
+
+    archived = find(folder)
+    if archived is None:
+        open_run(folder)
+        check_results(RunFolder(folder))
+    data = collect(folder, stages=up_to_date(folder)) if archived is None else dict(archived.data)
+    if data["left_out"] and not data["methods"]:
+        raise CirfError(
+            f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
+            f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them anew"
+        )
+    write_changed(folder / "report.json", to_json(data))
+    write_changed(folder / "report.html", render(data))
+    for method in data["training"]:
+        model = folder / "models" / method
+        if (model / "config.json").is_file():
+            soft = read_soft(model)
+            guide = None if soft is None else soft.guide
+            card = card_from_report(method, data, functions_of(model) or None, vectors_of(model), guide)
+            write_changed(model / "README.md", card)
+    return data
+
+
+def write_report(folder: Path, as_json: bool) -> None:
+    """Write a run's page and JSON, and print the table."""
+    from cirf.report.data.leaks import seen_before
+    from cirf.store.files import to_json
+
+    data = save_report(folder)
+    if as_json:
+        sys.stdout.write(to_json(data))
+        return
+    print_table(data)
+    for line in _by_majority(data["voting"]):
+        print(line)
+    if data["probes"]:
+        print_probes(data["probes"])
+    overlap = data["data"]["reports"]["problems"].get("overlap", {})
+    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
+        print(line)
+    if data["left_out"]:
+        print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
+    for found in data["checks"].values():
+        for line in found["faults"]:
+            print(f"warning: {line}")
+    print(f"report: {folder / 'report.html'}")
+    if data["verdict"]:
+        print(data["verdict"]["sentence"])
+
+
+def print_table(data: dict[str, Any]) -> None:
+    """The methods as a table on standard output."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True)
+    for title in ("accuracy\n(95 %)", "n", "to-\nkens", "s\nmean", "\np95", "in\nform", "trun-\ncated", "un-\nparsed"):
+        table.add_column(title, justify="right", no_wrap=True)
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+    for name, row in data["methods"].items():
+        low, high = row["interval"]
+        table.add_row(
+            name,
+            f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
+            str(row["n"]),
+            f"{row['tokens']:.1f}",
+            *(seconds(row[f"latency_{part}_s"]) for part in ("mean", "p95")),
+            "-" if row.get("well_formed") is None else f"{row['well_formed']:.1%}",
+            f"{row['truncated']:.1%}",
+            f"{row['unparsed']:.1%}",
+        )
+    Console(width=200).print(table)  # its own width: in a narrow window a broken line says more than cells cut off
+
+
+def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
+    """The probes of every method as a table on standard output."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True)
+    table.add_column("probe", no_wrap=True)
+    titles = ("accuracy\n(95 %)", "n", "against none\n(95 %)", "p,\ncorrected", "perturbed", "another\nanswer", "as the\nother's")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for method, found in data.items():
+        for name, row in found["probes"].items():
+            low, high = row["interval"]
+            pair = row.get("against")
+            beside = ("", "")
+            if pair:
+                points, (least, most) = 100 * pair["difference"], pair["interval"]
+                p = pair["p"] if pair["p_holm"] is None else pair["p_holm"]
+                beside = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
+            table.add_row(
+                method,
+                name,
+                f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
+                str(row["n"]),
+                *beside,
+                "" if name == "none" else f"{row['changed']:.1%}",
+                "" if name == "none" else f"{row['moved']:.1%}",
+                f"{row['as_partner']:.1%}" if "as_partner" in row else "",
+            )
+    Console(width=200).print(table)
+
+
+def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
+    """The accuracies by number of votes in a line, those with a fallback in another, as they stand on the page with more."""
+    if voting is None:
+        return []
+
+    def share(row: Mapping[str, Any]) -> str:
+        low, high = row["interval"]
+        return f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
+
+    def curve(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+        return ", ".join(f"{share(row)} by {votes} vote{'s' if votes > 1 else ''}" for votes, row in rows)
+
+    other = f"; {voting['against']}, one answer: {share(voting['alone'])}" if voting["against"] else ""
+    lines = [f"{voting['method']}: {curve([(row['votes'], row) for row in voting['curve']])}{other}"]
+    if voting["fallback"]:
+        joint = curve([(row["votes"], row["fallback"]) for row in voting["curve"]])
+        lines.append(f"{voting['method']}, {voting['fallback']} where votes disagree: {joint}")
+    return lines
+
+
+def dry(context: Context, until: str | None, as_json: bool) -> None:
+    """Say what a run would do, with tokens, memory and disk."""
+    from cirf.commands.dry_run import estimate, print_estimate
+    from cirf.run import asked_for
+    from cirf.stages.model_checks import check_backbone
+
+    stages = asked_for(context, until)
+    check_backbone(context, stages)
+    made = estimate(context, stages)
+    if as_json:
+        print(json.dumps(made, indent=2, ensure_ascii=False))
+    else:
+        print_estimate(made)

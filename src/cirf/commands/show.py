@@ -1,0 +1,145 @@
+"""``show``: the answers of an evaluation, one after the other, as a person reads them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import Row
+from cirf.progress import printable
+from cirf.store.files import load_object
+
+_FEW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which answers to show; what is not set does not matter."""
+
+    method: str | None = None
+    task: str | None = None
+    wrong: bool = False
+    right: bool = False
+    unparsed: bool = False
+    truncated: bool = False
+    item: str | None = None
+    against: str | None = None
+    sampled: bool = False
+
+    @property
+    def stage(self) -> str:
+        """The kind of stage that holds the answers."""
+        return "sampled" if self.sampled else "evaluation"
+
+    def keeps(self, row: Row) -> bool:
+        """Whether a row is wanted by its own verdict."""
+        if (self.wrong and row["correct"]) or (self.right and not row["correct"]):
+            return False
+        if (self.unparsed and not row["unparsed"]) or (self.truncated and not row["truncated"]):
+            return False
+        return self.item is None or row["id"] == self.item
+
+
+def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
+    """Print up to ``limit`` answers of one method, and how many there are."""
+    from cirf.commands.status import up_to_date
+    from cirf.recipe.load import open_run
+
+    if wanted.wrong and wanted.right:
+        raise CirfError("--wrong and --right: no answer is both; give one of them")
+    answers = folder / wanted.stage
+    there = _evaluated(answers, [*open_run(folder).methods], up_to_date(folder))
+    method = wanted.method or there[0]
+    tables = _tables(answers, method, there, wanted.task)
+    _check_id(tables, wanted.item)
+    total = sum(len(rows) for rows in tables.values())
+    found = list(_select(tables, wanted, _other(answers, wanted, there)))
+    if as_json:
+        print(json.dumps([{"task": task, **row} for task, row in found[:limit]], indent=2, ensure_ascii=False))
+        return
+    for task, row in found[:limit]:
+        _print(task, row)
+    shown = min(limit, len(found))
+    more = f" ({shown} shown: --limit)" if shown < len(found) else ""
+    print(f"{method}: {len(found)} of {total} {'sampled ' if wanted.sampled else ''}answers{more}")
+
+
+def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) -> list[str]:
+    """The methods whose answers are of the run's recipe as it is, as far as that can be told."""
+    there = {path.parent.name for path in answers.glob("*/scores.json")}
+    there = {name for name in there if done is None or f"{answers.name}/{name}" in done}
+    named = [name for name in asked if name in there] + sorted(there - set(asked))
+    if not named and answers.name == "sampled":
+        raise CirfError(
+            f"--sampled: {answers.parent} holds no sampled runs beside the greedy one (evaluate.sampled, --protocol full)"
+        )
+    if not named:
+        raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the recipe as it is now; run `cirf run` on")
+    return named
+
+
+def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
+    """``CirfError`` where no question has that id."""
+    ids = list(dict.fromkeys(row["id"] for rows in tables.values() for row in rows))
+    if item is not None and item not in ids:
+        near = difflib.get_close_matches(item, ids, _FEW, 0.0)
+        raise CirfError(f"--id {item}: there is no such question (there are {len(ids):,}, such as {', '.join(near)})")
+
+
+def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
+    """The rows of a method by task."""
+    from cirf.store.jsonl import read_rows
+
+    if method not in there:
+        raise CirfError(f"--method {method}: not evaluated in this run (there are: {', '.join(there)})")
+    names = list((load_object(answers / method / "scores.json") or {}).get("tasks", {}))
+    if task is not None and task not in names:
+        raise CirfError(f"--task {task}: not a task of this run (there are: {', '.join(names)})")
+    return {name: read_rows(answers / method / f"{name}.jsonl") for name in names if task in (None, name)}
+
+
+def _other(answers: Path, wanted: Wanted, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
+    """The other method's rows by task, id and run, where one is compared with."""
+    if wanted.against is None:
+        return None
+    tables = _tables(answers, wanted.against, there, wanted.task)
+    return {(task, row["id"], row["run"]): row for task, rows in tables.items() for row in rows}
+
+
+def _select(
+    tables: dict[str, list[Row]], wanted: Wanted, other: dict[tuple[str, str, int], Row] | None
+) -> Iterator[tuple[str, Row]]:
+    for task, rows in tables.items():
+        for row in rows:
+            theirs = None if other is None else other.get((task, row["id"], row["run"]))
+            if not wanted.keeps(row) or (other is not None and (theirs is None or theirs["correct"] == row["correct"])):
+                continue
+            yield task, row if theirs is None else {**row, "against": {"output": theirs["output"], "parsed": theirs["parsed"]}}
+
+
+def _print(task: str, row: Row) -> None:
+    verdict = "right" if row["correct"] else "not read" if row["unparsed"] else "wrong"
+    cut = ", cut off" if row["truncated"] else ""
+    run = f", run {row['run']}" if row["run"] else ""
+    _say(f"{task}  {row['id']}{run}: {verdict}{cut}, {row['tokens']} tokens")
+    _say(_indented(row["prompt"]))
+    _say(_indented(f"no answer: {row['failed']}" if "failed" in row else f"> {row['output']}"))
+    if "against" in row:
+        _say(_indented(f"other > {row['against']['output']}  (read {_said(row['against']['parsed'])})"))
+    _say(f"    read {_said(row['parsed'])}, right is {row['gold']}\n")
+
+
+def _said(parsed: str | None) -> str:
+    return "nothing" if parsed is None else parsed
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _say(text: str) -> None:
+    print(printable(text))

@@ -1,0 +1,89 @@
+"""``status``: which stages of a run's folder are done by its recipe, what can be told where that cannot, and whether the files
+are what they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cirf.errors import CirfError
+from cirf.recipe.load import open_run
+from cirf.store.integrity import LARGE, damage, finished
+from cirf.store.run_folder import Plan, RunFolder, Standing
+
+_WORDS = {
+    "done": "done",
+    "part": "begun: goes on",
+    "stale": "out of date: again",
+    "open": "to do",
+    "unknown": "there, not checked",
+    "damaged": "damaged: again",
+}
+
+
+def up_to_date(folder: Path) -> frozenset[str] | None:
+    """The stages that a run's recipe asks for and that are done by it.
+
+    ``None`` where that cannot be told, since data, a task file or a model that the recipe names is not on this machine.
+    """
+    from cirf.stages.context import Context
+    from cirf.stages.planning import plans
+
+    context = Context(open_run(folder), RunFolder(folder))
+    try:
+        asked = plans(context)
+    except CirfError:
+        return None
+    return frozenset(plan.name for plan in asked if context.folder.is_done(plan))
+
+
+def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
+    """Print a line a stage: how it stands, its rows, its time. Where an input from outside is gone, how stages stand to it is
+    not known: then those that are finished are listed, as ``unknown``. Files are compared with the hashes in their records,
+    those over `LARGE` bytes only with ``verify``; whether all are as they were."""
+    from cirf.stages.context import Context
+    from cirf.stages.planning import plans
+
+    context = Context(open_run(folder), RunFolder(folder))
+    try:
+        asked, missing = plans(context), ""
+    except CirfError as error:
+        asked, missing = [], str(error)
+    names = finished(context.folder) if missing else [plan.name for plan in asked]
+    largest = None if verify else LARGE
+    bad = {name: files for name in names if (files := context.folder.damaged(name, largest))}
+    plan_of = {plan.name: plan for plan in asked}
+
+    def row_of(name: str) -> Standing:
+        if name in bad:
+            return Standing(name, "damaged", None, None)
+        if missing:
+            return context.folder.finished(name)
+        return _behind(context.folder, plan_of[name]) if bad else context.folder.standing(plan_of[name])
+
+    rows = [row_of(name) for name in names]
+    if as_json:
+        fields = ("state", "rows", "seconds")
+        told = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]
+        print(json.dumps([row | {"damaged": bad[row["stage"]]} if row["stage"] in bad else row for row in told], indent=2))
+        return not bad
+    for row in rows:
+        size = "" if row.rows is None else f"{row.rows:,} rows"
+        seconds = "" if row.seconds is None else f"{row.seconds:,.1f} s"
+        print(f"{row.name:28} {_WORDS[row.state]:20} {size:>14} {seconds:>12}")
+    again = [row.name for row in rows if row.state not in ("done", "unknown")]
+    if missing:
+        print(f"what a rerun would do cannot be told here: {missing}")
+    else:
+        print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
+    for name, files in bad.items():
+        print(damage(context.folder, name, files))
+    return not bad
+
+
+def _behind(folder: RunFolder, plan: Plan) -> Standing:
+    """How a stage stands where records of others may be unreadable."""
+    try:
+        return folder.standing(plan)
+    except CirfError:
+        return folder.finished(plan.name) if folder.manifest(plan.name) else Standing(plan.name, "open", None, None)

@@ -1,0 +1,322 @@
+"""``sweep``: the runs that a sweep file asks for, one after the other, each finished stage made once.
+
+::
+
+    OUT/sweep.yaml                    the file as resolved, with its recipe's keys in it
+    OUT/sweep.json                    every point: its settings, its run, which stages were made and which taken over
+    OUT/stages.jsonl                  a row for each stage that was begun: where it comes from
+    OUT/PART/POINT/                   a run's folder
+
+How the stages of many runs stand to one another: which are done, which could be taken over, which have to be made.
+
+A stage's key hashes the contents of its inputs, which are not known before they are made. Here what is still to be made
+stands for its content by its own key: two stages that would be asked for alike have the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cirf.commands.run import save_report
+from cirf.commands.sweep_plan import RECORD, Asked, Planned, Run, plan, read_record
+from cirf.distributed import barrier, is_main, world_size
+from cirf.errors import CirfError
+from cirf.store.files import RowLog, hash_json, to_json, write_atomic
+from cirf.store.integrity import LARGE
+from cirf.store.run_folder import Part, Plan, RunFolder, content_of, key_of
+
+__all__ = ["Asked", "dry", "sweep"]
+
+_FILE, _LOG = "sweep.yaml", "stages.jsonl"
+
+
+class Ledger:
+    """Where every stage of a sweep comes from, and how its runs ended; kept in the sweep's folder.
+
+    A row is written before a stage is begun, so that a kill at any moment leaves the truth: of the rows of a run's stage the
+    last with its key tells. A finished stage without one was there before the sweep asked for it.
+    """
+
+    def __init__(self, planned: Planned) -> None:
+        """Read what is there; nothing is written."""
+        self._planned = planned
+        self._log = RowLog(planned.out / _LOG)
+        self._last = {(row["run"], row["stage"]): row for row in self._log.rows(run=str, stage=str, key=str)}
+        runs = {run.path for run in planned.runs}
+        points = read_record(planned.out).get("points", [])
+        self.errors: dict[str, str] = {point["run"]: point["error"] for point in points if "error" in point}
+        self.errors = {path: error for path, error in self.errors.items() if path in runs}
+        self._stages = {run.path: self._look(run) for run in planned.runs}
+
+    def begins(self, run: Run, stage: str, key: str, other: RunFolder | None) -> None:
+        """Note that a stage will be made, or taken over from another run."""
+        row = {"run": run.path, "stage": stage, "key": key, "from": None if other is None else self._called(other)}
+        if self._last.get((run.path, stage)) != row:
+            self._log.append(row)
+            self._last[run.path, stage] = row
+
+    def _called(self, other: RunFolder) -> str:
+        try:
+            return other.root.relative_to(self._planned.out).as_posix()
+        except ValueError:
+            return str(other.root.resolve())
+
+    def update(self, run: Run, error: str | None = None) -> None:
+        """Look at a run again, and write the record."""
+        self.errors.pop(run.path, None)
+        if error is not None:
+            self.errors[run.path] = error
+        self._stages[run.path] = self._look(run)
+        self.write()
+
+    def is_done(self, run: Run) -> bool:
+        """Whether every stage that is asked for is finished."""
+        return not self._stages[run.path]["open"]
+
+    def _look(self, run: Run) -> dict[str, Any]:
+        states = Foresight(()).look(run.folder, run.stages)
+        told: dict[str, Any] = {"asked": list(states), "made": [], "taken": {}, "before": [], "open": []}
+        for stage, state in states.items():
+            row = self._last.get((run.path, stage))
+            if state != "done":
+                told["open"].append(stage)
+            elif row is None or run.folder.found(stage, row["key"]) is None:
+                told["before"].append(stage)
+            elif row["from"] is None:
+                told["made"].append(stage)
+            else:
+                told["taken"][stage] = row["from"]
+        return told
+
+    def record(self) -> dict[str, Any]:
+        """The sweep as ``sweep.json`` tells it. Nothing in it comes from a clock."""
+        sweep = self._planned.loaded.sweep
+        order = {(point.part, point.name): place for place, point in enumerate(self._planned.points)}
+        points: list[dict[str, Any]] = []
+        for run in self._planned.runs:
+            state = "failed" if run.path in self.errors else "done" if self.is_done(run) else "open"
+            for point in run.points:
+                told = {"part": point.part, "point": point.name, "settings": point.settings, "varied": list(point.varied)}
+                told |= {"run": run.path, "state": state} | ({"error": self.errors[run.path]} if state == "failed" else {})
+                points.append(told | {"stages": self._stages[run.path]})
+        points.sort(key=lambda told: order[told["part"], told["point"]])
+        parts = [part.model_dump(include={"name", "notes", "until"}) for part in sweep.parts]
+        return {"name": sweep.name, "notes": sweep.notes, "parts": parts, "stages": self.totals(), "points": points}
+
+    def totals(self) -> dict[str, int]:
+        """Stages over all runs, those of a point that stands twice counted once."""
+        kinds = ("asked", "made", "taken", "before", "open")
+        return {kind: sum(len(told[kind]) for told in self._stages.values()) for kind in kinds}
+
+    def write(self) -> None:
+        """Write the record, whole or not at all."""
+        write_atomic(self._planned.out / RECORD, to_json(self.record()))
+
+
+def sweep(name: str, asked: Asked, as_json: bool, say: Callable[[str], None]) -> None:
+    """Bring every chosen run up to date and print how the sweep stands.
+
+    A run that fails is told and left, and the others go on; ``CirfError`` at the end if any did.
+    """
+    planned = plan(name, asked)
+    if not is_main():
+        _others_part(planned, say)
+        return
+    with RunFolder(planned.out).alone("sweep"):
+        sets = [*asked.sets, *([] if asked.data is None else [f"problems.data={json.dumps(str(asked.data.resolve()))}"])]
+        write_atomic(planned.out / _FILE, planned.loaded.resolved(sets))
+        ledger = Ledger(planned)
+        ledger.write()
+        barrier()
+        threads = Threads(planned.chosen)
+        for place, run in enumerate(planned.chosen, 1):
+            say(f"[{place}/{len(planned.chosen)}] {run.path}{': finished before' if ledger.is_done(run) else ''}")
+            try:
+                _bring_up_to_date(planned, run, ledger, threads, say)
+            except CirfError as error:
+                if world_size() > 1:  # the other processes cannot know
+                    raise
+                ledger.update(run, str(error))
+                say(f"{run.path}: failed: {error}")
+    failed = [run for run in planned.chosen if run.path in ledger.errors]
+    if as_json:
+        sys.stdout.write(to_json(ledger.record()))
+    else:
+        _print_record(ledger.record(), planned)
+    for run in failed:
+        print(f"failed: {run.path}: {ledger.errors[run.path]}", file=sys.stderr)
+    if failed:
+        raise CirfError(
+            f"{len(failed)} of {len(planned.chosen)} runs failed (see {planned.out / RECORD}); the same command tries them again"
+        )
+
+
+def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: Threads, say: Callable[[str], None]) -> None:
+    from cirf.run import Sharing, execute
+
+    begun = not ledger.is_done(run) or run.path in ledger.errors
+    begun = begun or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages)
+    if begun or world_size() > 1:
+        threads.set(run)
+        sharing = Sharing(planned.others(run), lambda stage, key, other: ledger.begins(run, stage, key, other))
+        execute(run.context, [stage.name for stage in run.stages], say, sharing)
+    if run.to_report and not _is_reported(run):
+        save_report(run.folder.root)
+    if begun:
+        ledger.update(run)
+
+
+def _others_part(planned: Planned, say: Callable[[str], None]) -> None:
+    """What the processes beside the main one do under ``accelerate launch``: train with it."""
+    from cirf.run import Sharing, execute
+
+    barrier()
+    threads = Threads(planned.chosen)
+    for run in planned.chosen:
+        threads.set(run)
+        execute(run.context, [stage.name for stage in run.stages], say, Sharing((), lambda stage, key, other: None))
+
+
+def _is_reported(run: Run) -> bool:
+    """Whether the report is there and newer than every stage."""
+    report = run.folder.root / "report.html"
+    if not report.exists():
+        return False
+    written = report.stat().st_mtime_ns
+    return all((run.folder.folder(stage.name) / "stage.json").stat().st_mtime_ns <= written for stage in run.stages)
+
+
+class Threads:
+    """Torch's threads, as each run would have them by itself."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._usual: int | None = None
+        if any(run.context.recipe.backbone.threads for run in runs):
+            import torch
+
+            self._usual = torch.get_num_threads()
+
+    def set(self, run: Run) -> None:
+        if self._usual is not None:
+            import torch
+
+            torch.set_num_threads(run.context.recipe.backbone.threads or self._usual)
+
+
+def dry(name: str, asked: Asked, as_json: bool) -> None:
+    """Say, for each part, how many stages its runs ask for, and how many of them would be made; nothing is written."""
+    planned = plan(name, asked)
+    foresight = Foresight(planned.others())
+    rows: list[dict[str, Any]] = []
+    for run in planned.chosen:
+        states = foresight.look(run.folder, run.stages)
+        rows.append({"part": _part_of(run, planned), "run": run.path, "points": len(run.points), "stages": states})
+    if as_json:
+        count = Counter(state for row in rows for state in row["stages"].values())
+        stages = {"asked": sum(count.values())} | {kind: count[kind] for kind in ("done", "taken", "made")}
+        told = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
+        sys.stdout.write(to_json(told))
+        return
+    _print_table(
+        planned,
+        ("done", "taken", "made"),
+        ("done", "to take\nover", "to make"),
+        [(row["part"], "", Counter(row["stages"].values())) for row in rows],
+    )
+    for row in rows:
+        made = [stage for stage, state in row["stages"].items() if state == "made"]
+        print(f"{row['run']}: {', '.join(made) or 'nothing to make'}")
+
+
+def _part_of(run: Run, planned: Planned) -> str:
+    """The part that a run counts for: the first of those that run now."""
+    chosen = {part for each in planned.chosen for part in (point.part for point in each.points)}
+    return next(point.part for point in run.points if point.part in chosen)
+
+
+def _print_record(record: Mapping[str, Any], planned: Planned) -> None:
+    told = {point["run"]: point for point in record["points"]}
+    rows = []
+    for run in planned.chosen:
+        point = told[run.path]
+        count = Counter({kind: len(point["stages"][kind]) for kind in ("made", "taken", "before", "open")})
+        rows.append((_part_of(run, planned), point["state"], count))
+    _print_table(planned, ("made", "taken", "before", "open"), ("made", "taken\nover", "there\nbefore", "left"), rows)
+    print(f"sweep: {planned.out / RECORD}")
+
+
+def _print_table(
+    planned: Planned, kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]
+) -> None:
+    """A line a part, and their sum: runs, stages asked for, and what becomes of them."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    table.add_column("part", no_wrap=True)
+    ended = any(state for _, state, _ in rows)
+    for title in ("runs", *(("failed",) if ended else ()), "stages\nasked for", *titles):
+        table.add_column(title, justify="right", no_wrap=True)
+
+    def line(name: str, chosen: list[tuple[str, str, Counter[str]]]) -> None:
+        count = sum((each for _, _, each in chosen), Counter[str]())
+        failed = (str(sum(state == "failed" for _, state, _ in chosen)),) if ended else ()
+        table.add_row(name, str(len(chosen)), *failed, str(count.total()), *(str(count[kind]) for kind in kinds))
+
+    parts = list(dict.fromkeys(part for part, _, _ in rows))
+    for part in parts:
+        line(part, [row for row in rows if row[0] == part])
+    if len(parts) > 1:
+        table.add_section()
+        line("in all", rows)
+    Console(width=200).print(table)
+
+
+Content = Mapping[str, str] | str
+"""What a stage holds: its files' hashes, or the key of one that is not made yet."""
+
+
+@dataclass
+class Foresight:
+    """A look at runs in the order in which they will be made."""
+
+    others: Sequence[RunFolder]
+    there: dict[str, Content] = field(default_factory=dict)
+    """By key, what will have been made, taken over or found by then."""
+
+    def look(self, folder: RunFolder, plans: Sequence[Plan]) -> dict[str, str]:
+        """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.
+
+        At most so many stages are made: where an input comes out as another run's did, though it was asked for otherwise,
+        what follows is taken over too.
+        """
+        contents: dict[str, Content] = {}
+        found: dict[str, str] = {}
+        for stage in plans:
+            key = key_of(stage, stage.given | {label: _content(part, contents) for label, part in stage.parts.items()})
+            manifest = folder.found(stage.name, key)
+            if manifest is not None:
+                found[stage.name], contents[stage.name] = "done", manifest["files"]
+            else:
+                known = self.there.get(key) or self._elsewhere(stage.name, key)
+                found[stage.name], contents[stage.name] = ("made", key) if known is None else ("taken", known)
+            self.there[key] = contents[stage.name]
+        return found
+
+    def _elsewhere(self, name: str, key: str) -> Content | None:
+        for other in self.others:
+            if (manifest := other.found(name, key)) is not None:
+                files: Content = manifest["files"]
+                return files
+        return None
+
+
+def _content(part: Part, contents: Mapping[str, Content]) -> str:
+    content = contents[part.plan.name]
+    return hash_json([content, part.names]) if isinstance(content, str) else content_of(content, part.names)

@@ -1,0 +1,134 @@
+"""Memory: what is freed and asked for again a moment later, and how much there is."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
+_EVERY_ARENA = 4096  # jemalloc's MALLCTL_ARENAS_ALL
+_SHARE = 4  # of the memory that is left, one part
+_STEP = 64 * 2**20  # bytes by which the heap grows
+
+
+def keep_freed_memory() -> bool:
+    """Make this process keep the memory it frees, and say whether that could be done (glibc has the switch, and jemalloc, which
+    comes before it where a process is started with it: ``LD_PRELOAD``).
+
+    An update on the CPU casts every weight, makes every gradient and frees both. By default that goes back to the system,
+    which clears it page by page when it is wanted again (``benchmarks/updates.py`` says what that costs). The process keeps
+    what it frees from then on, more with every update that fits badly into it, until `hand_back`.
+    """
+    if (preloaded := _jemalloc()) is not None:
+        return _never_decay(preloaded)
+    library = _glibc()
+    if library is None:
+        return False
+    # No block gets a mapping of its own: glibc would give that back at once, and a threshold for it ends at 32 MiB, while
+    # the logits of fifty targets over 150,000 words take as much.
+    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, _STEP))
+    return all([library.mallopt(name, value) == 1 for name, value in settings])
+
+
+def hand_back() -> bool:
+    """Give freed memory that is kept back to the system for once, and say whether that could be done; of glibc, whether there
+    was any.
+
+    Among blocks of ever new sizes holes are left that fit no more, so that a process which hands back nothing grows.
+    """
+    if (preloaded := _jemalloc()) is not None:
+        return _control(preloaded, f"arena.{_EVERY_ARENA}.purge")
+    library = _glibc()
+    return library is not None and library.malloc_trim(0) == 1
+
+
+def _jemalloc() -> ctypes.CDLL | None:
+    """The allocator of this process, if that is jemalloc, whose settings have names."""
+    own = ctypes.CDLL(None) if os.name == "posix" else None
+    return own if hasattr(own, "mallctl") else None
+
+
+def _never_decay(library: ctypes.CDLL) -> bool:
+    """Have jemalloc keep all that is freed: in arenas that are still to come, then in those that there are, of which not every
+    number is in use."""
+    count = ctypes.c_uint()
+    size = ctypes.c_size_t(ctypes.sizeof(count))
+    if library.mallctl(b"arenas.narenas", ctypes.byref(count), ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return False
+    kinds = ("dirty_decay_ms", "muzzy_decay_ms")
+    kept = all([_control(library, f"arenas.{kind}", ctypes.c_ssize_t(-1)) for kind in kinds])
+    for arena, kind in itertools.product(range(count.value), kinds):
+        _control(library, f"arena.{arena}.{kind}", ctypes.c_ssize_t(-1))
+    return kept
+
+
+def _control(library: ctypes.CDLL, name: str, value: Any = None) -> bool:
+    """Write one of jemalloc's settings, or do what it names: whether it took it."""
+    given = (None, 0) if value is None else (ctypes.byref(value), ctypes.sizeof(value))
+    return bool(library.mallctl(name.encode(), None, None, given[0], ctypes.c_size_t(given[1])) == 0)
+
+
+def scarce() -> bool:
+    """Whether this process holds more than twice what the machine, or its control group, has left; false where nobody tells."""
+    left, held = free_memory("cpu"), bytes_of_line("/proc/self/status", "VmRSS")
+    return left is not None and held is not None and held > 2 * left
+
+
+def _glibc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
+def weight_bytes(model: Any) -> int:
+    """Bytes of a model's weights in memory, whatever form its layers hold them in (their ``held_bytes``, if not parameters)."""
+    plain = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    return int(plain + sum(getattr(module, "held_bytes", 0) for module in model.modules()))
+
+
+def free_memory(device: str) -> int | None:
+    """Bytes that a torch device can still give this process; ``None`` where nobody tells.
+
+    Of a GPU what its driver calls free; else of the machine, or of the control group (a container) where that has less left.
+    """
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [bytes_of_line("/proc/meminfo", "MemAvailable"), free_in_group()]
+    return min((size for size in known if size is not None), default=None)
+
+
+def spare(device: str) -> int:
+    """Bytes to keep what is made once and read often in: a quarter of the memory that is left, by the processes of one training
+    that share it; 0 where nobody tells how much there is."""
+    sharing = 1 if device.startswith("cuda") else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return (free_memory(device) or 0) // (_SHARE * sharing)
+
+
+def bytes_of_line(file: str, name: str) -> int | None:
+    """Bytes that a line such as ``VmRSS:  12 kB`` of a file tells; ``None`` where there is no such line or file."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path(file).read_text().splitlines())
+        return int(lines[name].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def free_in_group(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What a control group leaves of its limit; memory that holds files can be had back."""
+    second = _leaves(folder / "memory.max", folder / "memory.current", "inactive_file")
+    if second is not None:
+        return second
+    first = folder / "memory"  # version 1 has a folder for each kind of thing that it limits
+    return _leaves(first / "memory.limit_in_bytes", first / "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _leaves(limit: Path, used: Path, files: str) -> int | None:
+    try:
+        held = dict(line.split() for line in (limit.parent / "memory.stat").read_text().splitlines())
+        return int(limit.read_text()) - int(used.read_text()) + int(held.get(files, 0))
+    except (OSError, ValueError):  # no such group, or no limit (version 2: "max"; version 1: a number beyond all memory)
+        return None

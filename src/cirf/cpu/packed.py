@@ -1,0 +1,152 @@
+"""Linear layers whose weights lie in memory as the processor reads them.
+
+A product with one row reads every weight once and computes next to nothing, so it is as fast as the weights come. In the order
+in which a checkpoint has them they come at a third of what memory gives: they are sorted into the processor's blocks at every
+call. Here that is done once, by oneDNN, as torch's own compiler does when it freezes a model. In bfloat16 the products have the
+same bits as before; in float32 they are rounded otherwise. Such a layer has no gradient.
+
+Attention of the next few tokens on a CPU, where several query heads share a key.
+
+Without a mask torch's fused kernel goes through the keys once for each query head, in 16 bits at a tenth of the speed that is
+there, and ``transformers`` lets it, or copies keys where there is a mask and more than one token.
+Query heads that share a key can stand below one another as queries of one head: then each key is read once, and the same
+products and sums are made. Long stretches, such as a prompt, go to the kernel as they are: there it is fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+SMALLEST = 2**16
+"""Weights of a layer below which it stays as it is: the way into oneDNN costs more than it saves."""
+
+_ROWS = 4  # of the input, for which blocks are chosen; the layout serves any number
+
+
+class PackedLinear(nn.Module):
+    """``x W^T + bias`` for x [... x k] of the layer that it is made of, with W [n x k] packed."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
+        self._packed = _pack(layer.weight.detach())
+        self.held_bytes = layer.weight.nbytes + (0 if layer.bias is None else layer.bias.nbytes)
+        """What it takes in memory, none of it parameters; blocks take no more."""
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weights [n x k] as a checkpoint has them, unpacked at every call."""
+        dense: torch.Tensor = self._packed.to_dense()
+        return dense
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[... x k] -> [... x n]."""
+        made: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return made
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """As a linear layer's: what is saved is a plain checkpoint."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight
+        if self.bias is not None:
+            destination[f"{prefix}bias"] = self.bias
+
+
+def settle(model: Any, attention: str = "auto") -> None:
+    """Bring a model that will only answer into the form that answers quickest: weights packed, and queries grouped unless
+    ``attention`` names a kernel."""
+    if attention == "auto":
+        group_queries(model)
+    pack(model)
+
+
+def pack(model: Any, smallest: int = SMALLEST) -> int:
+    """Pack the linear layers of a model that will only answer, in place: how many were packed.
+
+    None on another device than a CPU, or where torch has no oneDNN for the number format of its weights.
+    """
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and module.weight.numel() >= smallest and can_pack(module.weight)
+    }
+    for name, layer in layers.items():
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, PackedLinear(layer))
+    return len(layers)
+
+
+def can_pack(weight: torch.Tensor) -> bool:
+    if weight.device.type != "cpu" or not torch._C._has_mkldnn:
+        return False
+    try:
+        return bool(torch.equal(_pack(weight.detach()[:8, :8].contiguous()).to_dense(), weight[:8, :8]))
+    except (RuntimeError, AttributeError):  # no such operation, or not for this processor and number format
+        return False
+
+
+@torch.no_grad()
+def _pack(weight: torch.Tensor) -> torch.Tensor:
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+    return packed
+
+
+NAME = "cirf_grouped"
+"""What this is called among the attentions of ``transformers``."""
+
+FEW = 8
+"""Tokens at once that are the next few: one, or a guess to be checked."""
+
+
+def group_queries(model: Any) -> bool:
+    """Have a model that will only answer compute with it from now on, if it can; whether it does.
+
+    It can on the CPU, if it computes with torch's kernel by the interface that lets others take its place.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    kernel = getattr(model.config, "_attn_implementation", None)
+    if model.device.type != "cpu" or kernel != "sdpa" or not getattr(model, "_supports_attention_backend", False):
+        return kernel == NAME
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+    return bool(model.config._attn_implementation == NAME)
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **more: Any,
+) -> tuple[torch.Tensor, None]:
+    """[b x h x s x d], keys and values [b x g x t x d] -> [b x s x h x d]; ``attention_mask`` [b x 1 x s x t], or none for s = 1.
+
+    What it is not made for is computed as ``transformers`` does.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    (b, heads, s, width), groups = query.shape, key.shape[1]
+    together = heads // groups
+    simple = not any(value is not None for name, value in more.items() if name in ("position_bias", "cache", "softcap", "s_aux"))
+    masked = s == 1 if attention_mask is None else attention_mask.ndim == 4 and attention_mask.shape[1] == 1
+    if together == 1 or s > FEW or not simple or not masked:
+        made: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+        )
+        return made
+    if attention_mask is not None:
+        attention_mask = attention_mask.expand(-1, 1, s, -1).repeat(1, 1, together, 1)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query.reshape(b, groups, together * s, width), key, value, attention_mask, dropout, scale=scaling
+    )
+    return out.reshape(b, heads, s, value.shape[-1]).transpose(1, 2).contiguous(), None

@@ -1,0 +1,337 @@
+"""One call to one OpenAI-compatible server, and what its failure means: not now, not this question, or not ever.
+
+What is let in from a server that is asked: no redirect to another one, and no more than an answer can be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import re
+import time
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from cirf.endpoints import api_keys
+from cirf.endpoints.requests import Answer, Request, finish_of
+from cirf.errors import CirfError
+from cirf.recipe import schema as recipe
+
+_TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_HOPELESS = frozenset({401, 402, 403, 404, 405})
+_NO_SCHEMA = frozenset({404, 501})  # what some servers say to a response format they do not know
+_DOUBTS = 3
+_TELLING = 8  # signs of a key in a row that are not to be shown
+_SHOWN = 160  # signs of a server's own words
+_MOVED = "max_completion_tokens"  # what newer models of OpenAI call the cap
+_PARAMETERS = {
+    "seed": re.compile(r"\b(?:random_?)?seed\b", re.IGNORECASE),
+    "max_tokens": re.compile(r"\bmax_?tokens\b", re.IGNORECASE),
+    "top_p": re.compile(r"\btop_?p\b", re.IGNORECASE),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+}
+"""What a server may not take. Of temperature and top_p, where it names both, top_p is left out."""
+_TOO_MUCH = re.compile(  # the value is at fault, or the question's length: leaving the parameter out would change what is asked
+    r"context|too (?:large|long|many|high)|reduce|exceed|at most|maximum|minimum|above|below|less than|greater than|out of range|"
+    r"must be (?:[<>=]|in\b|a\b|an\b|at\b|between|positive|strictly|non-?negative|within)",
+    re.IGNORECASE,
+)
+_UNKNOWN = re.compile(r"support|unknown|unexpected|unrecogni[sz]ed|invalid|not permitted|not allowed|extra", re.IGNORECASE)
+
+
+class Later(Exception):
+    """Not now: ask again, after ``seconds`` if the server said so."""
+
+    def __init__(self, why: str, seconds: float | None = None) -> None:
+        super().__init__(why)
+        self.seconds = seconds
+
+
+class Refused(Exception):
+    """This question is not answered by this server, whenever it is asked."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """An open client of one endpoint.
+
+    ``structured``: whether it may be able to hold a model to a JSON schema; ``held``: whether it has; ``doubts``: how often it
+    broke (500) over a request with one before it ever had. ``refuses``: the parameters that it does not take.
+    """
+
+    url: str
+    client: Any
+    key: str | None = None
+    structured: bool = True
+    held: bool = False
+    doubts: int = 0
+    refuses: frozenset[str] = frozenset()
+
+    def without_key(self, text: str) -> str:
+        """A text that may be shown: servers and the transport repeat the key in their complaints, whole or cut short."""
+        if not self.key:
+            return text
+        for length in range(len(self.key), min(_TELLING, len(self.key)) - 1, -1):
+            text = text.replace(self.key[:length], "***").replace(self.key[-length:], "***")
+        return text
+
+    def said(self, body: Any) -> str:
+        """The server's own words in a response, or in a body that is none of what was asked for: short, in brackets."""
+        try:
+            words = _words(body) if isinstance(body, Mapping) else _words(body.json())
+        except (ValueError, AttributeError, RecursionError):
+            plain = str(getattr(body, "headers", {}).get("content-type", "")).startswith("text/plain")
+            words = " ".join(str(body.text).split()) if plain else ""
+        return f" ({self.without_key(words)[:_SHOWN]})" if words else ""
+
+
+@contextlib.asynccontextmanager
+async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Connection]:
+    """A client of an endpoint while the context lasts; ``CirfError`` if its key is not there, or nobody may be asked."""
+    from huggingface_hub import AsyncInferenceClient, constants
+
+    try:
+        _ = urlsplit(endpoint.url).port
+    except ValueError as error:
+        raise CirfError(f"{endpoint.url}: not a URL that can be asked ({error})") from None
+    if constants.HF_HUB_OFFLINE:
+        raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which keeps the client from asking anyone; set it to 0")
+    key = api_keys.read(endpoint)
+    async with AsyncInferenceClient(base_url=endpoint.url, api_key=key or "none", timeout=timeout) as client:
+        # "none": without a key the client would send the hub's own token to anyone's server
+        await guard(client)
+        yield Connection(endpoint.url, client, key)
+
+
+class _AsItIs(dict[str, Any]):
+    """A response format that goes out as OpenAI has it: the client would rewrite it into the form of one other server."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Nothing, which is how the client asks for the type."""
+        return default
+
+
+async def call(server: Connection, request: Request, refused: frozenset[str] = frozenset()) -> Answer:
+    """One call; ``Later`` or ``Refused`` where it brings no answer, ``CirfError`` where no call ever will.
+
+    A parameter that the server says it does not take (``refused``: those so far) is left out, and the question asked once more.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
+
+    refused |= server.refuses
+    sent, capped = _sent(request, refused)
+    how: dict[str, Any] = {}
+    if request.schema is not None and server.structured:
+        schema = {"name": "answer", "schema": json.loads(request.schema), "strict": True}
+        how["response_format"] = _AsItIs(type="json_schema", json_schema=schema)
+    try:
+        made = await server.client.chat_completion(request.chat(), model=request.model, **sent, **how)
+        if not made.choices and isinstance(made, Mapping) and "error" in made:
+            named = _not_taken(500, made, refused)
+            if named is not None:
+                return await call(server, request, refused | {named})
+            raise Later(f"no answer{server.said(made)}")
+        answer = _answer(made, request.max_tokens if capped else None)
+        server.held |= bool(how)
+        server.refuses |= refused
+        return answer
+    except (InferenceTimeoutError, TimeoutError):
+        raise Later("no answer in time") from None
+    except TooLong as error:
+        raise Later(str(error)) from None
+    except Encoded as error:
+        raise CirfError(f"{server.url}: it encodes answers ({str(error)[:_SHOWN]}) unasked; have it send them plain") from None
+    except Elsewhere as error:
+        there = server.without_key(str(error))[:_SHOWN]
+        raise CirfError(f"{server.url}: it redirects to {there}; if that is the server to ask, name it") from None
+    except HfHubHTTPError as error:
+        status, said = error.response.status_code, server.said(error.response)
+        named = _not_taken(status, error.response, refused)
+        if named is not None:
+            return await call(server, request, refused | {named})
+        if how and not server.held and status == 500:
+            server.doubts += 1
+        if how and not server.held and (status in _NO_SCHEMA or (status == 500 and server.doubts >= _DOUBTS)):
+            return await _without_schema(server, request)
+        if status in _TRANSIENT or status >= 500:
+            raise Later(f"HTTP {status}{said}", retry_after(error.response.headers)) from None
+        if status in _HOPELESS:
+            raise CirfError(f"{server.url}: HTTP {status}{said}; look at the endpoint's url, model and key") from None
+        if how:  # perhaps it is the schema that it does not know
+            return await _without_schema(server, request)
+        raise Refused(f"HTTP {status}{said}") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise Later("a body that is no answer") from None
+    except OSError as error:
+        raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0].startswith("httpx"):  # the client's transport, whatever its name now
+            raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}".rstrip(": ")) from None
+        raise
+
+
+def _answer(made: Any, cap: int | None) -> Answer:
+    """The answer in what a server sent; ``cap``: the tokens that it was let write, where it was told."""
+    choice = made.choices[0]
+    text, reason = _text(choice.message.content), choice.finish_reason
+    tokens = made.usage.completion_tokens if getattr(made, "usage", None) is not None else None
+    tokens = tokens if isinstance(tokens, int) else None
+    return Answer(writable(text), finish_of(reason and str(reason), tokens, cap), tokens, _reasoning(choice.message))
+
+
+def _sent(request: Request, refused: frozenset[str]) -> tuple[dict[str, Any], bool]:
+    """The parameters of a call without the refused ones, and whether a cap is among them."""
+    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p}
+    values |= {"max_tokens": request.max_tokens, "seed": request.seed}
+    sent = {name: value for name, value in values.items() if name not in refused}
+    if "max_tokens" in refused and _MOVED not in refused:
+        sent["extra_body"] = {_MOVED: request.max_tokens}
+    return sent, "max_tokens" in sent or "extra_body" in sent
+
+
+def _not_taken(status: int, response: Any, refused: frozenset[str]) -> str | None:
+    """The parameter that a server's complaint says it does not take; ``None`` if it names none that was sent."""
+    if status in _HOPELESS or (status in _TRANSIENT and status != 500):
+        return None
+    try:
+        words = json.dumps(response if isinstance(response, Mapping) else response.json(), ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        words = str(getattr(response, "text", ""))
+    if _TOO_MUCH.search(words) or (status >= 500 and not _UNKNOWN.search(words)):
+        return None
+    if "max_tokens" in refused:
+        moved = _MOVED not in refused and _MOVED in words
+        return _MOVED if moved else _first_named(words, refused)
+    return _first_named(words, refused)
+
+
+def _first_named(words: str, refused: frozenset[str]) -> str | None:
+    places = {name: found.start() for name, pattern in _PARAMETERS.items() if (found := pattern.search(words))}
+    if {"temperature", "top_p"} <= places.keys() - refused:
+        del places["temperature"]
+    return min(places.keys() - refused, key=places.__getitem__, default=None)
+
+
+async def _without_schema(server: Connection, request: Request) -> Answer:
+    """The same question with nothing said of the answer's form; where that works, no schema is sent there again."""
+    answer = await call(server, dataclasses.replace(request, schema=None))
+    server.structured = False
+    return answer
+
+
+def _text(content: Any) -> str:
+    """The text of a message: as it is, its parts put together, or none at all. ``TypeError`` for what is no message's."""
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part.get("type") == "text")
+    if content is not None and not isinstance(content, str):
+        raise TypeError("a message without text")
+    return content or ""
+
+
+def _reasoning(message: Any) -> str:
+    """What a server returns of a message as reasoning: vLLM under ``reasoning``, others under ``reasoning_content``."""
+    texts = (getattr(message, name, None) for name in ("reasoning", "reasoning_content"))
+    return next((writable(text) for text in texts if isinstance(text, str) and text), "")
+
+
+def writable(text: str) -> str:
+    """The text without halves of surrogate pairs, which an answer cut off inside an emoji may end in."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _words(told: Any) -> str:
+    """A server's own words, out of an error object or whatever stands in its place."""
+    told = told.get("error", told) if isinstance(told, Mapping) else told
+    return " ".join(str(told.get("message", told) if isinstance(told, Mapping) else told).split())
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait by a ``Retry-After`` header, a number or a date; ``None`` where there is none that can be read."""
+    told = headers.get("retry-after", "")
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(told).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+LONGEST = 2**24
+"""Bytes of a body, decompressed; an answer of 100,000 tokens is not a tenth of it."""
+_ENCODINGS = ("gzip", "deflate")
+
+
+class TooLong(Exception):
+    """A body that is longer than any answer."""
+
+
+class Encoded(Exception):
+    """A body in an encoding that nobody asked for and whose size cannot be bounded, such as gzip within gzip."""
+
+
+class Elsewhere(Exception):
+    """A redirect, and where it leads."""
+
+
+async def guard(client: Any) -> Any:
+    """The client's own session, made so that it follows no redirect and reads no endless body; entered with the client.
+
+    What is sent with it raises ``Elsewhere``, ``Encoded`` or ``TooLong``.
+    """
+    from huggingface_hub import get_async_session  # a user's own, with their proxies, where they have set one
+
+    if not hasattr(client, "_async_client"):
+        raise CirfError("this huggingface-hub keeps its connection elsewhere; install the one that constraints.txt names")
+    session = get_async_session()
+    session.follow_redirects = False
+    session.headers["Accept-Encoding"] = "identity"
+    hooks = session.event_hooks
+    session.event_hooks = {**hooks, "response": [_measured, *hooks.get("response", ())]}
+    client._async_client = await client.exit_stack.enter_async_context(session)
+    return session
+
+
+async def _measured(response: Any) -> None:
+    """Have a response stop where its body is too long, before others read it, and one that leads elsewhere at once."""
+    if response.is_redirect:
+        raise Elsewhere(response.headers.get("location", "nowhere"))
+    encodings = [one.strip().lower() for one in response.headers.get("content-encoding", "").split(",")]
+    encodings = [one for one in encodings if one not in ("", "identity")]
+    if encodings and (len(encodings) > 1 or encodings[0] not in _ENCODINGS):
+        raise Encoded(", ".join(encodings))
+    if encodings:
+        del response.headers["content-encoding"]  # else the client decompresses it too, without a bound
+    response.stream = _measuring(response.stream, bool(encodings))
+
+
+def _measuring(stream: Any, compressed: bool) -> Any:
+    kind = next(base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream")
+
+    class Measured(kind):  # type: ignore[misc, valid-type]
+        """The stream, decompressed, up to a number of bytes."""
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received, read, decoder = 0, 0, zlib.decompressobj(zlib.MAX_WBITS | 32) if compressed else None  # 32: gzip or zlib
+            async for part in stream:
+                received += len(part)  # what follows the end of the compressed data counts too
+                try:
+                    data = part if decoder is None else decoder.decompress(part, LONGEST - read + 1)
+                except zlib.error:
+                    raise ValueError("not compressed as its header says") from None
+                read += len(data)
+                if max(received, read) > LONGEST:
+                    raise TooLong(f"a body of more than {LONGEST:,} bytes")
+                yield data
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Measured()

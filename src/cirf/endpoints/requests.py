@@ -1,0 +1,94 @@
+"""A question to a language model, and its answer.
+
+Prompts as text files: the shipped ones, or a user's own in their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cirf.errors import CirfError
+from cirf.store.files import hash_json
+from cirf.store.paths import user_path
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to one model; ``schema`` is the JSON schema of the answer, for servers that can hold a model to one."""
+
+    model: str
+    messages: tuple[tuple[str, str], ...]
+    seed: int
+    temperature: float
+    top_p: float
+    max_tokens: int
+    schema: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decides the answer."""
+        parts = (self.model, self.messages, self.seed, self.temperature, self.top_p, self.max_tokens, self.schema)
+        return hash_json(list(parts))[:32]
+
+    def chat(self) -> list[dict[str, str]]:
+        """The conversation as servers want it."""
+        return [{"role": role, "content": content} for role, content in self.messages]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: ``finish`` as of `finish_of`; ``tokens`` as the server counts, if it does; ``reasoning`` is what the server
+    returned apart from the text."""
+
+    text: str
+    finish: str
+    tokens: int | None
+    reasoning: str = ""
+
+
+_CAPPED = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "max_length", "max_new_tokens", "token_limit"})
+_CAPPED |= {"max_completion_tokens", "model_context_window_exceeded", "context_length", "context_length_exceeded", "incomplete"}
+_FILTERED = frozenset({"content_filter", "safety", "recitation", "prohibited_content", "blocklist", "spii", "language", "other"})
+_FILTERED |= {"refusal", "error", "error_toxic", "abort", "aborted", "cancelled", "network_error", "malformed_response"}
+
+
+def finish_of(reason: str | None, tokens: int | None, cap: int | None) -> str:
+    """Why an answer ends, in one word whatever the server's: ``length`` (truncated), ``filtered`` (stopped by a filter or an
+    error), ``cap`` (said to be finished, but with as many ``tokens`` as the ``cap`` that was sent), else the server's own.
+    """
+    word = (reason or "stop").rpartition(".")[2].casefold().removeprefix("finish_reason_").replace("-", "_")
+    if word in _CAPPED:
+        return "length"
+    if word in _FILTERED:
+        return "filtered"
+    return "cap" if cap is not None and tokens is not None and tokens >= cap else word
+
+
+SHIPPED = Path(__file__).with_name("prompts")
+"""The prompts that come with the package."""
+
+
+def read_template(path: str | None, shipped: str, names: tuple[str, ...], where: str) -> str:
+    """The text of a prompt: the file at ``path``, or the shipped one of that name.
+
+    Raises:
+        CirfError: the file cannot be read, or one of ``names`` does not stand in it as ``{name}``; ``where`` is the key.
+    """
+    file = SHIPPED / f"{shipped}.txt" if path is None else user_path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise CirfError(f"{where}: {file} cannot be read ({why}); name a text file with the prompt") from None
+    missing = [name for name in names if f"{{{name}}}" not in text]
+    if missing:
+        raise CirfError(f"{where}: {file} does not say where the {missing[0]} goes; write {{{missing[0]}}} there")
+    return text
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The template with every ``{name}`` of ``values`` replaced, once: what stands in a value stays as it is."""
+    return re.sub(r"\{(" + "|".join(values) + r")\}", lambda found: values[found[1]], template)

@@ -1,0 +1,1 @@
+"""Seconds of methods: one answer at a time, and methods in turns."""

@@ -1,0 +1,1 @@
+"""Majority votes of sampled answers: drawing, counting and timing them."""

@@ -1,0 +1,183 @@
+"""What prompts have in common at their beginning, computed once and kept: instructions and worked examples.
+
+A worked example: of an opening of 700 tokens and a batch of three prompts that begin with it, kept are the keys and values of
+the 700. A generation is given a copy of them in every row, and just the questions are left to compute::
+
+    [opening][     question 1]
+    [opening][a longer question]        [..]: padding, which the attention mask hides
+    [opening][     question 3]
+
+Rows may begin otherwise, each with an opening of its own or with none: shorter openings are padded on the left too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from cirf.lm.decoding.caches import past_of, take_rows
+from cirf.lm.prompt import encode
+
+LEAST = 64
+"""Tokens below which an opening is not worth keeping."""
+
+MOST_BYTES = 2**30
+"""Keys and values that are kept, all openings together; what was used longest ago goes first."""
+
+Layers = list[tuple[torch.Tensor, torch.Tensor]]
+"""Keys and values of one row [1 x heads x tokens x width], layer by layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a generation goes on from: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``, padded on
+    the left to the longest of them. At least one token of a row is left to compute."""
+
+    prompts: list[list[int]]
+    heads: list[int]
+    cache: Any
+
+
+class Beginnings(Protocol):
+    """What computes the beginning of prompts to one model otherwise than token by token."""
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """Compute now what rendered prompts need and what is kept for others, if anything is."""
+        ...
+
+    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+        """A cache for a batch of these prompts, a row each, and the prompts as they are then; ``None``: there is nothing."""
+        ...
+
+
+class Prefixes:
+    """The openings of prompts to one model, with their keys and values as soon as they were needed.
+
+    Where an opening ends is told by tokens and not by text: as far as a prompt's own tokens are those of an opening. It hangs on
+    the prompt and the openings alone and not on what was asked before, so that an evaluation that goes on after a kill
+    rounds as one that was never killed. What is kept is never written to: a generation gets a copy.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, openings: Iterable[str], most_bytes: int = MOST_BYTES) -> None:
+        """Nothing is computed yet. ``openings`` are rendered prompts with nothing behind what they share."""
+        self._model, self._tokenizer, self._most_bytes = model, tokenizer, most_bytes
+        self._openings = [encode(tokenizer, text) for text in openings]
+        self._kept: OrderedDict[tuple[int, ...], Layers] = OrderedDict()
+        self._plain = True
+
+    def heads(self, prompts: Sequence[list[int]]) -> list[int]:
+        """How many tokens of each prompt are kept: those it shares with an opening, but never all of it; 0 below `LEAST`."""
+        found = []
+        for ids in prompts:
+            shared = max((_shared(ids[:-1], opening) for opening in self._openings), default=0)
+            found.append(shared if shared >= LEAST else 0)
+        return found
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """Compute now what is not kept yet of the openings of rendered prompts."""
+        encoded = [encode(self._tokenizer, prompt) for prompt in prompts]
+        for ids, head in zip(encoded, self.heads(encoded), strict=True):
+            self._layers(ids[:head])
+
+    @torch.inference_mode()
+    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+        """A cache for a batch of these prompts, a row each; ``None`` where they share no opening, or where the model keeps its
+        past in another way than key by key (sliding windows, states)."""
+        heads = self.heads(prompts)
+        longest = max(heads, default=0)
+        rows = [self._layers(ids[:head]) for ids, head in zip(prompts, heads, strict=True)]
+        if longest == 0 or not self._plain:
+            return None
+        return Begun(list(prompts), heads, joined(rows, longest))
+
+    def _layers(self, ids: list[int]) -> Layers:
+        """Keys and values of these tokens, kept or computed; nothing of nothing, and of a model that keeps others."""
+        key = tuple(ids)
+        if not ids or not self._plain:
+            return []
+        if key not in self._kept:
+            with torch.inference_mode():
+                given = torch.tensor([ids], device=self._model.device)
+                cache = past_of(self._model(input_ids=given, use_cache=True, logits_to_keep=1))
+            self._plain = is_plain(cache)
+            if not self._plain:
+                return []
+            self._kept[key] = [(layer.keys, layer.values) for layer in cache.layers]
+            self._make_room()
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _make_room(self) -> None:
+        """Let go of what was used longest ago, but not of the newest."""
+        sizes = {key: sum(part.nbytes for pair in kept for part in pair) for key, kept in self._kept.items()}
+        while sum(sizes.values()) > self._most_bytes and len(sizes) > 1:
+            oldest, _ = self._kept.popitem(last=False)
+            del sizes[oldest]
+
+
+class SharedPrompts:
+    """Prompts of which a batch holds each several times: all but the last token of each is computed once for all its rows."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """Nothing is kept."""
+
+    @torch.inference_mode()
+    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+        """A cache for a batch of these prompts; ``None`` where all differ, or where the model's cache has no rows to repeat."""
+        different = list(dict.fromkeys(map(tuple, prompts)))
+        heads = [len(ids) - 1 for ids in different]
+        if len(different) == len(prompts) or min(heads) < 1:
+            return None
+        longest, device = max(heads), self._model.device
+        ids = torch.tensor([[0] * (longest - len(row) + 1) + list(row[:-1]) for row in different], device=device)
+        mask = torch.tensor([[0] * (longest - head) + [1] * head for head in heads], device=device)
+        places = (mask.cumsum(dim=1) - 1).clamp_min(0)
+        made = self._model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
+        cache = past_of(made)
+        if not is_plain(cache):
+            return None
+        numbers = {row: number for number, row in enumerate(different)}
+        take_rows(cache, torch.tensor([numbers[tuple(row)] for row in prompts], device=device))
+        return Begun(list(prompts), [len(row) - 1 for row in prompts], cache)
+
+
+def _shared(ids: Sequence[int], opening: Sequence[int]) -> int:
+    """How many tokens two rows have in common at their beginning."""
+    pairs = enumerate(zip(ids, opening, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(ids), len(opening)))
+
+
+def joined(rows: Sequence[Layers], longest: int) -> Any:
+    """A cache of copies of rows, zeros on the left of those shorter than ``longest``. A row may hold nothing, but not all."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    for layer, like in enumerate(next(row for row in rows if row)):
+        keys, values = (
+            _side_by_side([row[layer][side] if row else None for row in rows], like[side], longest) for side in (0, 1)
+        )
+        cache.update(keys, values, layer)
+    return cache
+
+
+def is_plain(cache: Any) -> bool:
+    """Whether a cache is one pair of key and value for each token and layer, and no more."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    return type(cache) is DynamicCache and all(type(layer) is DynamicLayer and layer.is_initialized for layer in cache.layers)
+
+
+def _side_by_side(rows: Sequence[torch.Tensor | None], like: torch.Tensor, longest: int) -> torch.Tensor:
+    """Rows [1 x heads x tokens x width] as one tensor [rows x heads x longest x width], zeros on the left of shorter ones."""
+    made = like.new_zeros(len(rows), like.shape[1], longest, like.shape[3])
+    for place, row in enumerate(rows):
+        if row is not None:
+            made[place, :, longest - row.shape[2] :] = row[0]
+    return made

@@ -1,0 +1,151 @@
+"""Steering a model of functional tokens while it answers, without training it again.
+
+The model was taught functional tokens each with or without a result, ``</cirf>``, answer, end; before them stands ``<cirf>``,
+which the prompt ends with, or else the model writes. Steering keeps what it writes in that form and turns the two dials that the
+form has: how many functional tokens, and whether results::
+
+    nothing         <cirf><cirf_016>48<cirf_023>72</cirf>72
+    budget 1        <cirf><cirf_016>48</cirf>72
+    results off     <cirf><cirf_016><cirf_023></cirf>72
+    budget 0        <cirf></cirf>72
+    at most 16: 0   <cirf><cirf_023>72</cirf>72
+
+Only tokens that the form allows at a place keep their logits, so that greedy answers which are in form, and within the
+dials, stay what they were. One functional token or delimiter too many cannot be written, nor a second span.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from cirf.errors import CirfError
+from cirf.lm.vocabulary import TokenNames
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """How answers are steered, all of it within the form of traces.
+
+    ``budget``: most functional tokens, ``None``: as many as the model likes; ``results``: whether any are written;
+    ``result_tokens``: most tokens of one result, ``None``: as many as it likes; ``result_cost``: nats that beginning a result
+    is made less likely by, a dial between all results (0) and none; ``at_most``: codes, each with
+    the most times that it is written, 0 to forbid it.
+    """
+
+    budget: int | None = None
+    results: bool = True
+    result_tokens: int | None = None
+    result_cost: float = 0.0
+    at_most: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if wrong := [f"{code}: {most}" for code, most in self.at_most if code < 0 or most < 0]:
+            raise CirfError(f"at_most is {wrong[0]}; give codes and numbers of 0 or more")
+        for name in ("budget", "result_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise CirfError(f"{name} is {value}; give 0 or more")
+        if not (self.result_cost >= 0 and math.isfinite(self.result_cost)):
+            raise CirfError(f"result_cost is {self.result_cost}; give a number of nats, 0 or more (none at all: results off)")
+
+
+def limited(how: Steering, at_most: Mapping[int, int]) -> Steering:
+    """The steering with these limits of single codes besides its own, the lower of two."""
+    own = dict(how.at_most)
+    both = own | {code: min(most, own.get(code, most)) for code, most in at_most.items()}
+    return replace(how, at_most=tuple(sorted(both.items())))
+
+
+def check_codes(codes: Iterable[int], names: TokenNames) -> None:
+    """``CirfError`` where one is no code of the names."""
+    if unknown := [code for code in codes if code >= len(names.codes)]:
+        raise CirfError(f"there is no functional token {unknown[0]}; the model has {names.codes[0]} to {names.codes[-1]}")
+
+
+def expression(at_most: Mapping[int, int], names: TokenNames, opened: bool) -> str:
+    """A regular expression of the answers within limits of codes, of which one at most is rationed and any are forbidden; for
+    servers with structured output. Results have up to 40 characters and answers up to 80, none of them ``<``. ``opened``: the
+    prompt ends with the opening delimiter. ``CirfError`` where two codes are rationed: an expression counts one alone."""
+    rationed = [code for code, most in at_most.items() if most]
+    if len(rationed) > 1:
+        raise CirfError("an expression counts one functional token alone; ration one, and forbid others, or use `cirf serve`")
+    free = "|".join(name for code, name in enumerate(names.codes) if code not in at_most)
+    text = "[^<]{0,40}"
+    others = f"(({free}){text})*" if free else ""
+    counted = "".join(f"({names.codes[code]}{text}{others}){{0,{at_most[code]}}}" for code in rationed)
+    return f"{'' if opened else names.start}{others}{counted}{names.end}[^<]{{1,80}}"
+
+
+class Steered:
+    """A logits processor in the sense of ``transformers``, for one batch: what is behind the first prompt it sees is the model's.
+
+    Args:
+        steering: how.
+        names: of the delimiters and functional tokens.
+        tokenizer: it must know each name as one token.
+        stops: ids that end an answer.
+
+    ``CirfError`` where a name is no token of the tokenizer, or a code that is limited is none of the names'.
+    """
+
+    def __init__(self, steering: Steering, names: TokenNames, tokenizer: Any, stops: Sequence[int]) -> None:
+        ids = tokenizer.convert_tokens_to_ids(list(names.all))
+        known = tokenizer.get_added_vocab()
+        if missing := [name for name in names.all if name not in known]:
+            raise CirfError(f"the model has no token {missing[0]}, so its traces cannot be steered")
+        self.steering, self.stops = steering, list(stops)
+        self.opening, self.closing, self.codes = ids[0], ids[1], ids[2:]
+        check_codes(dict(steering.at_most), names)
+        marks = {token for name, token in known.items() if name.strip()}  # runs of blanks are text, however they joined
+        self._reserved = sorted({*marks, *tokenizer.all_special_ids, *stops})
+        self._known = len(tokenizer)
+        self._width: int | None = None
+        self._masks: tuple[torch.Tensor, ...] = ()
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``scores`` [rows x vocabulary] with minus infinity for what may not come next; ``input_ids`` [rows x so far]."""
+        if self._width is None:
+            self._width = input_ids.shape[1]
+            self._masks = self._vocabulary(scores)
+        own = input_ids[:, self._width :]  # [rows x written]
+        is_code, plain, ends = self._masks
+        opened = (own == self.opening).any(dim=1) | (input_ids[:, self._width - 1] == self.opening)
+        closed = (own == self.closing).any(dim=1)
+        coded = is_code[own]  # [rows x written]
+        count = coded.sum(dim=1)
+        places = torch.arange(1, own.shape[1] + 1, device=own.device)
+        length = own.shape[1] - (coded * places).amax(dim=1) if own.shape[1] else torch.zeros_like(count)
+        inside, how = opened & ~closed, self.steering
+        more = inside if how.budget is None else inside & (count < how.budget)
+        text = inside & (count > 0) & how.results
+        if how.result_tokens is not None:
+            text = text & (length < how.result_tokens)
+        allowed = (more[:, None] & is_code) | ((text | closed)[:, None] & plain) | (closed[:, None] & ends)
+        for code, most in how.at_most:
+            allowed[:, self.codes[code]] &= (own == self.codes[code]).sum(dim=1) < most
+        allowed[:, self.opening] = ~opened
+        allowed[:, self.closing] = inside
+        if how.result_cost:
+            scores = scores - how.result_cost * ((text & (length == 0))[:, None] & plain)
+        return scores.masked_fill(~allowed, -math.inf)
+
+    def _vocabulary(self, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Which ids are functional tokens, which are ordinary text, which end an answer: each [vocabulary], boolean.
+
+        Rows of the head that no token has are none of them.
+        """
+        size, device = scores.shape[1], scores.device
+
+        def mask(ids: Sequence[int]) -> torch.Tensor:
+            made = torch.zeros(size, dtype=torch.bool, device=device)
+            made[torch.tensor(list(ids), dtype=torch.long, device=device)] = True
+            return made
+
+        plain = ~mask(self._reserved)
+        plain[self._known :] = False
+        return mask(self.codes), plain, mask(self.stops)

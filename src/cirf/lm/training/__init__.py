@@ -1,0 +1,1 @@
+"""Fine-tuning a language model: batches, losses, checkpoints."""

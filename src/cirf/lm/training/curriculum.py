@@ -1,0 +1,37 @@
+"""Rows that change while a training goes on, as those of stepwise internalisation do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cirf.lm.training.batches import Feature, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A training row as text and as ids."""
+
+    row: Row
+    feature: Feature
+
+
+class Curriculum(Protocol):
+    """What the rows are at each update. It depends on nothing but its arguments, so that a resumed training sees the same."""
+
+    @property
+    def validation(self) -> list[Feature]:
+        """The validation rows, in the form that the model is to answer in."""
+        ...
+
+    def feature(self, index: int, update: int) -> Feature:
+        """Training row ``index`` in the update that follows ``update`` finished ones."""
+        ...
+
+    def fresh(self, update: int) -> bool:
+        """Whether the optimiser forgets its moments before that update."""
+        ...
+
+    def told(self) -> dict[str, Any]:
+        """For the history: what happened when."""
+        ...

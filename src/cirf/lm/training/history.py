@@ -1,0 +1,87 @@
+"""What is told of a training once it is over: its losses, and what became of the functional tokens' rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cirf.lm.vocabulary import matrices
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What training left of the functional tokens' first rows, per matrix (``input``, and ``output`` where untied).
+
+    ``cosine``: mean cosine between a row's first and last value. ``geometry``: correlation of the rows' pairwise cosines
+    before and after (``None`` below three tokens). ``norm_before``, ``norm_after``: mean L2 norms.
+    """
+
+    matrix: str
+    cosine: float
+    geometry: float | None
+    norm_before: float
+    norm_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The course of a training; no clock in it.
+
+    ``losses``: ``{update, loss, gradient_norm, learning_rate}`` of every update, the loss being the mean over the update's
+    target tokens before it; ``validation``: ``{update, loss, answer_loss, code_loss}``, the last two over the answer's tokens
+    with the end token, and over the functional tokens where there are any, update 0 being the model before training;
+    ``tokens`` and ``target_tokens`` are those of one epoch; ``computed_in``: the number format, weights that are trained being
+    float32 in any case; ``curriculum``: what a curriculum tells of itself; ``ended``: why the training was ended early.
+    """
+
+    method: str
+    adaptation: str
+    rows: int
+    dropped: int
+    validation_rows: int
+    updates: int
+    updates_per_epoch: int
+    epochs: float
+    warmup_updates: int
+    warmup_scaled_down: bool
+    learning_rate: float
+    tokens: int
+    target_tokens: int
+    trainable_parameters: int
+    parameters: int
+    computed_in: str
+    losses: list[dict[str, float]]
+    validation: list[dict[str, float]]
+    functional_rows: list[Survival]
+    curriculum: dict[str, Any] | None = None
+    ended: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; a curriculum and a reason for an early end only where there was one."""
+        row = dataclasses.asdict(self)
+        return {name: value for name, value in row.items() if name not in ("curriculum", "ended") or value is not None}
+
+
+def code_rows(model: Any, new_ids: Sequence[int]) -> list[torch.Tensor]:
+    """The functional tokens' rows [K x d] of each matrix, without the delimiters'; nothing if there are none."""
+    codes = torch.tensor(list(new_ids[2:]))
+    return [weight.detach()[codes.to(weight.device)].float().cpu() for weight in matrices(model)] if len(codes) else []
+
+
+def survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
+    """What became of the rows [K x d] of one matrix."""
+    unit = [torch.nn.functional.normalize(rows, dim=1) for rows in (before, after)]
+    geometry = None
+    if len(before) > 2:
+        above = torch.triu_indices(len(before), len(before), offset=1)
+        pairs = torch.stack([(rows @ rows.T)[above[0], above[1]] for rows in unit])
+        value = float(torch.corrcoef(pairs)[0, 1])
+        geometry = round(value, 6) if math.isfinite(value) else None
+    cosine = float((unit[0] * unit[1]).sum(dim=1).mean())
+    norms = [float(rows.norm(dim=1).mean()) for rows in (before, after)]
+    return Survival(name, round(cosine, 6), geometry, round(norms[0], 6), round(norms[1], 6))

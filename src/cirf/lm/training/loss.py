@@ -1,0 +1,92 @@
+"""The training loss: next-token cross-entropy on target tokens alone (paper eq. 14).
+
+Of a row of 50 tokens some 15 are targets, and the head of a small model costs as much as a third of its layers: so
+logits are computed only where a target is predicted. Positions differ from row to row, which ``logits_to_keep`` of the
+models cannot express. A hook in front of the head hands it the wanted positions as one row of a batch of one instead;
+whatever a model does after its head (scaling, soft-capping) and whatever is wrapped around it (adapters,
+data-parallelism, autocast) works as always.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+IGNORED = -100
+"""Label of a position that is no target."""
+
+
+def unwrap(model: Any) -> Any:
+    """The model itself, out of a data-parallel wrapper."""
+    while hasattr(model, "module") and isinstance(model.module, torch.nn.Module) and not hasattr(model, "get_output_embeddings"):
+        model = model.module
+    return model
+
+
+@contextlib.contextmanager
+def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Within, the model computes logits at ``positions`` [n] of the flattened batch alone; yields what makes [n x V] of them.
+
+    A model that multiplies by the head's weight without calling the head gives all positions; they are chosen afterwards.
+    """
+    head = unwrap(model).get_output_embeddings()
+    narrowed = False
+
+    def narrow(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal narrowed
+        hidden = args[0]  # [b x s x d]
+        narrowed = True
+        return (hidden.flatten(0, 1).index_select(0, positions).unsqueeze(0), *args[1:])
+
+    hook = head.register_forward_pre_hook(narrow) if head is not None else None
+    try:
+        yield lambda logits: logits[0] if narrowed else logits.flatten(0, 1).index_select(0, positions)
+    finally:
+        if hook is not None:
+            hook.remove()
+
+
+def read_targets(
+    model: Any, labels: torch.Tensor, places: torch.Tensor | None = None, **given: Any
+) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """One pass: logits [n x V] (float32) that predict the n targets, the targets [n], row by row, and all that the model made.
+
+    ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column. ``places`` [b x s]: where
+    each of them stands in what is given, flattened, if that is no batch of rows (see `cirf.lm.training.prefix_tree`).
+    """
+    targets = labels[:, 1:]
+    rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
+    with only_at(model, rows * labels.shape[1] + columns if places is None else places[rows, columns]) as kept:
+        made = model(**given)
+        logits = kept(made.logits)
+    return logits.float(), targets[rows, columns], made
+
+
+def summed(
+    logits: torch.Tensor, targets: torch.Tensor, count: torch.Tensor | int | None, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Sum of the negative log-likelihoods of targets [n] by their logits [n x V], each times its weight [n], over ``count``;
+    ``None``: over n."""
+    if weights is None:
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    else:
+        total = torch.nn.functional.cross_entropy(logits, targets, reduction="none") @ weights
+    return total / (targets.numel() if count is None else count)
+
+
+def target_logits(
+    model: Any, input_ids: torch.Tensor, labels: torch.Tensor, position_ids: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row.
+
+    ``input_ids`` and ``labels`` are [b x s], padded on the right. There is no attention mask: attention is causal, so
+    padding behind a row reaches none of its positions, and a mask would only slow attention down. ``position_ids`` [b x s]
+    where they are not 0, 1, 2, ...; with them comes a mask of ones, for without any transformers takes a gap in them for the
+    beginning of another text, which sees nothing of what stands before it.
+    """
+    places = {} if position_ids is None else {"position_ids": position_ids, "attention_mask": torch.ones_like(input_ids)}
+    logits, targets, _ = read_targets(model, labels, input_ids=input_ids, use_cache=False, **places)
+    return logits, targets

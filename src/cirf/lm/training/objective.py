@@ -1,0 +1,78 @@
+"""What a training minimises: how rows make a batch, and what its loss is. A method may have one of its own.
+
+The one here is every method's that writes words. Another overrides what differs: `LatentObjective` other logits; a distillation
+would override ``loss`` and add ids of its own to a batch; an auxiliary decoder is a ``module``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from cirf.lm.training.batches import Feature, collate
+from cirf.lm.training.loss import read_targets, summed, target_logits
+from cirf.lm.training.prefix_tree import tree_of
+from cirf.recipe import schema
+
+Batch = Mapping[str, torch.Tensor]
+"""Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, and of its entries as many as there are
+targets are not `IGNORED`."""
+
+
+class Objective:
+    """Next-token cross-entropy on the targets of rows.
+
+    ``module`` is what is trained besides the model, if there is anything: it goes into checkpoints with it, what of it requires
+    gradients learns by the same optimiser, and it is no part of the model that comes out. It should be as the seed makes it,
+    whatever was drawn before.
+    """
+
+    module: torch.nn.Module | None = None
+    trees: bool = False
+    """Whether batches are prefix trees: only ever of a `plain` objective, with a model that is within `as_trees`."""
+    _heavy: tuple[torch.Tensor, float] | None = None
+
+    def weigh(self, ids: Sequence[int], weight: float) -> None:
+        """Have targets of these ids weigh so much in the loss, and every other 1."""
+        self._heavy = torch.tensor(list(ids)), weight
+
+    @property
+    def plain(self) -> bool:
+        """Whether batches, logits and loss are the ones here."""
+        own = type(self)
+        return own.collate is Objective.collate and own.logits is Objective.logits and own.loss is Objective.loss
+
+    def join(self, model: Any, section: schema.Finetune, seed: int) -> None:
+        """Called once ``model`` is as it is trained, its adapters on it: what learns inside it beside it is put there now."""
+
+    def leave(self) -> None:
+        """Called once it is trained: what was kept for that is let go."""
+
+    def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
+        """Rows as a `Batch`, filled up with the id ``padding``."""
+        batch = collate(features, padding)
+        if not self.trees:
+            return batch
+        ids, positions, tree = tree_of(features)
+        return {"input_ids": ids, "position_ids": positions, "labels": batch["labels"], **tree}
+
+    def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row. Of these the loss in validation
+        is made."""
+        if "places" in batch:
+            tree = {name: batch[name] for name in ("places", "first", "again")}
+            given = {name: batch[name] for name in ("input_ids", "position_ids")}
+            return read_targets(model, batch["labels"], tree["places"], cirf_tree=tree, use_cache=False, **given)[:2]
+        return target_logits(model, batch["input_ids"], batch["labels"], batch.get("position_ids"))
+
+    def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
+        """What is minimised: the sum of the targets' negative log-likelihoods over ``count``, the targets of the whole update,
+        so that each of them weighs the same however the rows are cut into batches; their mean where it is ``None``."""
+        logits, targets = self.logits(model, batch)
+        if self._heavy is None:
+            return summed(logits, targets, count)
+        ids, weight = self._heavy
+        heavy = torch.isin(targets, ids.to(targets.device))
+        return summed(logits, targets, count, torch.where(heavy, weight, 1.0))

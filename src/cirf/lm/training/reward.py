@@ -1,0 +1,419 @@
+"""Training by reward: the model answers training questions, and each answer that earned more than the others to its question
+becomes likelier (see `cirf.lm.training.policy_gradient`).
+
+Two models are held: the one that is trained, and a plain one that answers, with the first one's weights in it, adapters merged,
+in the number format that is saved. So answers are written as fast as in an evaluation, and by the model that is saved. Every draw
+is seeded by the recipe's seed and the number of the update: a training that goes on from a checkpoint ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import TrainerControl
+
+from cirf.cpu.lora_linear import in_place
+from cirf.cpu.memory import hand_back, keep_freed_memory
+from cirf.cpu.number_formats import computed_in
+from cirf.cpu.packed import group_queries
+from cirf.errors import CirfError
+from cirf.lm.adapters import put_adapters
+from cirf.lm.decoding.generate import Output, generate
+from cirf.lm.decoding.prefix_cache import SharedPrompts
+from cirf.lm.decoding.sampling import seed_of
+from cirf.lm.prompt import encode, end_token
+from cirf.lm.training.batches import Feature
+from cirf.lm.training.checkpoints import clean, complete, disk_errors, latest
+from cirf.lm.training.finetune import batch_kernel
+from cirf.lm.training.objective import Objective
+from cirf.lm.training.policy_gradient import Answer, advantages, divergence, learnable, token_losses, token_weights
+from cirf.lm.training.signals import Stop
+from cirf.progress import Progress
+from cirf.recipe.schema import Finetune, Reward
+from cirf.store.files import to_json, write_atomic
+
+LOGITS = 2**26
+"""Logits of one pass at most: with their gradients some five times as many float32 numbers are held."""
+
+_IDLE = 3
+"""Updates in a row without a question to learn from, after which the training ends."""
+
+_RECENT = 8
+"""Updates whose share of questions with different rewards tells how many to draw."""
+
+_SELDOM = 0.1
+"""How likely a question that is always right, or never, is drawn beside one that is right half the time."""
+
+Judge = Callable[[int, Output], tuple[float, bool]]
+"""Of an answer to the question of that number: its reward, and whether it is right."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked: rendered prompts of training questions with their judge, those of held-out ones with theirs, and the most
+    tokens of an answer."""
+
+    training: Sequence[str]
+    judge: Judge
+    held_out: Sequence[str]
+    right: Judge
+    cap: int
+
+
+@dataclass
+class _Course:
+    """What a checkpoint keeps besides weights: how far the training is, and what it has seen. ``tries`` holds, by question, how
+    many of its answers were right and how many there were."""
+
+    update: int = 0
+    asked: int = 0
+    idle: int = 0
+    seconds: float = 0.0
+    sampled: int = 0
+    trained: int = 0
+    tries: dict[str, list[int]] = field(default_factory=dict)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    validation: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    ended: str | None = None
+
+
+class RewardTraining:
+    """One training; `run` does it."""
+
+    def __init__(
+        self, model: Any, policy: Any, tokenizer: Any, questions: Questions, how: Reward, section: Finetune, seed: int
+    ) -> None:
+        """``model`` is loaded to be trained as ``how.adaptation`` says, ``policy`` to answer; both are changed. ``CirfError``:
+        there is no question."""
+        if not questions.training:
+            raise CirfError("reward: there is no training question; see problems.tasks")
+        self.policy, self.tokenizer, self.questions, self.how, self.seed = policy, tokenizer, questions, how, seed
+        self.encoded = {prompt: tuple(encode(tokenizer, prompt)) for prompt in {*questions.training}}
+        self._base, self._section = model, section
+        torch.manual_seed(seed)
+        model.requires_grad_(how.adaptation == "full")
+        self.model = model
+        if how.adaptation == "lora":
+            self.model = put_adapters(model, how.lora.model_copy(update={"dropout": 0.0}))
+        self.model.eval()  # nothing is dropped out between an answer and its gradient
+        self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.optimizer = torch.optim.AdamW(
+            self.trained.values(),
+            lr=how.learning_rate,
+            betas=(section.adam_beta1, section.adam_beta2),
+            eps=section.adam_epsilon,
+            weight_decay=0.0,
+        )
+        group_queries(policy)
+        self.course = _Course()
+        self.best: dict[str, torch.Tensor] = {}
+        self.objective = Objective()
+
+    def run(self, work: Path, progress: Progress, title: str) -> tuple[dict[str, Any], dict[str, float]]:
+        """Train, going on from the last checkpoint under ``work/checkpoints``; the history and what a clock measured. The policy
+        is then the model to keep."""
+        root, device = work / "checkpoints", self.model.device
+        if device.type == "cpu":
+            keep_freed_memory()
+        self._resume(root)
+        longest = max(map(len, self.encoded.values())) + self.questions.cap
+        course, stop = self.course, Stop()
+        kernel = batch_kernel(self._base, self.objective, longest, str(device))
+        bar = progress.task(title, self.how.updates, "updates", course.update)
+        with disk_errors(root), kernel, in_place(self.model), stop.listening(), bar as advance:
+            before = time.perf_counter() - course.seconds
+            self._look()
+            while course.update < self.how.updates and course.ended is None:
+                row = self._update()
+                course.losses.append(row)
+                self._look()
+                course.seconds = time.perf_counter() - before
+                control = TrainerControl(should_save=course.update % self.how.save_steps == 0)
+                stop.on_step_end(None, None, control)
+                if control.should_save and course.ended is None:
+                    self._save(root)
+                    stop.on_save(None, None, control)
+                hand_back()
+                advance(1, self._told(row))
+        if self.best and course.best is not None and course.best["update"] < course.update:
+            self._load(self.best)
+        seconds = max(course.seconds, 1e-9)
+        timings = {
+            "training_seconds": round(seconds, 3),
+            "updates": course.update,
+            "tokens_per_second": round(course.trained / seconds, 1),
+            "sampled_tokens_per_second": round(course.sampled / seconds, 1),
+        }
+        return self._history(), timings
+
+    def _update(self) -> dict[str, Any]:
+        """Draw, learn, and tell of it."""
+        began = time.perf_counter()
+        course, drawn, groups = self.course, list[list[Answer]](), list[list[Answer]]()
+        course.update += 1
+        recent = course.losses[-_RECENT:]
+        share = sum(row["learned"] for row in recent) / sum(row["questions"] for row in recent) if recent else 1.0
+        for number in range(self.how.draws):
+            missing = self.how.questions - len(groups)
+            if missing <= 0:
+                break
+            fresh = self._draw(number, min(math.ceil(missing / max(share, 0.1)), 2 * self.how.questions))
+            drawn += fresh
+            groups += [kept for group in fresh if (kept := learnable(group, self.how))]
+        sampling = time.perf_counter() - began
+        every = [answer for group in drawn for answer in group]
+        shares = [fmean(answer.right for answer in group) for group in drawn]
+        course.idle = 0 if groups else course.idle + 1
+        row: dict[str, Any] = {
+            "update": course.update,
+            "reward": round(fmean(answer.reward for answer in every), 6),
+            "right": round(fmean(answer.right for answer in every), 6),
+            "tokens": round(fmean(len(answer.ids) for answer in every), 3),
+            "truncated": round(fmean(answer.truncated for answer in every), 6),
+            "questions": len(drawn),
+            "learned": len(groups),
+            "all_right": sum(share == 1 for share in shares),
+            "all_wrong": sum(share == 0 for share in shares),
+        }
+        row |= self._learn(groups) if groups else {"loss": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
+        course.sampled += sum(len(answer.ids) for answer in every)
+        course.trained += sum(len(answer.ids) for group in groups for answer in group)
+        self._rates = (sampling, time.perf_counter() - began, sum(len(answer.ids) for answer in every))
+        if course.idle == _IDLE:
+            course.ended = f"no question had answers of different reward in {_IDLE} updates"
+        elif groups and row["entropy"] < self.how.min_entropy:
+            course.ended = f"the entropy of a token fell to {row['entropy']:.3g} (reward.min_entropy)"
+        return row
+
+    def _draw(self, number: int, count: int) -> list[list[Answer]]:
+        """Answers to ``count`` questions, in one batch; a list for each question."""
+        how, prompts = self.how, self.questions.training
+        chosen = self._choose(number, count)
+        rows = [question for question in chosen for _ in range(how.answers)]
+        called = [f"{self.seed} {self.course.update} {number} {place}" for place in range(len(rows))]
+        outputs = generate(
+            self.policy,
+            self.tokenizer,
+            [prompts[question] for question in rows],
+            self.questions.cap,
+            how.temperature,
+            how.top_p,
+            [seed_of(text) for text in called],
+            len(rows),
+            prefixes=SharedPrompts(self.policy),
+        )
+        groups = []
+        for place, question in enumerate(chosen):
+            group = []
+            for output in outputs[place * how.answers : (place + 1) * how.answers]:
+                reward, right = self.questions.judge(question, output)
+                group.append(Answer(self.encoded[prompts[question]], output.ids, reward, right, output.truncated))
+            tries = self.course.tries.setdefault(str(question), [0, 0])
+            tries[0], tries[1] = tries[0] + sum(answer.right for answer in group), tries[1] + len(group)
+            groups.append(self._shuffled(group, number, question) if how.shuffle else group)
+        return groups
+
+    def _choose(self, number: int, size: int) -> list[int]:
+        """The next ``size`` questions, or all where there are fewer."""
+        course, count = self.course, len(self.questions.training)
+        size = min(size, count)
+        if self.how.choose == "success":
+            chance = Random(f"questions {self.seed} {course.update} {number}")
+            smoothed = [(course.tries.get(str(place), [0, 0])) for place in range(count)]
+            shares = [(right + 1) / (tried + 2) for right, tried in smoothed]
+            keys = [math.log(1 - chance.random()) / max(_SELDOM, 4 * share * (1 - share)) for share in shares]
+            return sorted(range(count), key=lambda place: -keys[place])[:size]  # Efraimidis and Spirakis 2006
+        chosen: list[int] = []
+        while len(chosen) < size:
+            turn, place = divmod(course.asked, count)
+            order = list(range(count))
+            Random(f"questions {self.seed} {turn}").shuffle(order)
+            chosen += [] if order[place] in chosen else [order[place]]
+            course.asked += 1
+        return chosen
+
+    def _shuffled(self, group: list[Answer], number: int, question: int) -> list[Answer]:
+        """The answers with each other's rewards."""
+        rewards = [answer.reward for answer in group]
+        Random(f"rewards {self.seed} {self.course.update} {number} {question}").shuffle(rewards)
+        return [
+            Answer(answer.prompt, answer.ids, reward, answer.right, answer.truncated)
+            for answer, reward in zip(group, rewards, strict=True)
+        ]
+
+    def _learn(self, groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
+        """The updates that a batch is good for."""
+        how, course = self.how, self.course
+        answers = [answer for group in groups for answer in group]
+        weights = token_weights([len(answer.ids) for answer in answers], how.loss, self.questions.cap)
+        rows = list(zip(answers, advantages(groups, how.scale), weights, strict=True))
+        passes = list(self._passes(rows))
+        rate = how.learning_rate * min(1.0, course.update / max(1, how.warmup_steps))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        measured = bool(how.beta) or (how.adaptation == "lora" and course.update % how.eval_steps == 0)
+        old: list[torch.Tensor] = []
+        for turn in range(how.iterations):
+            total, entropy, apart, tokens = 0.0, 0.0, 0.0, 0
+            for place, part in enumerate(passes):
+                made = self._pass(part, old[place] if turn else None, measured)
+                made["loss"].backward()
+                old += [] if turn else [made["logs"]]
+                total, entropy = total + made["loss"].item(), entropy + made["entropy"]
+                apart, tokens = apart + made["kl"], tokens + len(made["logs"])
+            norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), self._section.max_grad_norm)
+            if not (math.isfinite(total) and math.isfinite(norm)):
+                raise CirfError(f"reward: the loss of update {course.update} is no number; lower reward.learning_rate")
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if turn == 0:
+                told = {"entropy": round(entropy / tokens, 6)} | ({"kl": round(apart / tokens, 6)} if measured else {})
+        self._sync()
+        return {"loss": total, "gradient_norm": float(norm), "learning_rate": rate} | told
+
+    def _passes(self, rows: Sequence[tuple[Answer, float, float]]) -> Iterator[list[tuple[Answer, float, float]]]:
+        """The rows in parts, of as many tokens as there is room for logits."""
+        most = LOGITS // self._base.get_input_embeddings().weight.shape[0]
+        part: list[tuple[Answer, float, float]] = []
+        for row in rows:
+            if part and sum(len(answer.ids) for answer, _, _ in [*part, row]) > most:
+                yield part
+                part = []
+            part.append(row)
+        yield part
+
+    def _pass(self, rows: Sequence[tuple[Answer, float, float]], old: torch.Tensor | None, measured: bool) -> dict[str, Any]:
+        """Of rows (answer, advantage, weight of a token): the loss, log-probabilities [n], and sums of entropy and divergence."""
+        device = self.model.device
+        features = [Feature((*answer.prompt, *answer.ids), len(answer.prompt)) for answer, _, _ in rows]
+        batch = {name: part.to(device) for name, part in self.objective.collate(features, end_token(self.tokenizer)).items()}
+        counts = torch.tensor([len(answer.ids) for answer, _, _ in rows])
+        advantage, weight = (torch.tensor([row[place] for row in rows]).repeat_interleave(counts).to(device) for place in (1, 2))
+        reference = None
+        if measured:
+            with torch.no_grad(), self.model.disable_adapter():
+                reference = self._logs(batch)[0]
+        logs, entropy = self._logs(batch)
+        losses = token_losses(logs, logs.detach() if old is None else old, advantage, self.how)
+        apart = 0.0
+        if reference is not None:
+            kl = divergence(logs, reference)
+            apart = float(kl.detach().sum())
+            losses = losses + self.how.beta * kl if self.how.beta else losses
+        return {"loss": losses @ weight, "logs": logs.detach(), "entropy": entropy, "kl": apart}
+
+    def _logs(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, float]:
+        """Log-probabilities [n] of a batch's targets at the temperature of sampling, and the sum of their entropies."""
+        device = self.model.device.type
+        cast = self._section.bf16 and computed_in("bfloat16", str(self.model.device)) == "bfloat16"
+        with torch.autocast(device, torch.bfloat16, enabled=cast):
+            logits, targets = self.objective.logits(self.model, batch)
+        every = (logits / self.how.temperature).log_softmax(dim=1)
+        with torch.no_grad():
+            entropy = -float((every.exp() * every).sum())
+        return every.gather(1, targets[:, None])[:, 0], entropy
+
+    def _look(self) -> None:
+        """Validate where it is time, and keep the best model."""
+        how, course = self.how, self.course
+        prompts = self.questions.held_out
+        last = course.update == how.updates or course.ended is not None
+        known = course.validation[-1]["update"] if course.validation else -1
+        if not prompts or known == course.update or not (course.update % how.eval_steps == 0 or last):
+            return
+        outputs = generate(self.policy, self.tokenizer, prompts, self.questions.cap, batch_size=64)
+        judged = [self.questions.right(place, output) for place, output in enumerate(outputs)]
+        row = {
+            "update": course.update,
+            "right": round(fmean(right for _, right in judged), 6),
+            "reward": round(fmean(reward for reward, _ in judged), 6),
+            "tokens": round(fmean(output.tokens for output in outputs), 3),
+            "truncated": round(fmean(output.truncated for output in outputs), 6),
+        }
+        course.validation.append(row)
+        if course.best is None or (row["right"], row["reward"]) > (course.best["right"], course.best["reward"]):
+            course.best = row
+            self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.trained.items()}
+        elif how.max_fall is not None and row["right"] <= course.best["right"] - how.max_fall and course.ended is None:
+            fell = f"from {course.best['right']:.1%} to {row['right']:.1%}"
+            course.ended = f"validation accuracy fell {fell} (reward.max_fall)"
+
+    @torch.no_grad()
+    def _sync(self) -> None:
+        """The trained weights into the policy."""
+        if self.how.adaptation == "full":
+            for mine, theirs in zip(self._base.parameters(), self.policy.parameters(), strict=True):
+                theirs.copy_(mine)
+            return
+        for name, layer in self._base.named_modules():
+            if hasattr(layer, "get_delta_weight"):
+                merged = layer.base_layer.weight.float() + layer.get_delta_weight(layer.active_adapters[0]).float()
+                self.policy.get_submodule(name).weight.copy_(merged)
+
+    @torch.no_grad()
+    def _load(self, weights: dict[str, torch.Tensor]) -> None:
+        for name, parameter in self.trained.items():
+            parameter.copy_(weights[name])
+        self._sync()
+
+    def _save(self, root: Path) -> None:
+        folder = root / f"checkpoint-{self.course.update}"
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: p.detach().contiguous() for name, p in self.trained.items()}, folder / "trainable.safetensors")
+        if self.best:
+            save_file(self.best, folder / "best.safetensors")
+        torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+        write_atomic(folder / "course.json", to_json(self.course.__dict__))
+        complete(folder)
+
+    def _resume(self, root: Path) -> None:
+        folder = latest(root)
+        clean(root)
+        if folder is None:
+            return
+        self.course = _Course(**json.loads((folder / "course.json").read_text()))
+        with contextlib.suppress(FileNotFoundError):
+            self.best = load_file(folder / "best.safetensors")
+        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
+        self._load(load_file(folder / "trainable.safetensors"))
+
+    def _told(self, row: dict[str, Any]) -> str:
+        """A few words on the last update."""
+        sampling, whole, tokens = self._rates
+        told = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
+        told += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"
+        told += f", KL {row['kl']:.3g}" if "kl" in row else ""
+        told += f", {tokens / sampling:,.0f} tokens/s sampled ({sampling / whole:.0%} of the time)"
+        validated = self.course.validation
+        return told + (f", validation {validated[-1]['right']:.1%}" if validated else "")
+
+    def _history(self) -> dict[str, Any]:
+        course, how = self.course, self.how
+        counts = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        counts["trainable_parameters"] = sum(p.numel() for p in self.trained.values())
+        best = {} if course.best is None else {"best_update": course.best["update"], "best_right": course.best["right"]}
+        told: dict[str, Any] = {
+            "adaptation": how.adaptation,
+            "rows": len(self.questions.training),
+            "validation_rows": len(self.questions.held_out),
+            "updates": course.update,
+            "learning_rate": how.learning_rate,
+            "answers": sum(row["questions"] for row in course.losses) * how.answers,
+            **counts,
+            **best,
+            "losses": course.losses,
+            "validation": course.validation,
+        }
+        return told | ({} if course.ended is None else {"ended": course.ended})

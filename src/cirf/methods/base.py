@@ -1,0 +1,267 @@
+"""What a method is: how it asks, what it is trained to write, and how its output is read.
+
+One file a method. A method holds what is its own and nothing else: the prompt builder, the training loop, decoding,
+parsing of answers and timing are shared by all, so that two methods differ in a table only where they differ here.
+
+The smallest one that trains says what to write and how to read it back::
+
+    class Backwards(Method):
+        name, summary, trained = "backwards", "fine-tuned to write the answer's signs in reverse", True
+
+        def target(self, example: Example) -> str:
+            return example.problem.answer[::-1]
+
+        def read(self, output: str) -> tuple[str, str]:
+            return "", output[::-1]
+
+Whatever else a method may do is a function here that does nothing until it is overridden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cirf.errors import CirfError
+from cirf.recipe.schema import Override, Reward, Section
+from cirf.records import Example, Problem, Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cirf.compression.search import Selector
+    from cirf.lm.decoding.generate import Steer
+    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.objective import Objective
+    from cirf.methods.material import Material
+    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+
+class NoSettings(Section):
+    """A method that has none."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings of a method as one source has them, and how that source trains it (keys of the recipe's `finetune`)."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Override = field(default_factory=Override)
+
+
+class Method:
+    """A way of answering questions with one backbone.
+
+    ``name`` is the method's, or in a run the variant's; ``summary`` is for lists. ``trained`` tells whether it fine-tunes,
+    ``functional`` whether it needs the functional tokens in the vocabulary, ``results`` whether its examples hold the results
+    of steps without them. ``pruning`` is the search that says which results its traces do without (``None``: none goes).
+    ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
+    are new ones beside the functional tokens, which begin at the rows of the token ``tokens_like`` (``None``: at the mean row);
+    ``tokens_learn``: whether adapters learn their rows, too. ``start`` names the method whose trained model it is fine-tuned
+    from (``None``: the backbone). ``latents``: how many vectors its model thinks in before it answers, which an engine that
+    knows tokens alone cannot do; they are the model's own states, or made by a smaller model, the ``guide`` (a folder, a hub id
+    or ``bundled:NAME``). ``frozen``: what its objective has beside the backbone is trained, and the backbone is not.
+    ``steered``: whether processors of logits hold its answers to a form (`steer`). ``version`` grows when a change would change
+    its rows or readings.
+
+    ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
+    is trained; those in ``quiet`` are not told of at their defaults, since what was made before there were any is the same;
+    ``presets`` are sets of them.
+    """
+
+    name: str = ""
+    summary: str = ""
+    trained: bool = False
+    functional: bool = False
+    results: bool = False
+    pruning: Selector | None = None
+    caps: tuple[str, ...] = ()
+    ends: bool = True
+    tokens: tuple[str, ...] = ()
+    tokens_like: str | None = None
+    tokens_learn: bool = True
+    start: str | None = None
+    latents: int = 0
+    guide: str | None = None
+    frozen: bool = False
+    steered: bool = False
+    version: int = 1
+    Settings: ClassVar[type[Section]] = NoSettings
+    answering: ClassVar[frozenset[str]] = frozenset()
+    quiet: ClassVar[frozenset[str]] = frozenset()
+    presets: ClassVar[Mapping[str, Preset]] = {}
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """``settings`` is a ``Settings``; ``None``: the defaults."""
+        self.settings: Any = self.Settings() if settings is None else settings
+        self.training = Override()
+        """How its preset trains it."""
+        self.learner = self.name
+        """The method whose model answers for it: itself, unless a variant takes another's."""
+        self.origin = ""
+        """Hash of the file it comes from, for a method of the user's own."""
+        self.reward: Reward | None = None
+        """How it is trained on by reward, for a variant that is."""
+        self.prepared: Path | None = None
+        """The folder of what it prepared, while it is trained."""
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The user turn: the question alone. It may read the question and the options, never the answer or the rationale."""
+        return task.render(problem)
+
+    def training_prompt(self, example: Example, task: Task) -> str:
+        """The user turn of a training row: the same, unless the method teaches several ways of asking."""
+        return self.prompt(example.problem, task)
+
+    def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
+        """The traces of all training and validation rows as a functional method writes them: as they are, but for a control."""
+        return list(traces)
+
+    def target(self, example: Example) -> str:
+        """The text that training teaches after the prompt, without the end token. Untrained methods raise ``TypeError``."""
+        raise TypeError(f"{self.name} is not trained")
+
+    def read(self, output: str) -> tuple[str, str]:
+        """An output's two halves: the reasoning, and the text that the task's parser reads the answer from."""
+        return "", output
+
+    def well_formed(self, output: str) -> bool | None:
+        """Whether an output that came to its end has the form of its targets; ``None``: they have none that could be missed."""
+        return None
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """Most tokens that may be generated: the task's cap of an answer."""
+        return task.cap
+
+    def budget(self, task: Task, section: Evaluate) -> int:
+        """Most tokens that are generated: its cap, or what the recipe's budget leaves of it beside its thoughts in vectors.
+        ``CirfError`` where that is nothing."""
+        cap, budget = self.cap(task, section), section.max_completion_tokens
+        if budget is None:
+            return cap
+        if budget <= self.latents:
+            raise CirfError(
+                f"evaluate.max_completion_tokens: {budget}, but {self.name} thinks in {self.latents} vectors before it answers; "
+                "raise it"
+            )
+        return min(cap, budget - self.latents)
+
+    def openings(self, task: Task) -> tuple[str, ...]:
+        """What its prompts to a task open with, where they all open alike: it is computed once for all questions."""
+        return ()
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for settings that cannot go with a recipe; asked before any work."""
+
+    def caveats(self) -> tuple[str, ...]:
+        """What is to be known of its figures, by its settings; said by the run and the report."""
+        return ()
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """Change the tokenizer's chat template where the method puts something into every prompt. Called once the new tokens
+        are there, for training and again for the model that is saved."""
+
+    def needs(self) -> tuple[str, ...]:
+        """Methods whose trained models `prepare` reads."""
+        return ()
+
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be called."""
+        return False
+
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """What `prepare` reads of the recipe besides the backbone, the seed and the method's own settings."""
+        return {}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Folders, hub ids or ``bundled:NAME`` of the models that `prepare` reads, which count by their content."""
+        return (self.guide,) if self.guide else ()
+
+    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
+        ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by
+        which the objective knows what belongs to it (`cirf.lm.training.batches.Feature.given`)."""
+        raise TypeError(f"{self.name} prepares nothing")
+
+    def curriculum(
+        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+    ) -> Curriculum | None:
+        """How the rows change while training goes on, which takes ``updates`` updates an epoch; ``None``: they do not."""
+        return None
+
+    def objective(self, model: Any, source: Path | str) -> Objective | None:
+        """What the training of ``model`` minimises, which was loaded from ``source`` and has its new tokens; ``None``: the
+        cross-entropy of the targets."""
+        return None
+
+    def keep(self, folder: Path, objective: Objective | None) -> None:
+        """Write beside a trained model what it needs besides its weights to answer; ``objective`` is as training left it."""
+
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """What its model, which was loaded from ``source``, does with a prompt before it answers; ``None``: it reads it."""
+        return None
+
+    def steer(self, model: Any, tokenizer: Any) -> Steer:
+        """What makes the logits processors that hold its answers to a form, batch by batch; ``tuple``: nothing does."""
+        return tuple
+
+    @property
+    def base(self) -> str:
+        """The method's own name, whatever a variant calls it."""
+        return type(self).name
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of the method's own decides its rows and answers; empty for one without settings that goes by its own name."""
+        told = self.settings.model_dump(mode="json", exclude=self._unsaid)
+        own = {"settings": told} if told else {}
+        own |= {"method": self.base} if self.base != self.name else {}
+        return own | ({"origin": self.origin} if self.origin else {}) | ({"version": self.version} if self.version > 1 else {})
+
+    @property
+    def asked_by(self) -> dict[str, Any]:
+        """Of the settings, those that matter only when answering."""
+        told: dict[str, Any] = self.settings.model_dump(mode="json", include=set(self.answering) - self._unsaid)
+        return told
+
+    @property
+    def taught_by(self) -> dict[str, Any]:
+        """Of the identity, what its training depends on."""
+        kept = self.settings.model_dump(mode="json", exclude=self._unsaid | self.answering)
+        found = {key: value for key, value in self.identity.items() if key != "settings"} | ({"settings": kept} if kept else {})
+        training = self.training.model_dump(exclude_none=True)
+        by_reward = {} if self.reward is None else {"reward": self.reward.model_dump(mode="json", exclude={"save_steps"})}
+        return found | ({"preset": training} if training else {}) | by_reward
+
+    @property
+    def _unsaid(self) -> set[str]:
+        """Quiet settings that stand at their defaults."""
+        fields = type(self.settings).model_fields
+        return {name for name in self.quiet & set(fields) if getattr(self.settings, name) == fields[name].default}
+
+
+def around_turn(template: str, before: str, after: str) -> str:
+    """A chat template that puts ``before`` and ``after`` around the text of the user's turn which is to be answered."""
+    return (
+        "{%- if add_generation_prompt and messages and messages[-1]['role'] == 'user' %}"
+        "{%- set messages = (messages | list)[:-1] + [{'role': 'user', 'content': "
+        f"{_quoted(before)} + messages[-1]['content'] + {_quoted(after)}}}] %}}"
+        "{%- endif -%}\n" + template
+    )
+
+
+def at_head_of_answer(template: str, text: str) -> str:
+    """A chat template that puts ``text`` at the head of the assistant's turn, after its opening; twice is once."""
+    added = "{{ " + _quoted(text) + " if add_generation_prompt else '' }}"
+    return template if template.endswith(added) else template.removesuffix("\n") + added
+
+
+def _quoted(text: str) -> str:
+    """A string of the template language."""
+    if "'" in text or "\\" in text:
+        raise CirfError(f"a chat template cannot hold {text!r}; use a text without quotes and backslashes")
+    return "'" + text.replace("\n", "\\n") + "'"

@@ -1,0 +1,290 @@
+"""CIRF: a functional token for every step, with the results of all, some or none of them, then the bare answer.
+
+A target reads ``<cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14); with its first result pruned (3.4)
+``<cirf_016><cirf_023>72</cirf>72``. The prompt ends with the opening delimiter ``<cirf>`` (``vocabulary.opening``).
+
+Traces whose functional tokens say something else, or nothing, of their steps: controls of what the codes are good for.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from cirf.errors import CirfError
+from cirf.methods.base import Method, at_head_of_answer
+from cirf.methods.prose.calculating import CalculatorSettings, calculates, calculating
+from cirf.recipe.schema import Section, Whole, key, with_defaults
+from cirf.records import Example, Trace
+
+if TYPE_CHECKING:
+    from cirf.compression.search import Selector
+    from cirf.lm.decoding.generate import Steer
+    from cirf.lm.decoding.trace_grammar import Steering
+    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+
+Codes = Literal["learned", "shuffled", "single", "ordinal"]
+
+
+def recoded(traces: Sequence[Trace], codes: Codes, size: int, seed: int) -> list[Trace]:
+    """The traces with ``codes`` in place of the ``size`` learned ones; results and lengths stay as they are.
+
+    ``shuffled`` deals the codes of all steps out anew among them by the seed, so that each is used as often as before;
+    ``single`` is code 0 everywhere; ``ordinal`` is 0, 1, 2, ... along a trace, the last code for all steps beyond it.
+    """
+    match codes:
+        case "learned":
+            return list(traces)
+        case "single":
+            return [replace(trace, codes=(0,) * len(trace.codes)) for trace in traces]
+        case "ordinal":
+            return [replace(trace, codes=tuple(min(place, size - 1) for place in range(len(trace.codes)))) for trace in traces]
+    every = [code for trace in traces for code in trace.codes]
+    random.Random(f"codes {seed}").shuffle(every)
+    dealt = iter(every)
+    return [replace(trace, codes=tuple(next(dealt) for _ in trace.codes)) for trace in traces]
+
+
+class FormSettings(Section):
+    """How answers are held to the form of traces; a model needs no training for any of it (`cirf.lm.decoding.trace_grammar`)."""
+
+    grammar: bool = key(
+        False,
+        "Hold answers to the form of traces: one span of functional tokens and results, then the answer. Whatever else is set "
+        "here does so too.",
+    )
+    budget: Whole | None = key(None, "Most functional tokens of an answer; null: as many as the model likes.", unit="tokens")
+    results: bool = key(True, "Whether results are written between functional tokens.")
+    result_tokens: Whole | None = key(None, "Most tokens of one result; null: as many as the model likes.", unit="tokens")
+    result_cost: float = key(
+        0.0, "What beginning a result is made less likely by: a dial between all results (0) and none.", unit="nats", ge=0
+    )
+    at_most: dict[Whole, Whole] = key(
+        {}, "Most times that single functional tokens are written in an answer, by their codes; 0 forbids one: {7: 0, 3: 2}."
+    )
+
+    def steering(self) -> Steering:
+        """How they steer answers; the grammar is always held to."""
+        from cirf.lm.decoding.trace_grammar import Steering
+
+        told = self.model_dump(include=set(FormSettings.model_fields) - {"grammar", "at_most"})
+        return Steering(**told, at_most=tuple(sorted(self.at_most.items())))
+
+
+class TraceSettings(CalculatorSettings, FormSettings):
+    """How answers are steered: their form, and a calculator."""
+
+
+class CirfSettings(TraceSettings):
+    """What stands for a step in a trace, and how answers are steered."""
+
+    codes: Codes = key(
+        "learned",
+        "What the functional token of a step says. learned: its code. The others are controls, to tell what the codes do apart "
+        "from what the tokens do: shuffled: the code of some step of some row; single: one and the same for all (results alone, "
+        "K = 1); ordinal: the step's place in its trace.",
+    )
+    start: Literal["backbone", "sft_cot"] = key(
+        "backbone",
+        "What it is fine-tuned from. sft_cot: the model of sft_cot, which has learned to write the same rationales in words; "
+        "its cost is that of both trainings.",
+    )
+    subjects: bool = key(
+        False,
+        "Before the functional token of a step, but the first, stands whom or what it is about, where that is a word of the "
+        "question: `heads ann<cirf_010>tails`. Lists longer than those learned are then gone through to their end more often.",
+    )
+
+
+def formed(settings: Section) -> bool:
+    """Whether settings, a user's own ones perhaps, hold answers to the form of traces."""
+    known = FormSettings.model_fields
+    return any(getattr(settings, name, field.default) != field.default for name, field in known.items())
+
+
+class CirfFull(Method):
+    """Functional tokens with all their results."""
+
+    name = "cirf_full"
+    summary = "functional tokens with the result of every step, then the answer (CIRF Full)"
+    trained = True
+    functional = True
+    caps = ("max_trace_tokens",)
+    Settings: ClassVar[type[TraceSettings]] = CirfSettings
+    answering = frozenset(TraceSettings.model_fields)
+    quiet = frozenset({"at_most", "codes", "start", "subjects", *CalculatorSettings.model_fields})
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """Take the token names from the recipe."""
+        super().__init__(recipe, settings)
+        self._delimiters = recipe.vocabulary.delimiters
+        self._opened = recipe.vocabulary.opening == "prompt"
+        self._size = recipe.codebook.codes
+        self._seed = recipe.seed
+        if getattr(self.settings, "start", "backbone") != "backbone":
+            self.start = self.settings.start
+        self.steered = formed(self.settings) or calculates(self.settings)
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` where what it is to start from is taken, for subjects in traces that pruning reads, and for a calculator
+        where no results are written."""
+        if calculates(self.settings) and (isinstance(self, CirfBare) or not getattr(self.settings, "results", True)):
+            raise CirfError(f"variants.{self.name}.settings.calculator: it writes no results that could be worked out; remove it")
+        if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
+            raise CirfError(
+                f"variants.{self.name}.settings.subjects: by {self.name} as it is told which results pruned methods leave out; "
+                "give the variant another name"
+            )
+        if self.start is None:
+            return
+        if self.name == CirfFull.name:
+            raise CirfError(
+                f"variants.{self.name}.settings.start: other methods go by {self.name} as it is trained from the backbone; "
+                "give the variant another name"
+            )
+        if self.pruning and recipe.compression.start == "full":
+            raise CirfError(
+                f"variants.{self.name}.settings.start: by compression.start it goes on from cirf_full; "
+                "set one of them to backbone"
+            )
+
+    def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
+        """The traces with other codes, where it is a control."""
+        return recoded(traces, self.settings.codes, self._size, self._seed)
+
+    def target(self, example: Example) -> str:
+        """The trace between its delimiters, and the answer right after."""
+        from cirf.lm.vocabulary import token_names, write_trace
+
+        trace = example.trace
+        if getattr(self.settings, "subjects", False):
+            from cirf.text.subjects import led_on, subjects
+
+            told = subjects(example.segments, example.problem.question)
+            trace = replace(trace, results=led_on(trace.results, told))
+        names = token_names(self._size, self._delimiters)
+        written = write_trace(trace, names)
+        return written.removeprefix(names.start) if self._opened else written
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """The opening delimiter at the head of every answer, where the prompt is to hold it."""
+        from cirf.lm.vocabulary import token_names
+
+        if self._opened:
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
+
+    def well_formed(self, output: str) -> bool | None:
+        """One closed trace, and an answer behind it."""
+        from cirf.lm.vocabulary import is_closed, token_names
+
+        return is_closed(output, token_names(self._size, self._delimiters))
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The span between the delimiters, and what follows it."""
+        from cirf.lm.vocabulary import read_trace, token_names
+
+        return read_trace(output, token_names(self._size, self._delimiters))
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of a trace and the task's of an answer."""
+        return section.max_trace_tokens + task.cap
+
+    def steer(self, model: Any, tokenizer: Any) -> Steer:
+        """Processors that hold answers to the form of traces, and the calculator, where the settings ask for them."""
+        counted = calculating(tokenizer) if calculates(self.settings) else tuple
+        if not formed(self.settings):
+            return counted
+        from cirf.lm.decoding.trace_grammar import Steered
+        from cirf.lm.prompt import stop_ids
+        from cirf.lm.vocabulary import token_names
+
+        how = self.settings.steering()
+        names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
+        return lambda: (Steered(how, names, tokenizer, stops), *counted())
+
+    @property
+    def _unsaid(self) -> set[str]:
+        """Those of the form, too, where they hold answers to none."""
+        return super()._unsaid | (set() if formed(self.settings) else set(FormSettings.model_fields))
+
+    @property
+    def asked_by(self) -> dict[str, Any]:
+        """As of any method; settings of the form are told at their defaults, too, as they always were."""
+        told = set(FormSettings.model_fields) - super()._unsaid
+        form: dict[str, Any] = self.settings.model_dump(mode="json", include=told)
+        return form | super().asked_by
+
+
+class _Greedy(CirfFull):
+    """Without the results that greedy pruning takes out."""
+
+    pruning: Selector | None = "greedy"
+
+
+class CirfZero(_Greedy):
+    """Without the results whose removal costs the answer nothing."""
+
+    name = "cirf_zero"
+    summary = "functional tokens without the results that the answer's likelihood does not need (γ = 0)"
+
+
+class CirfFast(_Greedy):
+    """Without results whose removal costs the answer little (CIRF Fast)."""
+
+    name = "cirf_fast"
+    summary = "functional tokens without results that the answer needs little (CIRF Fast, γ = 0.1)"
+
+
+class CirfFaster(_Greedy):
+    """Without results whose removal costs the answer more, but not much (CIRF Faster)."""
+
+    name = "cirf_faster"
+    summary = "functional tokens without results that the answer needs somewhat (CIRF Faster, γ = 0.2)"
+
+
+class CirfLean(CirfFull):
+    """Without results that are not worth their tokens; what they are worth is told by all that the model has to write."""
+
+    name = "cirf_lean"
+    summary = "functional tokens without results that are not worth their tokens, told by the loss of the whole trace"
+    pruning: Selector | None = "joint"
+
+
+class CirfBare(CirfFull):
+    """Functional tokens alone."""
+
+    name = "cirf_bare"
+    summary = "functional tokens without any result"
+
+    def target(self, example: Example) -> str:
+        """The functional tokens between their delimiters, and the answer right after."""
+        trace = example.trace
+        return super().target(replace(example, trace=replace(trace, results=("",) * len(trace.codes))))
+
+
+class CirfSubjects(CirfFull):
+    """The subject of a step before its functional token."""
+
+    name = "cirf_subjects"
+    summary = "functional tokens with results, each after whom or what the step is about"
+    Settings = with_defaults(CirfSettings, subjects=True)
+
+
+class CirfAfterCot(CirfFull):
+    """Functional tokens, learned by a model that has learned the rationales in words."""
+
+    name = "cirf_after_cot"
+    summary = "cirf_full, fine-tuned from the model of sft_cot"
+    Settings = with_defaults(CirfSettings, start="sft_cot")
+
+
+class CirfSubjectsAfterCot(CirfFull):
+    """Both: subjects, learned by a model that has learned the rationales in words."""
+
+    name = "cirf_subjects_after_cot"
+    summary = "cirf_subjects, fine-tuned from the model of sft_cot"
+    Settings = with_defaults(CirfSettings, start="sft_cot", subjects=True)

@@ -1,0 +1,151 @@
+"""CIRF taught by itself: right traces that a model of functional tokens wrote take the place of those that were made for it.
+
+A model learns ``<cirf_016>48<cirf_023>72</cirf>72`` from a teacher's rationale, whose codes a codebook chose after the
+fact. Asked the same training question several times it may write ``<cirf_004>48<cirf_023>72</cirf>72``, as right and with
+codes that it could foresee. A second model is then trained on such traces: as many rows, the question's own answer behind each.
+Where no sample is right the first trace stays.
+
+Keeping right samples and training anew on them from the backbone is STaR's (Zelikman et al. 2022, arXiv 2203.14465); its hints,
+for questions that no sample gets right, are not needed where a teacher's trace is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
+
+from cirf.errors import CirfError
+from cirf.methods.cirf.cirf import CirfBare, CirfFull, TraceSettings
+from cirf.recipe.schema import Fraction, Positive, key
+from cirf.records import Example, Trace
+
+if TYPE_CHECKING:
+    from cirf.lm.vocabulary import TokenNames
+    from cirf.methods.material import Material
+    from cirf.recipe.schema import Recipe
+
+Steps = tuple[tuple[int, str], ...]
+"""A trace: each code with its result."""
+
+
+class SelfSettings(TraceSettings):
+    """Whose samples, how many, which of the right ones is kept, and how answers are steered."""
+
+    of: str = key("cirf_full", "The method of functional tokens whose trained model is sampled.")
+    samples: Positive = key(4, "Samples of every training question.")
+    temperature: float = key(0.7, "Temperature of a sample.", gt=0)
+    top_p: Fraction = key(0.95, "Nucleus of a sample.")
+    keep: Literal["likely", "short"] = key(
+        "likely",
+        "Which of a question's right traces is kept: the one written most often, or the one of the fewest tokens with its "
+        "answer; of equal ones the first. Where a question has several rationales the next ones follow.",
+    )
+
+
+class CirfSelf(CirfFull):
+    """Trained on right traces of a model of its own kind."""
+
+    name = "cirf_self"
+    summary = "functional tokens, trained on right traces that a model trained before wrote itself (self-training)"
+    Settings = SelfSettings
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for samples of a method whose traces are other than those that rows without a right sample keep."""
+        from cirf.methods.registry import kind
+
+        of = self.settings.of
+        made = kind(of, recipe)[0]
+        given = recipe.variants[of].settings if of in recipe.variants else {}
+        whole = issubclass(made, CirfFull) and not issubclass(made, CirfBare) and not made.pruning
+        if not whole or given.get("codes", "learned") != "learned" or given.get("subjects", False):
+            advice = "let `of` name a method that does, such as cirf_full"
+            raise CirfError(f"{self.name}: {of} does not write all results, and nothing else, behind the learned codes; {advice}")
+
+    def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
+        """The traces as they are: rows without a right sample keep them."""
+        return list(traces)
+
+    def needs(self) -> tuple[str, ...]:
+        """The method that is sampled."""
+        return (self.settings.of,)
+
+    def prepares(self) -> bool:
+        """Samples are drawn and judged in a stage of their own."""
+        return True
+
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """What of the recipe decides the samples, besides the model."""
+        from cirf.methods.registry import get
+
+        return {
+            "sampled": get(self.settings.of, recipe).identity,
+            "evaluate": recipe.evaluate.model_dump(include={"batch_size", *self.caps}),
+            "backbone": recipe.backbone.model_dump(include={"attn_implementation", "empty_system"}),
+        }
+
+    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """For every rationale the codes and results of the trace to learn, ``null`` where no sample is right, and how many
+        samples were ``right``. Held-out questions get traces in the same way: a validation loss is one of such traces."""
+        from cirf.lm.vocabulary import token_names
+
+        settings = self.settings
+        answers = material.answers(settings.of, settings.samples, settings.temperature, settings.top_p)
+        names = token_names(material.recipe.codebook.codes, material.recipe.vocabulary.delimiters)
+        right = {problem: ranked(rows, names, settings.keep) for problem, rows in answers.items()}
+        rows: list[dict[str, Any]] = []
+        dealt: Counter[str] = Counter()
+        for steps in material.steps:
+            found = right[steps.problem]
+            trace = found[dealt[steps.problem] % len(found)] if found else None
+            dealt[steps.problem] += 1
+            rows.append(
+                {
+                    "problem": steps.problem,
+                    "sample": steps.sample,
+                    "codes": None if trace is None else [code for code, _ in trace],
+                    "results": None if trace is None else [result for _, result in trace],
+                    "right": sum(row["correct"] for row in answers[steps.problem]),
+                }
+            )
+        every = [row for some in answers.values() for row in some]
+        told = {
+            "of": settings.of,
+            "samples": len(every),
+            "right": round(fmean(row["correct"] for row in every), 4),
+            "own": round(fmean(row["codes"] is not None for row in rows), 4),
+            "different": round(fmean(map(len, right.values())), 4),
+        }
+        drawn = f"{told['right']:.1%} of {len(every)} samples are right"
+        return rows, told | {"note": f"{told['own']:.1%} of the rows are traces of {settings.of}'s model; {drawn}"}
+
+    def target(self, example: Example) -> str:
+        """The trace that was kept, and the question's answer; the first one where none was."""
+        made = example.prepared or {}
+        if made.get("codes") is None:
+            return super().target(example)
+        trace = replace(example.trace, codes=tuple(made["codes"]), results=tuple(made["results"]))
+        return super().target(replace(example, trace=trace))
+
+
+def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["likely", "short"]) -> list[Steps]:
+    """The different traces of a question's answers that are right, not truncated and well-formed (closed, and nothing
+    but functional tokens of those that there are, each with its result), the one to keep first: by how often each was
+    written, or by the tokens of its answer; of equal ones the one that was written first."""
+    found = [(steps, row["tokens"]) for row in rows if (steps := _right(row, names)) is not None]
+    if keep == "short":
+        return list(dict.fromkeys(steps for steps, _ in sorted(found, key=lambda pair: pair[1])))
+    return [steps for steps, _ in Counter(steps for steps, _ in found).most_common()]
+
+
+def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:
+    from cirf.lm.vocabulary import parse_trace, write_trace
+
+    steps = parse_trace(row["trace"])
+    if not row["correct"] or row["truncated"] or not row.get("well_formed", True) or not steps:
+        return None
+    told = tuple((code, result) for code, result in steps if code is not None and code < len(names.codes))
+    written = Trace("", 0, tuple(code for code, _ in told), tuple(result for _, result in told), "")
+    return told if write_trace(written, names) == names.start + row["trace"] + names.end else None

@@ -1,0 +1,1 @@
+"""Internalised CoT (stepwise internalisation): rationales that are removed token by token."""

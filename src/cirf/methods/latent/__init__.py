@@ -1,0 +1,1 @@
+"""Methods that think in vectors: Coconut, CODI and SIM-CoT."""

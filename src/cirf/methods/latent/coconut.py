@@ -1,0 +1,195 @@
+"""Coconut: chains of continuous thought (Hao et al., 2024, arXiv 2412.06769; code facebookresearch/coconut, MIT).
+
+The model thinks in its own last states, which it is given as its next inputs, between two marks, and answers. It learns to by
+stages: at stage k the first k steps of a rationale are gone and c thoughts stand for each; what is left of the steps is learned,
+and the answer. At the last stage no step is left, which is how it is asked (`cirf.methods.latent.coconut_rows` shows the rows)::
+
+    How many?<latent>z z z z z z</latent>72
+
+While steps are left the answer stands on its line, as after any prose; once none is left the bare answer follows the mark, so
+that no words are paid for. A rationale of more steps than there are stages loses the rest of them at once, at the last stage.
+
+What is not taken from the published code: it computes every prefix again for each thought and each token, one question at a time;
+here thoughts extend a cache and questions come in batches. Its last stage is kept, which the SemCoT release leaves out: there the
+model is trained with steps and asked without, and told by the right rationale how long to think. That is why there is no preset
+``semcot``: a question's rationale is no part of what a method is asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from cirf.errors import CirfError
+from cirf.methods.base import Method, Preset, at_head_of_answer
+from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
+from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.records import Example
+
+if TYPE_CHECKING:
+    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.objective import Objective
+    from cirf.recipe.schema import Recipe
+
+BEGIN, END = "<latent>", "</latent>"
+
+
+class CoconutSettings(Section):
+    """How steps give way to thoughts."""
+
+    start: Literal["sft_cot", "backbone"] = key(
+        "sft_cot",
+        "sft_cot: begin with that method's model, at stage 1. backbone: begin at stage 0, with whole rationales and no thoughts.",
+    )
+    stages: int = key(3, "K: stages at which one step more is gone; the last one follows, at which all are.", ge=1)
+    thoughts: int = key(2, "c: thoughts for a step that is gone; 0: none, and no marks.", ge=0)
+    most: int | None = key(None, "Most thoughts in all; null: K times c.", ge=1)
+    stage_epochs: float | None = key(
+        None, "Epochs of a stage; null: so many that the last stage begins at `done_by` of the training.", unit="epochs", gt=0
+    )
+    done_by: float = key(0.6, "stage_epochs null: the share of the training at which the last stage begins.", gt=0, lt=1)
+    pad_latent_to_max: bool = key(
+        True, "A rationale of fewer steps than are gone has as many thoughts as the others; false: c for each step that it had."
+    )
+    uniform_prob: float = key(0.0, "Share of the rows that are at a stage drawn from 0 to the number of their steps.", ge=0, le=1)
+    fresh_optimizer: Literal["stage", "epoch", "never"] = key("stage", "When to forget Adam's moments.")
+    rows_like: str | None = key(None, "A token whose rows the marks begin as, such as <<; null: the mean row.")
+    partial: bool = key(False, "Allow a training that ends before the last stage.")
+
+    def count(self, stage: int) -> int:
+        """Thoughts at a stage; the last one is ``stages + 1``."""
+        made = self.thoughts * min(stage, self.stages)
+        return made if self.most is None else min(made, self.most)
+
+    @model_validator(mode="after")
+    def _thinks(self) -> CoconutSettings:
+        if not self.thoughts and (self.most is not None or self.rows_like is not None):
+            raise ValueError("with thoughts: 0 there are no thoughts and no marks, so leave most and rows_like out")
+        return self
+
+
+class Coconut(Method):
+    """Fine-tuned to think in vectors where its rationale was."""
+
+    name = "coconut"
+    summary = "fine-tuned to think in its own states instead of steps, then to answer (needs its own loop to answer)"
+    trained = True
+    Settings = CoconutSettings
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset(
+            {"stages": 3, "thoughts": 2, "most": 5},
+            Override(learning_rate=1e-5, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32)),
+        ),
+        "official": Preset(
+            {"stages": 3, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "rows_like": "<<"},
+            Override(
+                learning_rate=1e-4,
+                weight_decay=0.01,
+                epochs=22,
+                batch_size=32,
+                gradient_accumulation_steps=4,
+                lr_scheduler_type="constant",
+                warmup_steps=0,
+                max_grad_norm=1e9,
+            ),
+        ),
+    }
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """The seed is that of the stages that are drawn."""
+        super().__init__(recipe, settings)
+        self._seed = recipe.seed
+        told = self.settings
+        self.latents = told.count(told.stages)
+        self.tokens = (BEGIN, END) if self.latents else ()
+        self.tokens_like = told.rows_like
+        self.start = "sft_cot" if told.start == "sft_cot" else None
+        self.first = 1 if self.start else 0
+        """The stage that its training begins with."""
+        self.explained = False
+        """Whether a decoder reads its thoughts while it is trained."""
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for a training that cannot go through thoughts, or that would not come to the last stage."""
+        check_passes(self, recipe)
+        if self.name not in recipe.models and self.settings.stage_epochs is not None:
+            section = recipe.finetune.resolved(self.name, self.training)
+            before = self.settings.stage_epochs * (self.settings.stages + 1 - self.first)
+            if section.epochs == "auto":
+                return  # the curriculum checks it once the rows are counted
+            self._check_end(before < section.epochs, f"the last stage would begin after {before:g} of {section.epochs:g} epochs")
+
+    def _check_end(self, comes: bool, why: str) -> None:
+        if not comes and not self.settings.partial:
+            raise CirfError(
+                f"{self.name}: {why}, so the model would be asked for what it never learned; leave stage_epochs to null, "
+                "lower it or raise the epochs, or set partial: true"
+            )
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """The mark that begins thoughts at the head of every answer."""
+        if self.latents:
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
+
+    def target(self, example: Example) -> str:
+        """The whole rationale, one step a line, and the answer line: what `sft_cot` learns, and stage 0."""
+        return _target(example.segments, example.problem.answer)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """What is left of the prose before the last answer mark, and the text after it; without a mark all is the answer."""
+        return read_prose(output) if ANSWER_MARK.strip() in output else ("", output)
+
+    def curriculum(
+        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+    ) -> Curriculum:
+        """The stages for these rows. ``CirfError`` where they would not come to their end, unless that is asked for."""
+        from cirf.methods.latent.coconut_rows import Course, Staged
+
+        size = self.settings.thoughts if self.explained else 0
+        course = Course(END, self.first, epochs, updates, self._seed, size)
+        made = Staged(train, validation, tokenizer, _target, self.settings, course)
+        self._check_end(
+            made.stage(made.last) == made.final, f"training would end at stage {made.stage(made.last)} of {made.final}"
+        )
+        return made
+
+    def objective(self, model: Any, source: Path | str) -> Objective:
+        """Cross-entropy of what stands behind the thoughts, through all of them."""
+        from cirf.methods.latent.loss import LatentObjective
+
+        return LatentObjective()
+
+    def keep(self, folder: Path, objective: Objective | None) -> None:
+        """How many thoughts it has, for whoever loads the model."""
+        if self.latents:
+            from cirf.methods.latent.decode import Latent
+
+            Latent(BEGIN, END, self.latents).save(folder)
+
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """Its thoughts, which come before its answer."""
+        if not self.latents:
+            return None
+        from cirf.methods.latent.decode import Latent, Thinking
+
+        return Thinking(model, tokenizer, Latent(BEGIN, END, self.latents))
+
+
+def check_passes(method: Method, recipe: Recipe) -> None:
+    """``CirfError`` where a model that thinks is to be trained in a way that its cache does not allow."""
+    if method.name in recipe.models or not method.latents:
+        return
+    if recipe.finetune.resolved(method.name, method.training).gradient_checkpointing:
+        raise CirfError(
+            f"finetune.gradient_checkpointing: {method.name} goes on from its own cache in training, which cannot be computed "
+            "again; set it to false, and lower batch_size (and raise gradient_accumulation_steps) where memory is short"
+        )
+
+
+def _target(steps: Sequence[str], answer: str) -> str:
+    """The steps that are left and the answer line, or the bare answer."""
+    return prose_target(steps, answer) if steps else answer

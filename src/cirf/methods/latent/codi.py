@@ -1,0 +1,179 @@
+"""CODI: a chain of thought distilled into continuous ones (Shen et al., 2025, arXiv 2502.21074; written from the publication).
+
+One network learns two tasks at once: to reason in words, and to answer from n thoughts in their place. The state from which it
+answers without words is drawn to the one from which it answers with them (rows and loss: `codi_loss`). A
+thought goes through a small net before it is fed in. It is asked so::
+
+    How many?<latent>z z z z z z</latent>The answer is: 72
+
+The words before the answer are part of what it is given by default, so that they are not paid for in time.
+
+What is not taken from the published code: it leaves padding unmasked where thoughts are made, so that an answer depends on its
+batch; it drops rows whose answers do not begin with a figure; it passes the teacher's sequence twice. Of the SemCoT release
+nothing is taken, whose model is given the right answer when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import model_validator
+
+from cirf.errors import CirfError
+from cirf.methods.base import Method, Preset, at_head_of_answer
+from cirf.methods.latent.coconut import BEGIN, END, check_passes
+from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.records import Example
+
+if TYPE_CHECKING:
+    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.objective import Objective
+    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+
+class CodiSettings(Section):
+    """How many thoughts, and what the losses weigh."""
+
+    thoughts: int = key(6, "n: thoughts before an answer; 0: none, and no marks.", ge=0)
+    gamma: float = key(20.0, "Weight of the distance between the states of student and teacher.", ge=0)
+    rho: float = key(1.0, "Weight of the teacher's own loss.", ge=0)
+    anchor: str = key("The answer is:", "Words before the answer; empty: none.")
+    anchor_given: bool = key(True, "The words stand in the prompt, behind the thoughts; false: the model writes them.")
+    projector_width: int | None = key(None, "Width inside the net that a thought goes through; null: the model's own.", ge=1)
+    train_marker_rows: bool = key(True, "Adapters learn the rows of the two marks, too; false: these stay as they begin.")
+
+    @model_validator(mode="after")
+    def _thinks(self) -> CodiSettings:
+        if not self.thoughts and self.projector_width is not None:
+            raise ValueError("with thoughts: 0 there is nothing to project, so leave projector_width out")
+        return self
+
+
+class Codi(Method):
+    """Fine-tuned to answer from thoughts as it answers from a rationale."""
+
+    name = "codi"
+    summary = "fine-tuned to think in vectors as it does in words, by self-distillation (needs its own loop to answer)"
+    trained = True
+    Settings = CodiSettings
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset(
+            {"thoughts": 6, "gamma": 20.0},
+            Override(
+                learning_rate=8e-4,
+                weight_decay=0.1,
+                epochs=5,
+                batch_size=16,
+                gradient_accumulation_steps=8,
+                lr_scheduler_type="cosine",
+                min_lr_ratio=0.0,
+                lora=Lora(rank=128, alpha=32),
+            ),
+        ),
+        "official": Preset(
+            {"thoughts": 6, "gamma": 20.0, "anchor_given": False, "train_marker_rows": False},
+            Override(
+                learning_rate=8e-4,
+                weight_decay=0.1,
+                epochs=10,
+                batch_size=16,
+                gradient_accumulation_steps=8,
+                lr_scheduler_type="cosine",
+                min_lr_ratio=0.0,
+                max_grad_norm=2.0,
+                lora=Lora(rank=128, alpha=32, dropout=0.1),
+            ),
+        ),
+    }
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """The seed is that of the net that thoughts go through."""
+        super().__init__(recipe, settings)
+        self._seed = recipe.seed
+        self.latents = self.settings.thoughts
+        self.tokens = (BEGIN, END) if self.latents else ()
+        self.tokens_learn = self.settings.train_marker_rows
+        self._given = self.settings.anchor if self.settings.anchor_given and self.latents else ""
+        self._taught = self.settings.gamma > 0 or self.settings.rho > 0
+        self.explained = False
+        """Whether a decoder reads its vectors while it is trained."""
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for a training that cannot go through thoughts."""
+        check_passes(self, recipe)
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """The mark that begins thoughts at the head of every answer."""
+        if self.latents:
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
+
+    def target(self, example: Example) -> str:
+        """What the teacher writes: all steps but the last, a line each, and the answer behind its words; without a teacher the
+        student's own."""
+        from cirf.methods.latent.codi_loss import answer_line, lead
+
+        read = lead(example.segments) if self._taught else ""
+        return read + answer_line(self.settings.anchor, example.problem.answer)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """What stands before the last words that announce an answer, and the text behind them; without them all is the answer."""
+        anchor = self.settings.anchor
+        before, found, after = output.rpartition(anchor) if anchor else ("", "", output)
+        return (before.strip(), after) if found else ("", output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The task's cap of an answer, and as much as its words can take where it writes them."""
+        return task.cap + (0 if self._given else len(self.settings.anchor))
+
+    def curriculum(
+        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+    ) -> Curriculum | None:
+        """Students and their teachers; nothing where there are neither."""
+        if not self.latents and not self._taught:
+            return None
+        from cirf.methods.latent.codi_loss import Distilled, Form
+
+        read = self.latents + 1 if self.explained else 0
+        form = Form(self.latents, END, self.settings.anchor, bool(self._given), self._taught, read)
+        return Distilled(train, validation, tokenizer, form)
+
+    def objective(self, model: Any, source: Path | str) -> Objective:
+        """The losses of both, and the distance between them. A model that thought before goes on with the net that it has."""
+        from cirf.methods.latent.codi_loss import Distillation
+        from cirf.methods.latent.decode import read_latent
+        from cirf.methods.latent.projector import Projector, read_projector
+
+        if not self.latents:
+            return Distillation(None, self.settings.gamma, self.settings.rho)
+        width = model.get_input_embeddings().weight.shape[1]
+        before = read_latent(Path(source))
+        if before is not None and before.projector:
+            projector = read_projector(Path(source), width, before.projector).requires_grad_(True)
+        else:
+            projector = Projector(width, self.settings.projector_width or width, self._seed)
+        return Distillation(projector, self.settings.gamma, self.settings.rho)
+
+    def keep(self, folder: Path, objective: Objective | None) -> None:
+        """How many thoughts it has, and the net that they go through."""
+        if self.latents:
+            from cirf.methods.latent.codi_loss import Distillation
+            from cirf.methods.latent.decode import Latent
+
+            assert isinstance(objective, Distillation) and objective.projector is not None
+            objective.projector.save(folder)
+            Latent(BEGIN, END, self.latents, self._given, objective.projector.inner).save(folder)
+
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """Its thoughts, and the words before its answer."""
+        if not self.latents:
+            return None
+        from cirf.methods.latent.decode import read_latent, thinking
+
+        found = read_latent(Path(source))
+        if found is None:
+            raise CirfError(f"{source}: holds no latent.json, so it is not known how the model thinks; train it again")
+        return thinking(model, tokenizer, found, Path(source))

@@ -1,0 +1,180 @@
+"""SIM-CoT: supervised implicit chain-of-thought (Wei et al., 2025, arXiv 2509.20317; code InternLM/SIM-CoT, Apache-2.0).
+
+A host, Coconut or CODI, learns to think as ever. While it does, a decoder must say which step each group of thoughts stands for
+(`cirf.methods.latent.sim_cot_loss`), so that different thoughts come to mean different things. Once it is trained the decoder is
+gone: the model is asked, answers and takes as long as its host's.
+
+On Coconut a group is the thoughts of one stage, and only steps that are gone at the stage are to be said. On CODI every thought
+is a group, and so is the vector that would come after the last one; of too many groups nothing is said.
+
+What is not taken from the published code: its decoder is another copy of the model, here by default adapters on the one that
+is trained; it finds steps between ``<<`` and ``>>``, which one data set has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ValidationError, model_validator
+
+from cirf.errors import CirfError
+from cirf.methods.base import Method, Preset
+from cirf.methods.latent.coconut import Coconut, CoconutSettings
+from cirf.methods.latent.codi import Codi, CodiSettings
+from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.records import Example
+
+if TYPE_CHECKING:
+    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.objective import Objective
+    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+
+class SimCotSettings(Section):
+    """The host, and the decoder beside it."""
+
+    host: Literal["coconut", "codi"] = key("coconut", "The method that thinks.")
+    host_settings: dict[str, Any] = key(
+        {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they take the preset's place as a whole."
+    )
+    start: Literal["as_host", "host"] = key(
+        "as_host",
+        "as_host: begin as the host begins. host: go on from the host's own trained model, which thinks in all its vectors.",
+    )
+    weight: float = key(1.0, "Weight of the decoder's loss.", ge=0)
+    reduction: Literal["sum", "mean"] = key(
+        "sum", "Of a group: the sum over its tokens by the rows that have one, or the mean over its tokens."
+    )
+    decoder: Literal["adapters", "copy"] = key(
+        "adapters",
+        "adapters: a second set on the model that is trained (where all of it is trained: on a copy of it that is not). "
+        "copy: a copy of the model that is trained itself; twice the memory.",
+    )
+
+    def of_host(self) -> Any:
+        """The host's settings."""
+        made: type[Section] = CoconutSettings if self.host == "coconut" else CodiSettings
+        return made.model_validate_json(json.dumps(self.host_settings), strict=True)
+
+    @model_validator(mode="after")
+    def _host_has_them(self) -> SimCotSettings:
+        try:
+            found = self.of_host()
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            named = ".".join(("host_settings", *map(str, first["loc"])))
+            raise ValueError(f"{named}: {first['msg'].removeprefix('Value error, ')} ({self.host})") from None
+        if not found.thoughts:
+            raise ValueError("host_settings.thoughts: without thoughts there is nothing to say; use the host itself")
+        return self
+
+
+class SimCot(Method):
+    """Its host, with a decoder beside it in training."""
+
+    name = "sim_cot"
+    summary = (
+        "coconut or codi, trained with a decoder that must write the steps behind the vectors (needs its own loop to answer)"
+    )
+    trained = True
+    Settings = SimCotSettings
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset(
+            {"host_settings": {"stages": 3, "thoughts": 2, "most": 5}, "weight": 1.0},
+            Override(learning_rate=1e-5, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32)),
+        ),
+        "official": Preset(
+            {
+                "host_settings": {"stages": 5, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "rows_like": "<<"},
+                "weight": 1.0,
+                "decoder": "copy",
+            },
+            Override(
+                learning_rate=1e-4,
+                weight_decay=0.01,
+                epochs=32,
+                batch_size=8,
+                gradient_accumulation_steps=8,
+                lr_scheduler_type="constant",
+                warmup_steps=0,
+                max_grad_norm=1e9,
+            ),
+        ),
+    }
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """The host is set up, too."""
+        super().__init__(recipe, settings)
+        made: type[Coconut | Codi] = Coconut if self.settings.host == "coconut" else Codi
+        self.host: Coconut | Codi = made(recipe, self.settings.of_host())
+        self.host.explained = True
+        self.latents, self.tokens, self.tokens_like = self.host.latents, self.host.tokens, self.host.tokens_like
+        self.tokens_learn, self.start = self.host.tokens_learn, self.host.start
+        if self.settings.start == "host":
+            self.start = self.settings.host
+            if isinstance(self.host, Coconut):
+                self.host.first = self.host.settings.stages + 1
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for what its host refuses, and where it would go on from a model that thinks otherwise."""
+        self.host.name, self.host.training = self.name, self.training
+        self.host.check(recipe)
+        if self.settings.start == "host" and self.name not in recipe.models:
+            from cirf.methods.registry import get
+
+            other = get(self.settings.host, recipe)
+            if other.settings != self.host.settings:
+                raise CirfError(
+                    f"variants.{self.name}.settings: {self.name} goes on from {other.name}, whose settings are others than "
+                    f"host_settings; give variants.{other.name}.settings the same"
+                )
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """As its host."""
+        self.host.settle(tokenizer, training)
+
+    def target(self, example: Example) -> str:
+        """As its host."""
+        return self.host.target(example)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """As its host."""
+        return self.host.read(output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """As its host."""
+        return self.host.cap(task, section)
+
+    def curriculum(
+        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+    ) -> Curriculum | None:
+        """The host's, its rows with what is to be said of their thoughts."""
+        return self.host.curriculum(train, validation, tokenizer, epochs, updates)
+
+    def objective(self, model: Any, source: Path | str) -> Objective:
+        """The host's, and the decoder's loss."""
+        from cirf.methods.latent.loss import LatentObjective
+        from cirf.methods.latent.sim_cot_loss import Decoder, Explaining, copied
+
+        decoder = copied(model) if self.settings.decoder == "copy" else Decoder()
+        host = self.host.objective(model, source)
+        assert isinstance(host, LatentObjective)
+        beyond = isinstance(self.host, Codi)
+        size = 1 if beyond else self.host.settings.thoughts
+        return Explaining(host, decoder, size, beyond, self.settings.weight, self.settings.reduction == "mean")
+
+    def keep(self, folder: Path, objective: Objective | None) -> None:
+        """As its host."""
+        from cirf.methods.latent.sim_cot_loss import Explaining
+
+        assert isinstance(objective, Explaining)
+        self.host.keep(folder, objective.host)
+
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """As its host."""
+        return self.host.beginnings(model, tokenizer, source)

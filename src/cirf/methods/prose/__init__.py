@@ -1,0 +1,1 @@
+"""Methods that answer in words, or at once."""

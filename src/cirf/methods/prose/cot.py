@@ -1,0 +1,95 @@
+"""Chain-of-thought in prose: the untrained model's own, and the same after fine-tuning on the rationales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cirf.methods.base import Method
+from cirf.methods.prose.calculating import CalculatorSettings, calculates, calculating
+from cirf.records import Example, Problem
+
+if TYPE_CHECKING:
+    from cirf.lm.decoding.generate import Steer
+    from cirf.recipe.schema import Evaluate, Recipe, Section
+    from cirf.tasks.task import Task
+
+ANSWER_MARK = "#### "
+"""Stands before the answer after prose, on a line of its own."""
+
+
+class Prose(Method):
+    """What methods that write prose have in common: how it is read once they were taught a form, its cap, and a calculator."""
+
+    caps = ("max_new_tokens",)
+    Settings: ClassVar[type[Section]] = CalculatorSettings
+    answering = frozenset(CalculatorSettings.model_fields)
+    quiet = answering
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """It is steered where its calculations are."""
+        super().__init__(recipe, settings)
+        self.steered = calculates(self.settings)
+
+    def read(self, output: str) -> tuple[str, str]:
+        """The prose before the last answer mark and the text after it."""
+        return read_prose(output)
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The recipe's cap of prose."""
+        return section.max_new_tokens
+
+    def steer(self, model: Any, tokenizer: Any) -> Steer:
+        """The calculator, where the settings ask for one."""
+        return calculating(tokenizer) if calculates(self.settings) else tuple
+
+
+class Cot(Prose):
+    """The untrained backbone's own chain-of-thought: what a user has today."""
+
+    name = "cot"
+    summary = "the untrained backbone's own chain-of-thought"
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The question and the request to think in steps."""
+        return f"{task.render(problem)}\n{task.cot_instruction(problem)}"
+
+    def read(self, output: str) -> tuple[str, str]:
+        """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
+        return output, output
+
+
+class SftCot(Prose):
+    """Fine-tuned to write the rationale and then the answer on a line of its own (the paper's SFT-CoT)."""
+
+    name = "sft_cot"
+    summary = "fine-tuned to write the rationale, then the answer"
+    trained = True
+
+    def well_formed(self, output: str) -> bool | None:
+        """An answer line with an answer on it."""
+        return has_answer_line(output)
+
+    def target(self, example: Example) -> str:
+        """One step a line, then the answer line."""
+        return prose_target(example.segments, example.problem.answer)
+
+
+def prose_target(lines: Sequence[str], answer: str) -> str:
+    """Lines of reasoning, then the answer line."""
+    return "\n".join((*lines, ANSWER_MARK + answer))
+
+
+def has_answer_line(output: str) -> bool:
+    """Whether an output ends in an answer behind the answer mark."""
+    _, mark, after = output.rpartition(ANSWER_MARK.strip())
+    return bool(mark and after.strip())
+
+
+def read_prose(output: str) -> tuple[str, str]:
+    """The prose before the last answer mark and the text after it; without either the parser reads all of it."""
+    before, mark, after = output.rpartition(ANSWER_MARK.strip())
+    if mark and after.strip():
+        return before.rstrip(), f"{ANSWER_MARK}{after.strip()}"
+    prose = before.rstrip() if mark else output
+    return prose, prose

@@ -1,0 +1,26 @@
+"""What lies beside a saved model that thinks in vectors, of whichever kind they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cirf.lm.decoding.prefix_cache import Beginnings
+from cirf.methods.latent.decode import read_latent, thinking
+from cirf.methods.soft.decode import Guided
+from cirf.methods.soft.guide import read_soft, saved_guide
+
+
+def vectors_of(folder: Path) -> int:
+    """How many vectors the model in a folder has before it answers: its own thoughts, or those of a guide; 0: none.
+    ``CirfError`` for a damaged file."""
+    latent, soft = read_latent(folder), read_soft(folder)
+    return latent.count if latent is not None else soft.count if soft is not None else 0
+
+
+def saved_beginnings(folder: Path, model: Any, tokenizer: Any) -> Beginnings | None:
+    """How the prompts to a saved model begin by what lies beside it; ``None``: token by token."""
+    latent, soft = read_latent(folder), read_soft(folder)
+    if latent is not None:
+        return thinking(model, tokenizer, latent, folder)
+    return None if soft is None else Guided(model, tokenizer, soft, saved_guide(folder, soft, model))

@@ -1,0 +1,34 @@
+"""The form in which the SemCoT release (YinhanHe123/SemCoT) trains and asks its baselines, for presets that explain its figures.
+
+Its defects are its figures' cause and kept: no end token is learned, an answer is whatever its cap lets through, and rows are
+taken one at a time. What is not kept: it sums the losses of four rows where we take the mean over their tokens (Adam scales
+both alike), it picks checkpoints by the test set (the last one is ours), and its evaluator, which finds letters anywhere.
+"""
+
+from __future__ import annotations
+
+from cirf.methods.base import around_turn, at_head_of_answer
+from cirf.recipe.schema import Lora, Override
+
+CAP = 30
+"""Tokens it generates, always."""
+
+
+def training(learning_rate: float) -> Override:
+    """Four rows an update, one at a time; no schedule, no clipping, adapters at the queries and values alone."""
+    return Override(
+        learning_rate=learning_rate,
+        weight_decay=0.01,
+        epochs=10,
+        batch_size=1,
+        gradient_accumulation_steps=4,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        max_grad_norm=1e9,
+        lora=Lora(rank=16, alpha=32, dropout=0.1, target_modules="q_proj,v_proj"),
+    )
+
+
+def settled(template: str, latents: str = "") -> str:
+    """A chat template that asks as it does: the question under its mark, then ``latents``, all in the user's turn."""
+    return at_head_of_answer(around_turn(template, "Question: ", latents), "Answer: ")

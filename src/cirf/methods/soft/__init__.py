@@ -1,0 +1,1 @@
+"""Methods with soft prompts from a guide model: SoftCoT and SemCoT."""

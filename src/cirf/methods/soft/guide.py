@@ -1,0 +1,188 @@
+"""A small model that reads a question and makes vectors of it for a larger one (SoftCoT, Xu et al. 2025; SemCoT, He et al. 2025).
+
+It is asked in its own chat template, by its own tokenizer, and its turn begins with n places, at which its last states are taken
+(H after the final norm) and mapped to the width of the larger model::
+
+    Think of what helps ... How many clips? <end of turn> <assistant> # # #
+                                                                      H H H  -> W H + b
+
+What stands in the places is a token that it knows already, or one vector that is learned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from cirf.errors import CirfError
+from cirf.lm.backbone import load_model, load_tokenizer
+from cirf.lm.prompt import encode, prompt_text
+from cirf.methods.latent.loop import padded_left
+from cirf.methods.soft.prompts import find_run, placeholder
+from cirf.recipe import schema
+from cirf.store.files import parse_json, to_json, write_atomic
+
+_FILE, _WEIGHTS = "soft.json", "soft.safetensors"
+"""Beside a saved model: who makes its vectors and how, and the weights for it."""
+
+_BATCH = 8
+
+OWN = "guide"
+"""The folder beside a saved model that holds a guide which was trained with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Soft:
+    """How a model is given vectors: ``count`` of them where the token ``placeholder`` stands in its prompts, made by the model
+    ``guide`` (a folder, a hub id, ``bundled:NAME``, or the folder `OWN`), which reads ``instruction`` before the question.
+
+    ``fingerprint`` is that of the guide's weights. ``shifted``: the states are those one place before each of its places.
+    ``empty_system``: as in the recipe, for the guide's chat template.
+    """
+
+    placeholder: str
+    count: int
+    guide: str
+    fingerprint: str
+    instruction: str
+    shifted: bool = False
+    empty_system: bool = True
+
+
+class Guide(torch.nn.Module):
+    """The small model with what makes vectors of its states."""
+
+    def __init__(self, model: Any, tokenizer: Any, instruction: str, width: int, shifted: bool = False, learned: bool = False):
+        """``width``: that of the larger model; ``learned``: a vector of its own stands in the places, at first the mean row."""
+        super().__init__()
+        self.model, self.tokenizer, self.instruction, self.shifted = model, tokenizer, instruction, shifted
+        self._holder = placeholder(tokenizer)
+        self._id = tokenizer.convert_tokens_to_ids(self._holder)
+        rows = model.get_input_embeddings().weight
+        self.projection = torch.nn.Linear(rows.shape[1], width)
+        self.thought = torch.nn.Parameter(rows[: len(tokenizer)].detach().float().mean(dim=0)) if learned else None
+
+    def ids(self, question: str, count: int) -> list[int]:
+        """The prompt that it reads, with ``count`` places. Its own special tokens in a question are broken up."""
+        asked = f"{self.instruction}\n{question}" if self.instruction else question
+        made = encode(self.tokenizer, prompt_text(self.tokenizer, asked) + self._holder * count)
+        assert find_run(made, self._id)[1] == count
+        return made
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Rows of `ids` with n places each: ``read`` and ``seen`` [b x s], ids padded on the left and their mask, and ``places``
+        [b x n], the columns of the places."""
+        read, seen = padded_left(rows, rows[0][0])
+        runs = [find_run(row, self._id) for row in rows]
+        starts = [start + read.shape[1] - len(row) for row, (start, _) in zip(rows, runs, strict=True)]
+        return {"read": read, "seen": seen, "places": torch.tensor(starts)[:, None] + torch.arange(runs[0][1])}
+
+    def states(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Its states at the places of a `batch` [b x n x d_a]."""
+        ids, mask, places = (batch[name].to(self.model.device) for name in ("read", "seen", "places"))
+        given = self.model.get_input_embeddings()(ids)
+        if self.thought is not None:
+            held = torch.zeros_like(ids).scatter(1, places, 1).bool()
+            given = torch.where(held.unsqueeze(-1), self.thought.to(given.dtype), given)
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        made = self.model.base_model(inputs_embeds=given, attention_mask=mask, position_ids=positions, use_cache=False)
+        last: torch.Tensor = made.last_hidden_state  # [b x s x d_a], after the final norm
+        return last.gather(1, (places - int(self.shifted)).unsqueeze(-1).expand(-1, -1, last.shape[2]))
+
+    @torch.inference_mode()
+    def read(self, questions: Sequence[str], count: int) -> torch.Tensor:
+        """The states [q x count x d_a] for any number of questions, in batches of like length."""
+        rows = [self.ids(question, count) for question in questions]
+        order = sorted(range(len(rows)), key=lambda row: (-len(rows[row]), row))
+        made: dict[int, torch.Tensor] = {}
+        for start in range(0, len(order), _BATCH):
+            batch = order[start : start + _BATCH]
+            made |= dict(zip(batch, self.states(self.batch([rows[row] for row in batch])), strict=True))
+        return torch.stack([made[row] for row in range(len(rows))])
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Its vectors for a `batch` [b x n x d]."""
+        made: torch.Tensor = self.projection(self.states(batch).to(self.projection.weight.dtype))
+        return made
+
+    def requires_grad_(self, requires_grad: bool = True) -> Guide:
+        """As ever, but for the rows of its vocabulary, which are never trained: what stands in the places is a vector of its
+        own."""
+        super().requires_grad_(requires_grad)
+        for part in (self.model.get_input_embeddings(), self.model.get_output_embeddings()):
+            if part is not None:
+                part.requires_grad_(False)
+        return self
+
+
+def load_guide(
+    source: str, section: schema.Backbone, width: int, instruction: str, shifted: bool = False, learned: bool = False
+) -> Guide:
+    """The guide of a folder, hub id or ``bundled:NAME`` for a model of that ``width``; ``section`` says on which device and in
+    which number format. Its own code is not run."""
+    apart = {"model": source, "revision": None, "trust_remote_code": False, "architecture": schema.Architecture()}
+    section = section.model_copy(update=apart)
+    model = load_model(source, section).requires_grad_(False)
+    return Guide(model, load_tokenizer(source, section), instruction, width, shifted, learned).to(model.device)
+
+
+def fingerprint(model: Any) -> str:
+    """Tells weights from others: the hash of a few numbers of each of them, in bfloat16, in which any format agrees."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.named_parameters()):
+        flat = value.detach().flatten()
+        few = flat[:: max(1, flat.numel() // 64)][:64].to(torch.bfloat16).float().cpu()
+        digest.update(f"{name} {tuple(value.shape)} ".encode() + few.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_soft(folder: Path, soft: Soft, projection: torch.nn.Linear, thought: torch.Tensor | None = None) -> None:
+    """Write beside a model how it is given vectors."""
+    weights = {"weight": projection.weight, "bias": projection.bias} | ({} if thought is None else {"thought": thought})
+    save_file({name: value.detach().float().cpu().contiguous() for name, value in weights.items()}, folder / _WEIGHTS)
+    write_atomic(folder / _FILE, to_json(asdict(soft)))
+
+
+def read_soft(folder: Path) -> Soft | None:
+    """How the model in a folder is given vectors; ``None`` where it is not. ``CirfError`` for a damaged file."""
+    path = folder / _FILE
+    if not path.is_file():
+        return None
+    try:
+        told = parse_json(path.read_text(encoding="utf-8"))
+        texts = {name: told[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
+        assert all(isinstance(text, str) for text in texts.values())
+        return Soft(count=int(told["count"]), shifted=bool(told["shifted"]), empty_system=bool(told["empty_system"]), **texts)
+    except (ValueError, KeyError, TypeError, AssertionError):
+        raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
+
+
+def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
+    """The guide of a saved ``model``. ``CirfError`` where it is not there, or is not the one that the model was trained with."""
+    own = soft.guide == OWN
+    path = folder / _WEIGHTS
+    try:
+        weights = load_file(path)
+        # Weights that were rounded to float16 cannot be told from others, so in its place they are in the other 16 bits.
+        number = model.config.dtype or model.dtype  # that of its values, whatever they are computed in
+        dtype = "bfloat16" if number == torch.float16 else str(number).removeprefix("torch.")
+        section = schema.Backbone(dtype=dtype, device=str(model.device), empty_system=soft.empty_system)
+        source, width = str(folder / OWN) if own else soft.guide, model.get_input_embeddings().weight.shape[1]
+        guide = load_guide(source, section, width, soft.instruction, soft.shifted, "thought" in weights)
+        guide.projection.load_state_dict({name: weights[name] for name in ("weight", "bias")})
+        if guide.thought is not None:
+            guide.thought.data.copy_(weights["thought"])
+    except CirfError as error:
+        raise CirfError(f"{folder}: the model that makes its vectors cannot be had: {error}") from None
+    except (OSError, SafetensorError, KeyError, RuntimeError):
+        raise CirfError(f"{path}: not there, damaged or of another width; train the model again") from None
+    if fingerprint(guide.model) != soft.fingerprint:
+        raise CirfError(f"{soft.guide}: another model than the one that made the vectors in training; put that one back")
+    return guide.requires_grad_(False).eval()

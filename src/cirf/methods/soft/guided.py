@@ -1,0 +1,126 @@
+"""What methods have in common whose model is given vectors that a smaller model, the guide, makes of the question.
+
+The vectors stand at the end of the user's turn, behind the question; what closes the turn follows them, and then the answer::
+
+    How many clips? # # # # # <end of turn> <assistant> 72
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cirf.methods import semcot_release as semcot
+from cirf.methods.base import Method, around_turn
+from cirf.recipe.schema import Section, key
+from cirf.records import Example
+from cirf.store.paths import user_path
+
+if TYPE_CHECKING:
+    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.methods.material import Material
+    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.tasks.task import Task
+
+GUIDES = {
+    "Qwen/Qwen3-8B": "Qwen/Qwen3-0.6B",
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.2-1B-Instruct",
+    "bundled:qwen2.5-coder-1.5b-instruct": "bundled:qwen2.5-coder-0.5b-instruct",
+    "bundled:qwen2.5-coder-0.5b-instruct": "bundled:smollm2-135m-instruct",
+}
+"""Smaller models that go with a backbone where none is named."""
+
+
+class GuidedSettings(Section):
+    """Who makes the vectors, how many, and where they stand."""
+
+    guide: str | None = key(
+        None,
+        "The smaller model that makes the vectors, of any tokenizer: a hub id, a folder or bundled:NAME; null: the one that goes "
+        "with the backbone (see docs/reference/baselines.md), else the backbone itself.",
+    )
+    n: int = key(5, "How many vectors.", unit="vectors", ge=1)
+    answered: int | None = key(
+        None,
+        "How many when answering; null: as in training. Another number is a situation that the model never saw.",
+        unit="vectors",
+        ge=1,
+    )
+    instruction: str = key("Think about how to solve this problem.", "What the guide reads before the question.")
+    form: Literal["chat", "semcot"] = key(
+        "chat", "chat: the end token is trained. semcot: no end token, 30 tokens of answer, as in the SemCoT release."
+    )
+
+
+class Guided(Method):
+    """A method whose model is given a guide's vectors."""
+
+    trained = True
+    answering = frozenset({"answered"})
+    lead = ""
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        """The guide is chosen by the recipe's backbone where the settings name none."""
+        super().__init__(recipe, settings)
+        named = self.settings.guide or GUIDES.get(recipe.backbone.model, recipe.backbone.model)
+        path = user_path(named)
+        self.guide: str = str(path.resolve()) if path.exists() else named
+        self.latents = self.settings.n
+        self._seed = recipe.seed
+        self._empty_system = recipe.backbone.empty_system
+        self._legacy = self.settings.form == "semcot"
+        self.ends = not self._legacy
+        self._holder = ""
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """Places for vectors behind every question."""
+        from cirf.methods.soft.prompts import placeholder
+
+        self._holder = placeholder(tokenizer)
+        self._id = int(tokenizer.convert_tokens_to_ids(self._holder))
+        count = self.settings.n if training or self.settings.answered is None else self.settings.answered
+        text = self.lead + self._holder * int(count)
+        if self._legacy:
+            tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)
+        else:
+            tokenizer.chat_template = around_turn(tokenizer.chat_template, "", text)
+
+    def caveats(self) -> tuple[str, ...]:
+        """That it answers in a situation that it never saw."""
+        n, answered = self.settings.n, self.settings.answered
+        return () if answered in (None, n) else (f"asked with {answered} and trained with {n} vectors: never seen in training",)
+
+    def target(self, example: Example) -> str:
+        """The bare answer."""
+        return example.problem.answer
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The task's cap of an answer, or the release's."""
+        return semcot.CAP if self._legacy else task.cap
+
+    def prepares(self) -> bool:
+        """What the guide reads is made ready in a stage of its own."""
+        return True
+
+    def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
+        """How the guide is asked."""
+        return recipe.backbone.model_dump(include={"attn_implementation", "empty_system"})
+
+    def heard(self, material: Material, problems: Sequence[str]) -> list[str]:
+        """What the guide is told of these problems, by their ids: the user's turn, as it is had back from the ids of a prompt
+        when answering."""
+        from cirf.lm.prompt import encode, prompt_text
+        from cirf.methods.soft.prompts import Frame
+
+        tokenizer = material.tokenizer()
+        self.settle(tokenizer, training=True)
+        frame = Frame(tokenizer)
+        asked = [self.prompt(material.problems[name], material.tasks[material.problems[name].task]) for name in problems]
+        return [frame.text(encode(tokenizer, prompt_text(tokenizer, text))) for text in asked]
+
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+        """The vectors of its guide, which reads the question first."""
+        from cirf.methods.saved import saved_beginnings
+
+        return saved_beginnings(Path(source), model, tokenizer)

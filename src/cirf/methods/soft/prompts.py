@@ -1,0 +1,160 @@
+"""Prompts with vectors in some of their places (soft prompts; SoftCoT, SemCoT): training and reading them.
+
+A row with two vectors, its ids, and which vector goes in at which place::
+
+    How many clips? # # <end of turn> <assistant> 72<end>
+    -1 ..           0 1 -1            -1          -1 ..
+
+The ids ``#`` only hold places. They are a token that the tokenizer knows and that nothing else in a prompt can be, so the places
+are found by looking for it and not by counting from either end; a user's text cannot hold it (`cirf.lm.prompt.sanitise`). The
+vocabulary stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cirf.errors import CirfError
+from cirf.lm.prompt import encode, prompt_text
+from cirf.lm.training.loss import IGNORED, only_at, read_targets, unwrap
+from cirf.methods.latent.loop import padded_left
+from cirf.methods.soft.prompt_cache import Heads
+
+_MARK = "cirf7question"
+_UNQUOTABLE = "'\\\n"
+
+
+def placeholder(tokenizer: Any) -> str:
+    """The token that holds places: the unknown one, the end, the padding, or the first other special one that does not stand in
+    a prompt anyway. ``CirfError`` where there is none."""
+    bare = set(encode(tokenizer, prompt_text(tokenizer, _MARK)))
+    named = [tokenizer.unk_token, tokenizer.eos_token, tokenizer.pad_token]
+    others = [token.content for _, token in sorted(tokenizer.added_tokens_decoder.items()) if token.special]
+    for token in dict.fromkeys(text for text in [*named, *others] if text):
+        ids = encode(tokenizer, token * 2)
+        if len(ids) == 2 and ids[0] == ids[1] and ids[0] not in bare and not set(_UNQUOTABLE) & set(token):
+            return str(token)
+    raise CirfError(
+        f"{tokenizer.name_or_path}: every special token of its tokenizer stands in its prompts already, so none can hold the "
+        "places of vectors; use another model"
+    )
+
+
+def find_run(ids: Sequence[int], token: int) -> tuple[int, int]:
+    """Where the placeholders of a row begin, and how many there are. ``CirfError`` where there is none, or where they do not
+    stand together: then it is no prompt of a method that puts vectors in."""
+    places = [place for place, given in enumerate(ids) if given == token]
+    if not places or places[-1] - places[0] != len(places) - 1:
+        found = "no place" if not places else "several places"
+        raise CirfError(f"a prompt has {found} for vectors; render it in the model's own chat template")
+    return places[0], len(places)
+
+
+class Frame:
+    """What stands around a user's text in the prompts of a chat template, so that the text can be had back from their ids."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Of the tokenizer's template as it is now."""
+        self._tokenizer = tokenizer
+        self._head, _, self._tail = prompt_text(tokenizer, _MARK).partition(_MARK)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The user's text of a prompt, without blanks around it. ``CirfError`` for a prompt in another template."""
+        told = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        # Some tokenizers put a blank in front of what they decode.
+        head, tail = self._head.strip(), self._tail.strip()
+        inner: str = told.strip()
+        if not inner.startswith(head) or not inner.endswith(tail) or len(inner) < len(head) + len(tail):
+            raise CirfError(f"{told[:60]!r} is no prompt in the model's own chat template; render it so")
+        return inner[len(head) : len(inner) - len(tail)].strip()
+
+
+def slots_of(starts: Sequence[int], counts: Sequence[int], width: int) -> torch.Tensor:
+    """Which of its vectors goes in at each place of a row [b x width], -1 where a token does: of each row ``counts`` from the
+    column ``starts`` on."""
+    slots = torch.full((len(starts), width), -1)
+    for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+        slots[row, start : start + count] = torch.arange(count)
+    return slots
+
+
+def embed(model: Any, ids: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+    """Inputs [b x s x d]: the embeddings of ``ids`` [b x s], and where ``slots`` [b x s] is not -1 that one of a row's
+    ``vectors`` [b x n x d], in the embeddings' number format."""
+    tokens = unwrap(model).get_input_embeddings()(ids)
+    chosen = vectors.to(tokens.dtype).gather(1, slots.clamp(min=0).unsqueeze(-1).expand(-1, -1, vectors.shape[-1]))
+    return torch.where((slots >= 0).unsqueeze(-1), chosen, tokens)
+
+
+def soft_logits(
+    model: Any,
+    ids: torch.Tensor,
+    labels: torch.Tensor,
+    slots: torch.Tensor,
+    vectors: torch.Tensor,
+    heads: Heads | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row.
+
+    ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.training.loss.target_logits`); ``vectors``
+    are [b x n x d]. ``heads``, of a model of which no weight gets a gradient: what stands before the vectors is read without a
+    graph, and only once where it is kept; it is most of a row. Logits and the vectors' gradient are the same up to rounding.
+    """
+    starts = (slots >= 0).int().argmax(dim=1)
+    if heads is not None and int(starts.min()) > 0:
+        return _behind(model, ids, labels, slots, vectors, starts, heads)
+    logits, targets, _ = read_targets(model, labels, inputs_embeds=embed(model, ids, slots, vectors), use_cache=False)
+    return logits, targets
+
+
+def _behind(
+    model: Any,
+    ids: torch.Tensor,
+    labels: torch.Tensor,
+    slots: torch.Tensor,
+    vectors: torch.Tensor,
+    starts: torch.Tensor,
+    heads: Heads,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of rows whose first vectors stand at ``starts`` [b]: what stands before, padded on the left, into a cache, and the rest
+    behind it."""
+    width = ids.shape[1]
+    mask = torch.arange(int(starts.max()), device=ids.device) >= (starts.max() - starts)[:, None]
+    cache = heads.cache(model, [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)])
+    ends = ((labels != IGNORED) * torch.arange(1, width + 1, device=ids.device)).amax(dim=1)  # behind each row's last target
+    places = starts[:, None] + torch.arange(max(1, int((ends - starts).max())), device=ids.device)
+    there = places < width
+    columns = places.clamp(max=width - 1)
+    given = embed(model, ids.gather(1, columns), slots.gather(1, columns).masked_fill(~there, -1), vectors)
+    logits, targets, _ = read_targets(
+        model,
+        labels.gather(1, columns).masked_fill(~there, IGNORED),
+        inputs_embeds=given,
+        attention_mask=torch.cat([mask, torch.ones_like(there)], dim=1).long(),
+        position_ids=columns,  # padding's too stay within the row: some models choose their angles by the largest
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return logits, targets
+
+
+def prefill(model: Any, rows: Sequence[Sequence[int]], starts: Sequence[int], vectors: Sequence[torch.Tensor]) -> Any:
+    """The cache of rows of ids in which each row's ``vectors`` [n x d] stand from ``starts`` on, padded on the left; rows may
+    have unlike numbers of vectors."""
+    device = model.device
+    ids, mask = (part.to(device) for part in padded_left(rows, rows[0][0]))
+    longest = ids.shape[1]
+    offsets = [longest - len(row) for row in rows]
+    counts = [len(own) for own in vectors]
+    shifted = [start + offset for start, offset in zip(starts, offsets, strict=True)]
+    slots = slots_of(shifted, counts, longest).to(device)
+    padded = torch.nn.utils.rnn.pad_sequence([own.to(device) for own in vectors], batch_first=True)
+    places = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    if padded.shape[1] == 0:
+        padded = padded.new_zeros(len(rows), 1, padded.shape[2])
+    with only_at(model, torch.empty(0, dtype=torch.long, device=device)):
+        given = embed(model, ids, slots, padded)
+        return model(inputs_embeds=given, attention_mask=mask, position_ids=places, use_cache=True).past_key_values

@@ -1,0 +1,16 @@
+"""Codebooks with few training segments a code, which every table that tells of K marks."""
+
+from __future__ import annotations
+
+from cirf.pictures.table import Column
+
+FEW = 10
+"""Codebooks with fewer training segments a code than this are marked."""
+
+COLUMN = Column("few", "Few segments")
+NOTE = f"Marked as of few segments: codebooks with fewer than {FEW} training segments a code."
+
+
+def mark(segments: int, size: int) -> str:
+    """What stands in the column: ``few`` where M / K is under `FEW`, else nothing."""
+    return "few" if segments < FEW * size else ""

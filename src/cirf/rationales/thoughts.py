@@ -1,0 +1,66 @@
+r"""The rationale in a text that people or models wrote: of thoughts and an answer the part that says how, and equations as lines.
+
+Two worked examples::
+
+    <think>4*8 = 32. Then 32-4 = 28.</think>The answer is 28.   ->   4*8 = 32. Then 32-4 = 28.
+                                                                     #### 28
+    <<4*8=32>> <<32-4=28>> #### 28                              ->   4*8=32
+                                                                     32-4=28 #### 28
+"""
+
+from __future__ import annotations
+
+import re
+
+from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, states_answer_only
+from cirf.tasks.parsing.texts import tidy
+from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
+from cirf.text.normalise import normalise
+from cirf.text.sentences import sentences
+
+_NOTE = re.compile(
+    r"<<([^<>\n]{0,300}?(?:=\s?(?P<value>-?[\d.,]{0,20}\d))?)>>(?:[$€£]?(?P=value)(?!\d))?"
+)  # perhaps with its value again
+_WORKED = re.compile(r"=\s*[$€£]?\s*<<")  # as in GSM8K: the equation stands beside its note
+_BETWEEN = re.compile(r"(?<=>>)[\s,;.]*(?=<<)")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_STEP = re.compile(r"\bstep\s*\d+", re.IGNORECASE)
+_LONGEST_ANSWER = 200
+
+
+def rationale_of(text: str) -> str:
+    """The rationale that a text holds. A text without thoughts and bare notes is returned as it is.
+
+    Behind thoughts it is what follows, if that says how in two sentences or more; else the thoughts, closed by a line with the
+    answer (``#### 28``). Calculator notes beside which nothing else stands are written out, one a line.
+    """
+    thought, rest = split_thoughts(text)
+    rest = unwrapped(rest)
+    if not thought or _explains(rest):
+        return equations_written_out(rest)
+    said = _answer(rest)
+    return equations_written_out(f"{thought}\n#### {said}" if said else thought)
+
+
+def equations_written_out(text: str) -> str:
+    """The text with ``<<4*8=32>>`` written out where a rationale is made of such notes alone."""
+    if "<<" not in text or not _NOTE.search(text) or _WORKED.search(text):
+        return text
+    around = "\n".join(part for part in _NOTE.sub("\n", text).split("\n") if not states_answer_only(part))
+    if _WORD.search(_STEP.sub("", around)):
+        return text
+    return _BETWEEN.sub("\n", _NOTE.sub(r"<<\1>>", text)).replace("<<", "").replace(">>", "")
+
+
+def _explains(text: str) -> bool:
+    """Whether a text says how the answer comes about: in two sentences or more, those that state it apart."""
+    return sum(not states_answer_only(sentence) for sentence in sentences(normalise(text))) > 1
+
+
+def _answer(text: str) -> str:
+    """The answer that a short text states; empty where it states none."""
+    for kind, said in reversed(anchors(text)):
+        if found := tidy(" ".join((said if kind in ENCLOSED else first_sentence(said)).split())):
+            return found
+    plain = tidy(" ".join(text.split()))
+    return plain if len(plain) <= _LONGEST_ANSWER else ""

@@ -1,0 +1,228 @@
+"""The keys of a recipe as data: what each means, what it takes, and which one a misspelt key was meant to be.
+
+Everything is read off the schema in ``recipe.py``, or off another one that is given as ``schema``, such as that of sweeps;
+nothing about a single key stands here. Keys are dotted paths in which ``*`` stands for a position in a list or a name of the
+user's choosing: ``problems.tasks.*.train``.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from cirf.recipe.schema import Recipe, Section
+from cirf.recipe.yaml import Path, inline, scalar
+
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
+_CLOSE_ENOUGH = 0.6  # difflib's own cutoff for a match worth showing
+
+
+class KeyRow(NamedTuple):
+    """One key: dotted path, what it takes, default as YAML (empty: must be given), meaning, unit, place in the paper."""
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+    unit: str
+    paper: str
+
+    @property
+    def parent(self) -> str:
+        """The section the key belongs to; empty at the top."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def leaf(self) -> str:
+        """The key's own name."""
+        return self.key.rpartition(".")[2]
+
+
+@cache
+def rows(schema: type[Section] = Recipe) -> tuple[KeyRow, ...]:
+    """Every key of the schema, sections and the keys within, in the schema's order."""
+    return tuple(rows_of(schema))
+
+
+@cache
+def by_key(schema: type[Section] = Recipe) -> dict[str, KeyRow]:
+    """The rows by their dotted path."""
+    return {row.key: row for row in rows(schema)}
+
+
+def rows_of(section: type[Section], prefix: str = "") -> Iterator[KeyRow]:
+    """Every key of a section and of those within, in order."""
+    for name, info in section.model_fields.items():
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        yield KeyRow(
+            key=prefix + name,
+            type=expected(info),
+            default=_default(info),
+            meaning=info.description or "",
+            unit=str(extra.get("unit", "")),
+            paper=str(extra.get("paper", "")),
+        )
+        inner, many = inner_section(info)
+        if inner is not None:
+            yield from rows_of(inner, f"{prefix}{name}.*." if many else f"{prefix}{name}.")
+
+
+def inner_section(info: FieldInfo) -> tuple[type[Section] | None, bool]:
+    """The section that a field holds, and whether it holds many of them (a list, or names of the user's choosing)."""
+    annotation = info.annotation
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation, False
+    for part in typing.get_args(annotation):
+        if isinstance(part, type) and issubclass(part, Section):
+            return part, True
+    return None, False
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return ""
+    value = info.get_default()
+    return "" if isinstance(value, Section) else inline(value)
+
+
+def expected(info: FieldInfo) -> str:
+    """What a key takes, in words: ``a number above 0``, ``one of cirf, think``, ``a list of text``."""
+    return _words(info.annotation, list(info.metadata))
+
+
+def _words(annotation: Any, limits: list[Any]) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return "a group of keys"
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _words(args[0], [*_field_limits(args[1:]), *limits])
+    if origin in (typing.Union, types.UnionType):
+        parts = [_words(part, [] if part is types.NoneType else limits) for part in args]
+        return " or ".join(dict.fromkeys(parts))
+    if origin is Literal:
+        return f'"{args[0]}"' if len(args) == 1 else "one of " + ", ".join(map(inline, args))
+    if origin is tuple:
+        return f"a list of {_plural(_words(args[0], []))}" + (", at least one" if _limit(limits, "min_length") else "")
+    if annotation is Any:
+        return "any value"
+    if origin is dict:
+        return f"a group of NAME: {_words(args[1], [])}"
+    return _WORDS.get(annotation, str(annotation)) + _range(limits)
+
+
+def _plural(words: str) -> str:
+    for one, many in (("a whole number", "whole numbers"), ("a number", "numbers"), ("a group", "groups")):
+        if words.startswith(one):
+            return many + words[len(one) :]
+    return words
+
+
+def _field_limits(metadata: tuple[Any, ...]) -> list[Any]:
+    return [limit for item in metadata for limit in (item.metadata if isinstance(item, FieldInfo) else [item])]
+
+
+def _limit(limits: list[Any], name: str) -> Any:
+    return next((getattr(limit, name) for limit in limits if getattr(limit, name, None) is not None), None)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _range(limits: list[Any]) -> str:
+    low, above, high, below, pattern = (_limit(limits, name) for name in ("ge", "gt", "le", "lt", "pattern"))
+    if pattern is not None:
+        return f" that matches {pattern}"
+    if low is not None and high is not None:
+        return f" from {_number(low)} to {_number(high)}"
+    if low is not None and below is not None:
+        return f" from {_number(low)} to below {_number(below)}"
+    if above is not None:
+        return f" above {above:g}" + (f" and at most {_number(high)}" if high is not None else "")
+    return f" of at least {low:g}" if low is not None else ""
+
+
+def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Section] | None] | None:
+    """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one.
+
+    A path into a plain value (an item of a list of numbers) is answered with the value's key; a path that the schema
+    does not know, with ``None``.
+    """
+    section: type[Section] | None = schema
+    choice = False  # whether the next part is a position or a name of the user's choosing
+    parts: list[str] = []
+    for part in path:
+        if choice:
+            parts.append("*")
+            choice = False
+        elif section is None:
+            break
+        elif part not in section.model_fields:
+            return None
+        else:
+            parts.append(str(part))
+            section, choice = inner_section(section.model_fields[str(part)])
+    return ".".join(parts), None if choice else section
+
+
+def nearest(path: Path, schema: type[Section] = Recipe) -> str:
+    """A hint for a key that does not exist: the nearest valid one, or all keys of its section where nothing is near.
+
+    A right name in the wrong place is answered with every section that has it.
+    """
+    above, leaf = path[:-1], str(path[-1])
+    located = locate(above, schema)
+    parent = located[0] if located else dotted(above)
+    scored = [(_likeness(leaf, row.leaf), row) for row in rows(schema)]
+    exact = [row for likeness, row in scored if likeness == 1.0]
+    if exact:
+        hits = [row for row in exact if "*" not in row.key] or exact
+    else:
+        close = [(likeness + _kinship(row.parent, parent), row) for likeness, row in scored if likeness >= _CLOSE_ENOUGH]
+        best = max((score for score, _ in close), default=0.0)
+        hits = [row for score, row in close if score == best]
+    if not hits:
+        siblings = ", ".join(row.leaf for row in rows(schema) if row.parent == parent)
+        return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {siblings}"
+    return "did you mean " + " or ".join(_shown(row, parent, above) for row in hits) + "?"
+
+
+def _kinship(one: str, other: str) -> float:
+    return 0.25 if one == other else 0.05 * SequenceMatcher(None, one, other).ratio()
+
+
+def _shown(row: KeyRow, parent: str, parent_path: Path) -> str:
+    return dotted((*parent_path, row.leaf)) if row.parent == parent else row.key
+
+
+def _likeness(typed: str, key: str) -> float:
+    typed, key = typed.lower().replace("-", "_"), key.lower()
+    if typed == key:
+        return 1.0
+    if len(typed) > 1 and typed == "".join(word[0] for word in key.split("_")):  # lr, bs
+        return 0.9
+    return SequenceMatcher(None, typed, key).ratio()
+
+
+def dotted(path: Path) -> str:
+    """A path as it is written: ``problems.tasks.0.train``."""
+    return ".".join(map(str, path))
+
+
+def found(value: Any) -> str:
+    """A value as a message tells what it found: a text in quotes, cut where it is long."""
+    if isinstance(value, dict):
+        return "a group of keys"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return json.dumps(textwrap.shorten(value, 60, placeholder="...") if len(value) > 60 else value, ensure_ascii=False)
+    return scalar(value)

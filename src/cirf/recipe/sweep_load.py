@@ -1,0 +1,158 @@
+"""Sweeps as YAML files: reading, and what they ask for, run by run, checked before anything runs. The schema is ``sweep.py``."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cirf.errors import CirfError
+from cirf.recipe import load as recipe_io
+from cirf.recipe.keys import found
+from cirf.recipe.load import is_sweep, override, read, read_text, shipped_files
+from cirf.recipe.schema import Recipe
+from cirf.recipe.sweep import Sweep, SweepPart, overlap
+from cirf.recipe.write import dump
+from cirf.recipe.yaml import Document, Path, inline
+
+__all__ = ["Loaded", "Point", "is_sweep", "load", "shipped"]
+
+_LONGEST = 120  # characters of a folder's name; file systems end at 255 bytes
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run that a sweep asks for."""
+
+    part: str
+    name: str
+    """Of the settings that vary within the part; names the run's folder."""
+    settings: dict[str, Any]
+    """All that the sweep sets, by dotted key: for every run, for the part, for this point."""
+    varied: tuple[str, ...]
+    recipe: Recipe
+    until: str | None
+    source: str
+    """What errors call it: file, part and point."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A sweep as it was read, with its recipe's data and the lines of the file."""
+
+    sweep: Sweep
+    base: Document
+    document: Document
+    source: str
+
+    def resolved(self, sets: Sequence[str] = ()) -> str:
+        """The sweep as YAML with its recipe's keys in it, and the overrides among what is set for all."""
+        chosen = self.sweep.set | dict(map(override, sets))
+        return dump(self.sweep.model_copy(update={"recipe": self.base.value, "set": chosen}))
+
+    def points(self, sets: Sequence[str] = ()) -> list[Point]:
+        """Every point of every part, in order, with the ``a.b=c`` overrides applied to each.
+
+        Raises ``CirfError``: file, part and point, the key, what was expected and what was found.
+        """
+        overridden = [override(item)[0] for item in sets]
+        return [point for place, part in enumerate(self.sweep.parts) for point in self._points(place, part, sets, overridden)]
+
+    def _points(self, place: int, part: SweepPart, sets: Sequence[str], overridden: Sequence[str]) -> Iterator[Point]:
+        names: set[str] = set()
+        for number, given in enumerate(part.points):
+            for values in itertools.product(*part.grid.values()):
+                varied = given | dict(zip(part.grid, values, strict=True))
+                name = point_name(varied)
+                source = f"{self.source}, part {part.name}, point {name}"
+                if name in names:
+                    raise CirfError(f"{source}: stands twice in this part; name it once")
+                names.add(name)
+                for one, other in itertools.product(overridden, varied):
+                    if overlap(one, other):
+                        raise CirfError(
+                            f"--set {one}: part {part.name} varies {other} from run to run; change it in {self.source}"
+                        )
+                settings = _layered(self.sweep.set, part.set, varied)
+                above: Path = ("parts", place)
+                lines = self._lines(("set",), self.sweep.set) | self._lines((*above, "set"), part.set)
+                lines |= self._lines((*above, "points", number), given) | self._lines((*above, "grid"), part.grid)
+                around = {path[:length]: line for path, line in lines.items() for length in range(1, len(path))}
+                document = Document(self.base.value, around | self.base.lines | lines)
+                recipe = recipe_io.build(document, source, sets, settings)
+                told = _layered(settings, dict(map(override, sets)))
+                yield Point(part.name, name, told, tuple(varied), recipe, part.until, source)
+
+    def _lines(self, above: Path, settings: Mapping[str, Any]) -> dict[Path, int]:
+        """The lines of this file that set keys of the recipe, by the keys' paths."""
+        return {_path(key): self.document.lines[(*above, key)] for key in settings}
+
+
+def _path(key: str) -> Path:
+    return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+
+
+def _layered(*groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the order in which they apply: a later one takes the place of those that it overrides."""
+    made: dict[str, Any] = {}
+    for group in groups:
+        for key, value in group.items():
+            made = {other: kept for other, kept in made.items() if not f"{other}.".startswith(f"{key}.")} | {key: value}
+    return made
+
+
+def shipped() -> dict[str, pathlib.Path]:
+    """The sweeps that come with the package, by name."""
+    files = shipped_files("recipes") | shipped_files("sweeps")
+    return {name: path for name, path in sorted(files.items()) if is_sweep(path.read_text(encoding="utf-8"))}
+
+
+def load(path_or_name: str) -> Loaded:
+    """The sweep in a file, or a shipped one by its name.
+
+    Raises ``CirfError``, one line: the file, the line, the key, what was expected and what was found.
+    """
+    path = recipe_io.find(path_or_name, shipped(), "sweep")
+    return parse(read_text(path, path_or_name, "sweep"), str(path_or_name if path.name in path_or_name else path), path.parent)
+
+
+def parse(text: str, source: str = "sweep", beside: pathlib.Path = pathlib.Path()) -> Loaded:
+    """The sweep in a YAML text; ``source`` is what errors call it, ``beside`` the folder that its recipe is looked for in."""
+    document = read(text, source)
+    if not isinstance(document.value, dict):
+        raise CirfError(f"{source}: expected a sweep, keys such as name:, recipe: and parts:, found {found(document.value)}")
+    if "problems" in document.value and "parts" not in document.value:
+        raise CirfError(f"{source}: a recipe, not a sweep (it has no parts); `cirf run {source}` runs it")
+    sweep = recipe_io.validated(Sweep, document.value, source, document)
+    return Loaded(sweep, _base(sweep, document, source, beside), document, source)
+
+
+def _base(sweep: Sweep, document: Document, source: str, beside: pathlib.Path) -> Document:
+    """The data of the recipe, with their lines where they stand in the sweep's file. One in a file of its own must be whole."""
+    if not isinstance(sweep.recipe, str):
+        lines = {path[1:]: line for path, line in document.lines.items() if len(path) > 1 and path[0] == "recipe"}
+        return Document(document.value["recipe"], lines)
+    name = str(beside / sweep.recipe) if (beside / sweep.recipe).is_file() else sweep.recipe
+    try:
+        recipe_io.load(name)
+        text = read_text(recipe_io.find(name, recipe_io.shipped(), "recipe"), name, "recipe")
+    except CirfError as error:
+        raise CirfError(f"{source}: recipe: {error}") from None
+    return Document(read(text, name).value)
+
+
+def point_name(settings: Mapping[str, Any]) -> str:
+    """What names the folder of a run: ``codebook.size=32,seed=1``; ``base`` where nothing varies.
+
+    Characters that are awkward in a folder's name become ``-``, and long names are cut; a hash then keeps them apart.
+    """
+    text = ",".join(f"{key}={inline(value)}" for key, value in settings.items()) or "base"
+    plain = re.sub(r"[^A-Za-z0-9_.+=,-]+", "-", re.sub(r"[\"'\[\]{} ]", "", text))
+    if plain == text and len(text) <= _LONGEST:
+        return text
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{plain[: _LONGEST - 9]}~{mark}"

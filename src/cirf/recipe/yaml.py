@@ -1,0 +1,200 @@
+"""YAML as recipes use it: read with line numbers and no surprises, written so that it reads back the same.
+
+PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is eight and a key may stand twice. Here a plain
+scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+
+Path = tuple[str | int, ...]
+"""Where a value stands: keys and list positions from the top, such as ``("problems", "tasks", 0, "train")``."""
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_CONSTANTS: dict[str, Any] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_MAX_DIGITS = 400  # Python refuses to read integers of more than 4300 digits; no recipe needs them
+_NO_TAG = "tag:yaml.org,2002:str"  # what the base loader gives to every scalar that carries none
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z0-9_./@+-]+)*")
+_OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
+
+
+_READ_OTHERWISE = frozenset("\t\ufeff!")
+"""Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
+
+_MAX_NODES = 100_000
+"""Values in a document, each as often as an alias names it: a few lines of aliases of aliases may stand for billions."""
+_MAX_ALIASED = 1_000_000
+"""Characters that aliases may add to those of the text: many aliases of one long text stand for as many copies of it."""
+
+
+class YamlError(Exception):
+    """What is wrong and, where known, on which line (from 1)."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        """Keep both apart: the caller knows the file's name."""
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass
+class Document:
+    """The content of a YAML text, and the line (from 1) on which each value's key stands."""
+
+    value: Any
+    lines: dict[Path, int] = field(default_factory=dict)
+
+
+def parse(text: str) -> Document:
+    """Read one YAML document.
+
+    Raises ``YamlError`` for broken syntax, a key that stands twice, an alias that holds itself, aliases that stand for too much,
+    and explicit tags.
+    """
+    try:
+        root = _compose(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlError(error.problem or "not YAML", None if mark is None else mark.line + 1) from None
+    except yaml.reader.ReaderError as error:
+        raise YamlError(f"a character that YAML does not allow (#x{error.character:04x})") from None
+    except RecursionError:
+        raise YamlError("nested too deeply") from None
+    except (OverflowError, ValueError):  # of "\UFFFFFFFF"
+        raise YamlError("an escape of a character that there is not") from None
+    document = Document(None)
+    if root is not None:
+        document.value = _read(root, (), document.lines, frozenset(), [len(text) + _MAX_ALIASED])
+    return document
+
+
+def _compose(text: str) -> yaml.Node | None:
+    if yaml.__with_libyaml__ and _READ_OTHERWISE.isdisjoint(text):
+
+        class Fast(Composer, yaml.CBaseLoader):
+            """Scans in C, ten times as fast, and composes in Python, where a text nested too deeply is an error and no crash."""
+
+            def __init__(self, stream: str) -> None:
+                yaml.CBaseLoader.__init__(self, stream)
+                Composer.__init__(self)
+
+        with contextlib.suppress(yaml.YAMLError, UnicodeError):
+            return yaml.compose(text, Loader=Fast)
+    return yaml.compose(text, Loader=yaml.BaseLoader)  # which tells better what is wrong
+
+
+def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[int], room: list[int]) -> Any:
+    """The value of a node; ``room`` holds the characters that may still come, by which it is lessened."""
+    line = node.start_mark.line + 1
+    lines.setdefault(path, line)
+    if len(lines) > _MAX_NODES:
+        raise YamlError(f"more than {_MAX_NODES:,} values, counting what aliases name", line)
+    if id(node) in above:
+        raise YamlError("an alias that holds itself", line)
+    above = above | {id(node)}
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag != _NO_TAG:
+            raise YamlError(f"tags such as {node.tag} are not supported", line)
+        room[0] -= len(node.value)
+        if room[0] < 0:
+            raise YamlError(f"aliases stand for more than {_MAX_ALIASED:,} characters", line)
+        return node.value if node.style else read_scalar(node.value)  # without quotes: "" of the C scanner, else None
+    if isinstance(node, yaml.SequenceNode):
+        return [_read(item, (*path, position), lines, above, room) for position, item in enumerate(node.value)]
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key_line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise YamlError("a key must be a word, not a list or a group", key_line)
+        key = str(key_node.value)
+        room[0] -= len(key)
+        if key in values:
+            raise YamlError(f"the key {key} stands twice, first on line {lines[(*path, key)]}", key_line)
+        lines[(*path, key)] = key_line
+        values[key] = _read(value_node, (*path, key), lines, above, room)
+    return values
+
+
+def read_scalar(text: str) -> Any:
+    """What an unquoted word means: nothing, a truth value, a number, or itself."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if len(text) > _MAX_DIGITS:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
+        return float(text)
+    return text
+
+
+def scalar(value: str | int | float | bool | None) -> str:
+    """A scalar as one line of YAML that every reader, of 1.1 or 1.2, understands alike."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        mantissa, mark, exponent = repr(value).partition("e")
+        return f"{mantissa}{'' if '.' in mantissa else '.0'}e{exponent}" if mark else mantissa
+    if _PLAIN.fullmatch(value) and value.lower() not in _OTHER_THAN_TEXT:
+        return value
+    return '"' + "".join(map(_escape, value)) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return {"\n": "\\n", "\t": "\\t"}.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+def inline(value: Any) -> str:
+    """A value without sections as YAML on one line: ``[32, 64]``, ``{people: 4}``."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{scalar(key)}: {inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(inline, value)) + "]"
+    return scalar(value)
+
+
+def block(text: str, indent: str) -> str | None:
+    """A text of several lines as a literal block (``|``), or ``None`` where that could not hold it exactly."""
+    body = text.removesuffix("\n")
+    lines = body.split("\n")
+    if len(lines) < 2 or not all(line.isprintable() for line in lines) or not lines[0].strip() or not lines[-1].strip():
+        return None
+    if lines[0][0] == " ":
+        return None
+    mark = "|" if text.endswith("\n") else "|-"
+    return mark + "".join(f"\n{indent}{line}" if line else "\n" for line in lines)
+
+
+def spread(value: Any, indent: str, width: int) -> str:
+    """A value as YAML behind a key's colon: on its line where that ends before ``width``, else below it, an item a line."""
+    line = inline(value)
+    if isinstance(value, str):
+        return f" {block(value, indent) or line}"
+    if not isinstance(value, dict | list | tuple) or len(indent) + len(line) <= width:
+        return f" {line}"
+    if isinstance(value, dict):
+        return "".join(f"\n{indent}{scalar(key)}:{spread(item, f'{indent}  ', width)}" for key, item in value.items())
+    return "".join(f"\n{indent}- {spread(item, f'{indent}  ', width).lstrip()}" for item in value)

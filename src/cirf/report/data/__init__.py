@@ -1,0 +1,1 @@
+"""What the report shows, read from a run folder."""

@@ -1,0 +1,238 @@
+"""The functional tokens of a run: what each stands for, where it is written, how its answers fare.
+
+The codes nearest to each code, by the cosine of their vectors as the codebook holds them.
+
+Which function follows which in the training traces: counted pair by pair.
+
+A worked example: the traces ``3 7`` and ``3 3 7`` have five steps, of which three follow another one::
+
+    {"traces": 2, "pairs": [[3, 7, 2], [3, 3, 1]], "first": [[3, 2]], "last": [[7, 2]]}
+
+Every step but a trace's first has one before it, every step but its last one after it. So the counts of the pairs sum to
+steps minus traces, and those of one code's pairs with its firsts (or lasts) to the steps that carry it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from cirf.analysis.traces import read_codes
+from cirf.codebook.labels import UNUSED, label_codes
+from cirf.codebook.naming import evenly, read_labels
+from cirf.errors import CirfError
+from cirf.evaluation.harness import Row
+from cirf.stats.tests import mean, wilson
+from cirf.store.files import load_object
+from cirf.store.jsonl import read_rows
+from cirf.store.view import Shown
+from cirf.tasks.steps import strip_annotations
+
+Data = dict[str, Any]
+Answered = Mapping[str, Sequence[Row]]
+
+SEGMENTS = 40
+"""At most so many different steps of a code are kept for the explorer,"""
+
+LENGTH = 400
+"""and so many characters of each."""
+
+_ALL_SEGMENTS = 8000
+_FEWEST = 8
+
+
+def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: int, answered: Answered) -> Data | None:
+    """The codebook that ``model`` was trained with (else the first there is), code by code; ``None`` without any.
+
+    Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct``
+    texts; ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of
+    these; ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances;
+    ``written``, how often it stands in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`;
+    ``neighbours``: see `read_neighbours`. Of all: ``transitions`` of the training traces
+    (`count_transitions`), ``segments`` steps in all.
+    """
+    functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
+    folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
+    if folder is None:
+        return None
+    told = load_object(folder / "codebook.json") or {}
+    size = int(told.get("size", folder.name.rpartition("-")[2]))
+    steps, traces = _training_steps(run, folder, size)
+    written, right = _written(answered), code_accuracy(answered)
+    neighbours = read_neighbours(folder, size)
+    labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
+    labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
+    report = told.get("report", {})
+    total, total_written = sum(map(len, steps.values())), sum(written.values())
+    shares = token_shares(run.at(f"models/{model}") / "tokenizer.json", steps)
+    used = sum(1 for rows in steps.values() if rows)
+    kept = max(_FEWEST, min(SEGMENTS, _ALL_SEGMENTS // max(used, 1)))
+    codes: list[Data] = []
+    for code, rows in steps.items():
+        distinct = list(dict.fromkeys(rows))
+        tasks = Counter(task for task, _ in rows)
+        codes.append(
+            {
+                "code": code,
+                "label": labels[code],
+                "count": len(rows),
+                "share": len(rows) / total if total else 0.0,
+                "token_share": shares.get(code),
+                "written": written[code],
+                "written_share": written[code] / total_written if total_written else 0.0,
+                "tasks": dict(sorted(tasks.items(), key=lambda item: (-item[1], item[0]))),
+                "examples": evenly(list(dict.fromkeys(text for _, text in rows)), per_code),
+                "distinct": len(distinct),
+                "segments": [[task, shorten(text, LENGTH)] for task, text in evenly(distinct, kept)],
+                "answers": right.get(code),
+                "neighbours": neighbours.get(code, []),
+            }
+        )
+    return {
+        "size": size,
+        "used": used,
+        "segments": total,
+        "written": total_written,
+        "transitions": count_transitions(traces),
+        "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
+        "settings": told.get("settings", {}),
+        "embedder": told.get("embedder", {}),
+        "losses": report.get("losses", {}),
+        "numbers": {key: value for key, value in report.items() if isinstance(value, int | float)},
+    }
+
+
+def code_accuracy(answered: Answered) -> dict[int, Data]:
+    """How often answers that hold a code are right: ``{"questions", "answers", "right", "interval"}`` by code.
+
+    ``right`` is the mean over the questions with such an answer, of each the share of such answers that are right;
+    ``interval`` is Wilson's, counting a question once. Not what a code does to an answer: hard questions need other steps.
+    """
+    found: dict[int, dict[tuple[str, str], list[bool]]] = {}
+    for task, rows in answered.items():
+        for row in rows:
+            for code in {code for code, _ in read_codes(row["output"]) if code is not None}:
+                found.setdefault(code, {}).setdefault((task, row["id"]), []).append(bool(row["correct"]))
+    told = {}
+    for code, questions in sorted(found.items()):
+        shares = [mean(marks) for marks in questions.values()]
+        answers = sum(map(len, questions.values()))
+        interval = wilson(min(sum(shares), len(shares)), len(shares))
+        told[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
+    return told
+
+
+def token_shares(path: Path, steps: Mapping[int, Sequence[tuple[str, str]]]) -> dict[int, float]:
+    """Of the tokens of all steps, the share of each code's; ``path``: the ``tokenizer.json`` that cuts them. Empty without it."""
+    if not path.is_file():
+        return {}
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    counts = {code: 0 for code in steps}
+    for code, rows in steps.items():
+        for start in range(0, len(rows), 1000):
+            texts = [text for _, text in rows[start : start + 1000]]
+            counts[code] += sum(len(one.ids) for one in tokenizer.encode_batch(texts, add_special_tokens=False))
+    total = sum(counts.values())
+    return {code: count / total for code, count in counts.items()} if total else {}
+
+
+def shorten(text: str, length: int) -> str:
+    """The first ``length`` characters, with an ellipsis where there were more."""
+    return text if len(text) <= length else text[:length].rstrip() + "…"
+
+
+def _training_steps(run: Shown, folder: Path, size: int) -> tuple[dict[int, list[tuple[str, str]]], list[list[int]]]:
+    """Task and text of the training steps by code, and the training traces as codes."""
+    stage = run.at("segments") / "segments.jsonl"
+    texts_of = {(row["problem"], row["sample"]): row["segments"] for row in _rows(stage)}
+    tasks = {row["id"]: row["task"] for row in _rows(run.at("problems") / "train.jsonl")}
+    steps: dict[int, list[tuple[str, str]]] = {code: [] for code in range(size)}
+    traces = []
+    for row in _rows(folder / "codes.jsonl"):
+        texts = texts_of.get((row["problem"], row["sample"]), [])
+        if len(texts) != len(row["codes"]):
+            raise CirfError(f"{folder / 'codes.jsonl'}: the codes of {row['problem']!r} do not match its segments; run again")
+        if row["problem"] in tasks:
+            traces.append(row["codes"])
+            for code, text in zip(row["codes"], texts, strict=True):
+                steps[code].append((tasks[row["problem"]], strip_annotations(text)))
+    return steps, traces
+
+
+def _rows(path: Path) -> list[Row]:
+    return read_rows(path) if path.exists() else []
+
+
+def _written(answered: Answered) -> Counter[int]:
+    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
+    return Counter(code for code in found if code is not None)
+
+
+def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    """The labels that the model's ``functions.json`` holds, or new ones where it is not of the same codes."""
+    held = {int(code): row["label"] for code, row in functions.get("codes", {}).items()}
+    if held.keys() != {code for code, texts in segments.items() if texts}:
+        return label_codes(segments)
+    return {code: held.get(code, UNUSED) for code in segments}
+
+
+def _folder(run: Shown, size: int | None) -> Path | None:
+    """The codebook of that many codes, else the first there is."""
+    there = run.each("codebook-*")
+    return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
+
+
+MOST = 8
+"""So many neighbours of a code are told."""
+
+_DIGITS = 6
+
+
+def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
+    """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e].
+
+    The vectors are those that quantised the steps, before a model was fine-tuned with them. A vector of zeros is near to
+    nothing. Empty where the folder holds no such file; ``CirfError`` where it is damaged or of another number of codes.
+    """
+    path = folder / "codebook.safetensors"
+    if not path.exists():
+        return {}
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            codes = file.get_tensor("codes").astype(np.float64)
+    except (SafetensorError, OSError) as error:
+        raise CirfError(f"{path}: cannot be read ({error}); remove the folder {folder.name} and run again") from None
+    if codes.ndim != 2 or len(codes) != size:
+        raise CirfError(f"{path}: holds codes of shape {codes.shape}, not {size} of them; remove the folder and run again")
+    lengths = np.linalg.norm(codes, axis=1, keepdims=True)
+    units = np.divide(codes, lengths, out=np.zeros_like(codes), where=lengths > 0)
+    cosines = np.round(units @ units.T, _DIGITS)
+    return {code: _nearest(code, cosines[code].tolist()) for code in range(size)}
+
+
+def _nearest(code: int, cosines: list[float]) -> list[list[float]]:
+    others = sorted((-cosine, other) for other, cosine in enumerate(cosines) if other != code)
+    return [[other, -cosine or 0.0] for cosine, other in others[:MOST]]
+
+
+def count_transitions(traces: Iterable[Sequence[int]]) -> dict[str, Any]:
+    """Of traces of codes, see above; ``traces`` counts those with a step. The most frequent come first, equals by number."""
+    held = [codes for codes in traces if codes]
+    pairs = Counter(pair for codes in held for pair in pairwise(codes))
+    ends = {name: Counter(codes[place] for codes in held) for name, place in (("first", 0), ("last", -1))}
+    ranked = [[before, after, count] for (before, after), count in sorted(pairs.items(), key=_rank)]
+    return {"traces": len(held), "pairs": ranked} | {
+        name: [[code, count] for code, count in sorted(counts.items(), key=_rank)] for name, counts in ends.items()
+    }
+
+
+def _rank(item: tuple[Any, int]) -> tuple[int, Any]:
+    return -item[1], item[0]

@@ -1,0 +1,394 @@
+"""Everything the report tells, gathered from a run's folder into one dict: ``report.json``.
+
+A worked example, cut short::
+
+    {"name": "quickstart", "reference": "cirf_full",
+     "methods": {"cirf_full": {"accuracy": 0.78, "n": 200, "interval": [0.72, 0.83], "tokens": 18.2, "latency_mean_s": 0.31,
+                               "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
+                               "tasks": {"coin_flip": {...the same...}}, ...}},
+     "verdict": {"use": "cirf_full", "sentence": "use cirf_full: 78.0 % right with 18 tokens; ...", "n": 200, "majority": 0.26,
+                 "against": {"method": "sft_cot", "difference": -0.02, "p": 0.4, "token_ratio": 7.2, "speedup": 6.1, ...}, ...},
+     "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "p_holm": 0.62, "speedup": 6.1, ...}},
+     "codebook": {"size": 64, "used": 60, "segments": 5120, "written": 902,
+                  "transitions": {"traces": 1005, "pairs": [[16, 23, 41], ...], "first": [[16, 97], ...], "last": [...]},
+                  "codes": [{"code": 16, "label": "divides", "count": 311, "written": 58, "examples": [...],
+                             "distinct": 309, "segments": [["gsm8k", "48 / 2 = 24 ..."], ...],
+                             "neighbours": [[23, 0.41], ...],
+                             "answers": {"questions": 52, "answers": 52, "right": 0.73, "interval": [0.6, 0.83]}}]},
+     "questions": {"of": 690, "shown": 690, "length": 4000, "cut": 0,
+                   "rows": [{"task": "gsm8k", "id": "gsm8k/test/0", "question": "...", "gold": "18", "answers":
+                             {"cirf_full": {"correct": True, "codes": [[16, "18"]], "answer": "18", "tokens": 9, ...}}}]}, ...}
+
+What the explorers of the page show: ``transitions``, which function follows which in the training traces; of a code
+``segments``, the steps that carry it, up to 40 of its ``distinct`` ones, ``neighbours``, the codes nearest by cosine, and
+``answers``, how often answers that hold it are right (`functions`, `transitions`, `neighbours`); ``questions``, all that were
+evaluated, with what was cut or left out to keep them within a size (`questions`).
+
+Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``.
+
+The codebooks of several sizes that a run built, side by side (paper A.2: K is chosen among several).
+
+What pruning left of the results (paper 3.4): for every threshold, and for every method whose traces are pruned.
+
+Test questions shown with what every method wrote: the first of each task in turn, right or wrong, none picked by hand.
+
+What votes answered and what that took, as the stages wrote it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from cirf.analysis.traces import is_functional, read_codes
+from cirf.compression.search import Path as Removals
+from cirf.evaluation.harness import Row
+from cirf.evaluation.protocols import PROTOCOLS, rows_asked
+from cirf.evaluation.voting.times import with_fallback
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
+from cirf.report.advice import read_verdict, writes_tokens
+from cirf.report.data.codes import read_functions
+from cirf.report.data.questions import read_questions
+from cirf.report.data.scores import comparable, comparisons, numbers
+from cirf.report.data.settings import as_trained, read_settings
+from cirf.report.data.times import facts, latency_of, read_times, task_latency_of
+from cirf.report.data.training import read_training
+from cirf.store.files import load_object
+from cirf.store.jsonl import read_rows
+from cirf.store.view import Shown
+
+Data = dict[str, Any]
+
+REFERENCE = "cirf_full"
+"""The method the others are compared with, where the run has it."""
+
+
+def collect(
+    folder: Path,
+    *,
+    stages: Collection[str] | None = None,
+    examples: int = 12,
+    segments_per_code: int = 4,
+    environment: Mapping[str, Any] | None = None,
+) -> Data:
+    """The data of a run's report.
+
+    ``stages`` are the names of those to tell of, the ones that are done by the run's recipe; ``None``: all that lie there.
+    ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
+    ``environment`` defaults to the one that the run was begun in, or this machine's where it keeps none. Raises
+    ``CirfError`` if a file of the run is damaged.
+    """
+    run, recipe = Shown(folder, stages), _recipe(folder)
+    rows = {name: _evaluation_rows(run.at(f"evaluation/{name}")) for name in _methods(run, recipe)}
+    rows = {name: tables for name, tables in rows.items() if tables}
+    reference = REFERENCE if REFERENCE in rows else next(iter(rows), None)
+    latency = read_times(run, "latency")
+    same = comparable(rows, reference)
+    methods = {name: _method(run, name, tables, latency) | {"same_questions": same[name]} for name, tables in rows.items()}
+    for name, tables in rows.items():
+        methods[name]["functional"] = writes_tokens(name, recipe.get("variants", {}), tables)
+    codebook = read_functions(run, recipe, REFERENCE, segments_per_code, rows.get(REFERENCE, {}))
+    test = _test(run)
+    problems = _rows(run.at("problems") / "train.jsonl")
+    training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
+    for name, found in training.items():
+        found["settings"] = read_settings(run.at(f"models/{name}"))
+    trained = {name: as_trained(recipe, found["settings"], name) for name, found in training.items()}
+    origin = trained.get(reference or "", recipe)
+    return {
+        "name": recipe.get("name", folder.name),
+        "notes": recipe.get("notes", ""),
+        "seed": origin.get("seed"),
+        "backbone": origin.get("backbone", {}).get("model"),
+        "protocol": _protocol(run, recipe),
+        "reference": reference,
+        "methods": methods,
+        "comparisons": comparisons(reference, rows, methods),
+        "verdict": read_verdict(recipe, rows, methods, problems),
+        "latency": facts(latency),
+        "voting": read_voting(run, recipe, methods),
+        "probes": {name: found for name in methods if (found := _json(run.at(f"probes/{name}") / "probes.json"))},
+        "checks": {name: found for name in methods if (found := _json(run.at(f"checks/{name}") / "check.json"))},
+        "training": training,
+        "changed": [name for name, found in trained.items() if found != recipe],
+        "codebook": codebook,
+        "labels": {} if codebook else _labels_taken(recipe),
+        "codebooks": compare_codebooks(run, recipe),
+        "compression": read_compression(run, recipe),
+        "left_out": run.left_out(),
+        "examples": pick_examples(test, rows, examples),
+        "questions": read_questions(test, rows),
+        "data": _data(run, problems),
+        "recipe": recipe,
+        "environment": dict(environment) if environment is not None else _environment(folder),
+    }
+
+
+def _recipe(run: Path) -> Data:
+    path = run / "recipe.yaml"
+    if not path.exists():
+        return {}
+    from cirf.recipe.load import load
+
+    return load(str(path)).model_dump(mode="json")
+
+
+def _environment(run: Path) -> Data:
+    """What the run was begun in, else what this report is written in."""
+    from cirf.environment import describe
+
+    found = load_object(run / "environment.json") or describe()
+    return {key: value for key, value in found.items() if key not in ("cache", "bundled models")}
+
+
+def _json(path: Path) -> Data:
+    """The object of a JSON file; empty where there is no such file."""
+    return load_object(path) or {}
+
+
+def _rows(path: Path) -> list[Row]:
+    return read_rows(path) if path.exists() else []
+
+
+def _methods(run: Shown, recipe: Mapping[str, Any]) -> list[str]:
+    """The recipe's methods that have an evaluation, in its order; all that have one where it names none of them."""
+    stages = [stage for stage in run.each("evaluation/*") if (run.at(stage) / "scores.json").is_file()]
+    there = [stage.partition("/")[2] for stage in stages]
+    asked = [name for name in recipe.get("methods", ()) if name in there]
+    return asked + ([] if asked else there)
+
+
+def _evaluation_rows(folder: Path) -> dict[str, list[Row]]:
+    """Rows by task, in the order of ``scores.json``."""
+    names = list(_json(folder / "scores.json").get("tasks", ()))
+    return {name: read_rows(folder / f"{name}.jsonl") for name in names}
+
+
+def _test(run: Shown) -> dict[str, dict[str, Row]]:
+    """Test problems by task and id."""
+    files = sorted((run.at("problems") / "test").glob("*.jsonl"))
+    return {path.stem: {row["id"]: row for row in read_rows(path)} for path in files}
+
+
+def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
+    """One method's accuracies and its latency."""
+    told = numbers(tables)
+    return {
+        **told,
+        **latency_of(latency, name),
+        "trained": bool(_json(run.at(f"evaluation/{name}") / "scores.json").get("trained", False)),
+        "sampled": _sampled(run.at(f"sampled/{name}")),
+        "caveats": _json(run.at(f"evaluation/{name}") / "stage.json").get("summary", {}).get("notes", []),
+        "tasks": {task: row | task_latency_of(latency, name, task) for task, row in told["tasks"].items()},
+    }
+
+
+def _protocol(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
+    """The protocol that test problems and sampling are of, and where the test is another than it says.
+
+    ``partial``: tasks of which fewer problems were asked than the protocol names, or where it names all, than there are:
+    ``[asked, named]``. ``cut``: tasks whose test is cut from their training file, which no protocol changes, with its size.
+    """
+    name = recipe.get("evaluate", {}).get("protocol", "own")
+    if name not in PROTOCOLS:
+        return None
+    counts = _json(run.at("problems") / "problems.json").get("tasks", {})
+    partial, cut = {}, {}
+    for entry in recipe["problems"]["tasks"]:
+        row = counts.get(entry["name"] or entry["task"])
+        if row is None:
+            continue
+        there = row.get("available_test", row["test"])
+        named = rows_asked(PROTOCOLS[name], entry["task"], row.get("available_train") == 0) or there
+        if row.get("cut"):
+            cut[entry["name"] or entry["task"]] = named = there
+        if row["test"] < named:
+            partial[entry["name"] or entry["task"]] = [row["test"], named]
+    return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial, "cut": cut}
+
+
+def _sampled(folder: Path) -> Data | None:
+    """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
+    tables = _evaluation_rows(folder)
+    return numbers(tables) if tables else None
+
+
+def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
+    """The codes' labels of models that were taken as they are, where all that have any agree."""
+    found = [_json(Path(folder) / "functions.json").get("codes") for folder in recipe.get("models", {}).values()]
+    held = [{int(code): row["label"] for code, row in codes.items()} for codes in found if codes]
+    return held[0] if held and all(one == held[0] for one in held) else {}
+
+
+def _data(run: Shown, train: Sequence[Row]) -> Data:
+    """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
+    validation, test = _rows(run.at("problems") / "validation.jsonl"), _test(run)
+    rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
+    lost = {stage: _rows(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
+    cut = _json(run.at("segments") / "report.json")
+    used = {row["problem"] for row in segments} or {row["id"] for row in [*train, *validation]}
+    lengths = [len(row["segments"]) for row in segments]
+    reports = {
+        "problems": _json(run.at("problems") / "problems.json"),
+        **{stage: _json(run.at(stage) / "report.json") for stage in ("rationales", "segments", "results", "traces")},
+        **{stage: _json(run.at(stage) / "report.json") for stage in run.each("prepared/*")},
+    }
+    return {
+        "train": dict(Counter(row["task"] for row in train if row["id"] in used)),
+        "validation": dict(Counter(row["task"] for row in validation if row["id"] in used)),
+        "test": {name: len(rows) for name, rows in test.items()},
+        "rationales": len(rationales),
+        "segmented": len(segments),
+        "cut": cut.get("kept", len(segments)),
+        "segmentable": cut["kept"] / cut["rows"] if cut.get("rows") else None,
+        "paper_segmentable": 1 - PAPER_SHARE_DROPPED,
+        "steps": sum(lengths),
+        "steps_mean": sum(lengths) / len(lengths) if lengths else None,
+        "rules": dict(sorted(Counter(row["rule"] for row in segments).items())),
+        "dropped": {
+            stage: dict(sorted(Counter(row["reason"] for row in rows).items(), key=lambda item: (-item[1], item[0])))
+            for stage, rows in lost.items()
+        },
+        "reports": reports,
+    }
+
+
+_TOLD = ("perplexity", "column_imbalance", "disagreement")
+
+
+def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row a codebook of the recipe, by size; empty where there are not two.
+
+    ``used``: codes that stand for a step; ``least``: steps of the least used code; ``perplexity`` of the use;
+    ``column_imbalance`` of the balanced assignment and its ``disagreement`` with the nearest code; ``autoencoder`` and
+    ``vq``: last losses; ``trained``: whether it is the one that models were trained with; ``validation``: where K was chosen
+    among them, the accuracy of its trial with ``interval`` and ``n``, else ``None``.
+    """
+    asked = recipe.get("codebook", {})
+    sizes = sorted({*asked.get("sizes", ()), asked.get("size")} - {None, "auto"})
+    found = {size: load_object(run.at(f"codebook-{size}") / "codebook.json") for size in sizes}
+    trials = {row["size"]: row for row in (load_object(run.at("codebook-size") / "sizes.json") or {}).get("sizes", ())}
+    rows = []
+    for size, told in found.items():
+        if told is None:
+            continue
+        report = told.get("report", {})
+        usage = report.get("usage", [])
+        losses = report.get("losses", {})
+        rows.append(
+            {"size": size, "used": sum(1 for count in usage if count), "least": min(usage, default=0)}
+            | {name: report.get(name) for name in _TOLD}
+            | {name: losses[name][-1]["total"] if losses.get(name) else None for name in ("autoencoder", "vq")}
+            | {"trained": size == asked.get("size"), "validation": trials.get(size)}
+        )
+    return rows if len(rows) > 1 else []
+
+
+_POINTS = 60  # of the drawn curve
+
+
+def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The γ curve and the methods' traces; ``None`` where a run prunes nothing.
+
+    ``thresholds``: a row a threshold of the recipe: ``gamma``, share of ``results`` kept, mean result ``tokens`` of a trace,
+    share of traces left with functional tokens alone (``bare``). ``curve``: ``[gamma, share of results kept]``, up to where
+    the search went. ``methods``: what decided each method's traces and how much is left of them.
+    """
+    found = {stage.partition("/")[2]: load_object(run.at(stage) / "report.json") for stage in run.each("compressed/*")}
+    methods = {name: told for name, told in found.items() if told is not None}
+    log = run.at("compression/greedy") / "compression.jsonl"
+    if not log.exists():
+        return {"thresholds": [], "curve": [], "methods": methods, "traces": None} if methods else None
+    paths = [Removals.from_dict(row) for row in read_rows(log)]
+    section = recipe.get("compression", {})
+    asked = sorted({*section.get("gamma", ()), section.get("fast", 0.1), section.get("faster", 0.2)})
+    counted = read_rows(path) if (path := run.at("traces") / "traces.jsonl").exists() else []
+    results = sum(bool(result) for row in counted for result in row["results"]) or 1
+
+    def kept(gamma: float) -> float:
+        return 1 - sum(len(path.below(gamma)) for path in paths) / results
+
+    rows = [
+        {
+            "gamma": gamma,
+            "results": kept(gamma),
+            "tokens": sum(path.tokens_without(path.below(gamma)) for path in paths) / max(1, len(paths)),
+            "bare": sum(path.tokens_without(path.below(gamma)) == 0 for path in paths) / max(1, len(paths)),
+        }
+        for gamma in asked
+    ]
+    top = max(asked, default=0.0)
+    curve = [[top * place / _POINTS, kept(top * place / _POINTS)] for place in range(_POINTS + 1)]
+    return {
+        "thresholds": rows,
+        "curve": curve,
+        "methods": methods,
+        "traces": len(paths),
+        "tokens": sum(path.tokens for path in paths) / max(1, len(paths)),
+    }
+
+
+Tables = Mapping[str, Sequence[Row]]
+
+
+def pick_examples(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Tables], count: int) -> list[dict[str, Any]]:
+    """``count`` questions, one task after the other, each with the first run of every method.
+
+    ``test`` holds the problems by task and id, ``rows`` the evaluation rows by method and task. An example reads
+    ``{"task", "id", "question", "choices", "gold", "answers": {method: {...}}}``; an answer holds ``output, parsed,
+    correct, tokens, truncated`` and, of a functional trace, ``codes`` ([[code, result], ...]) and ``answer``.
+    """
+    answers: dict[tuple[str, str], dict[str, Row]] = {}
+    for method, tables in rows.items():
+        for task, table in tables.items():
+            for row in table:
+                if row["run"] == 0:
+                    answers.setdefault((task, row["id"]), {})[method] = row
+    columns = [[(task, item) for item in problems if (task, item) in answers] for task, problems in test.items()]
+    turns = [where for turn in zip_longest(*columns) for where in turn if where is not None]
+    return [_example(test[task][item], task, answers[task, item]) for task, item in turns[:count]]
+
+
+def _example(problem: Row, task: str, answers: Mapping[str, Row]) -> dict[str, Any]:
+    return {
+        "task": task,
+        "id": problem["id"],
+        "question": problem["question"],
+        "choices": problem.get("choices"),
+        "gold": problem["answer"],
+        "answers": {method: _answer(row) for method, row in answers.items()},
+    }
+
+
+def _answer(row: Row) -> dict[str, Any]:
+    shown = {key: row[key] for key in ("output", "parsed", "correct", "tokens", "truncated")}
+    if is_functional(row["output"]):
+        shown |= {"codes": [list(pair) for pair in read_codes(row["output"])], "answer": row["answer"]}
+    return shown
+
+
+def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
+    """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
+
+    ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
+    fallback each tells ``with_fallback_mean_s`` too. ``None`` where nobody voted (or a version of long ago wrote the curve), or
+    the votes are of or compared with a method that is none of ``methods``, those that are told of: an earlier recipe's, where
+    what is done cannot be told. ``latency`` ``None`` where nothing was timed, or other numbers of votes, or votes until another
+    agreement was settled. Raises ``CirfError`` for a damaged file.
+    """
+    name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
+    found = load_object(run.at(f"voting/{name}") / "voting.json")
+    if not found or "against" not in found or not {name, found["against"]} - {None} <= set(methods):
+        return None
+    timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
+    points = {row["votes"]: row for row in timed.get("votes", ())}
+    wanted = [row["votes"] for row in found["curve"]] + ([0] if "alone" in found else [])
+    settled = timed.get("agreement", found["agreement"])  # without it, as before votes were left, shares are of all votes
+    if "discarded" not in timed or not points.keys() >= set(wanted) or settled != found["agreement"]:
+        return {**found, "latency": None}
+    joint = with_fallback(timed["rows"], found["agreement"]) if found["agreement"] is not None else {}
+    votes = [points[count] | ({"with_fallback_mean_s": joint[count]} if count in joint else {}) for count in wanted]
+    return {**found, "latency": {key: value for key, value in timed.items() if key not in ("rows", "seconds")} | {"votes": votes}}

@@ -1,0 +1,73 @@
+"""What a model was trained by: its own record, for the run's recipe may have changed since."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cirf.recipe.schema import Override
+from cirf.store.files import load_object
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings of a model's folder, as its ``stage.json`` has them; ``None`` where it has none.
+
+    ``{"finetune": {...}, "override": {...} or None, "seed", "backbone": {...}, "vocabulary": {...}}``, the last for a
+    functional method alone. ``backbone`` holds ``model`` where it is known by name (a folder may be known by hash only).
+    """
+    section = (load_object(folder / "stage.json") or {}).get("section")
+    if not isinstance(section, dict):
+        return None
+    backbone = dict(section.get("backbone") or {})
+    content = backbone.pop("content", None)
+    named = (load_object(folder / "functions.json") or {}).get("backbone")
+    return section | {"backbone": {**_name(content), **({"model": named} if named else {}), **backbone}}
+
+
+def _name(content: str | None) -> dict[str, str | None]:
+    """A backbone's name from what identifies it in a stage's key; nothing for a folder, which is identified by a hash."""
+    from cirf.assets import ASSETS, published_hash
+    from cirf.assets.catalogue import PREFIX
+
+    bundled = {published_hash(PREFIX + asset): PREFIX + asset for asset in ASSETS}
+    if content in bundled:
+        return {"model": bundled[content]}
+    if content is None or _HASH.match(content):
+        return {}
+    model, _, revision = content.partition("@")
+    return {"model": model, "revision": revision or None}
+
+
+def as_trained(
+    recipe: Mapping[str, Any],
+    settings: Mapping[str, Any] | None,
+    method: str,
+    codebook: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A run's recipe with what ``method`` was really trained by in place of what the recipe says now.
+
+    ``settings`` is `read_settings`'s, ``codebook`` the part of ``report.json`` (for a method that uses it).
+    What neither holds stays as in the recipe.
+    """
+    found = dict(recipe)
+    if settings and found:
+        overrides = {name: keys for name, keys in found["finetune"]["overrides"].items() if name != method}
+        if settings.get("override"):
+            overrides[method] = Override.model_validate(settings["override"]).model_dump(mode="json")
+        if not overrides.get(method, {}).get("learning_rate"):
+            found["finetune"] = {**found["finetune"], "learning_rates": []}  # unless the model's own settings name them
+        own = settings.get("finetune", {})
+        whole = {"trial_epochs": None} if own.get("learning_rates") else {}  # unless they say that trials were short
+        found["finetune"] = {**found["finetune"], **whole, **own, "overrides": overrides}
+        found["seed"] = settings.get("seed", found["seed"])
+        found["backbone"] = {**found["backbone"], **settings.get("backbone", {})}
+        if "vocabulary" in settings:  # published archives say nothing of it: there the model wrote the opening delimiter
+            found["vocabulary"] = {**found["vocabulary"], "opening": "written", **settings["vocabulary"]}
+    if codebook and found:
+        found["codebook"] = {**found["codebook"], **codebook["settings"]}
+        found["embeddings"] = {**found["embeddings"], **codebook["embedder"]}
+    return found

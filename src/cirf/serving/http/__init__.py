@@ -1,0 +1,1 @@
+"""The HTTP server: its routes, schemas, limits and page."""

@@ -1,0 +1,99 @@
+"""What the server says of itself at ``/openapi.json``: its addresses, what is sent to them, what comes back, and its refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+import cirf
+from cirf.serving.http.answers import Chunk, Completion, Error, Health, Model, Models
+from cirf.serving.http.limits import Limits
+
+_REF = "#/components/schemas/{model}"
+_ANYWHERE = (403, 408, 413, 415, 500, 503)  # what stands before every address may refuse with these
+_WHY = {
+    400: "It is malformed, or asks for what cannot be had here.",
+    401: "There is no key, or a wrong one.",
+    403: "The server was asked under a name that is not its own, or by a page of another origin.",
+    404: "There is no such model.",
+    408: "It was not sent in time.",
+    413: "It is too large.",
+    415: "A body is no JSON, or does not say so.",
+    429: "Too much waits already; `Retry-After` says when to come back.",
+    500: "Something is wrong inside; the server's log says what.",
+    503: "The server is too busy, or is being stopped; `Retry-After` says when to come back.",
+    504: "It was not answered in time.",
+}
+
+
+_ANSWERS = (Error, Health, Model, Models, Completion, Chunk)
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "data": {
+            "anyOf": [
+                {"const": "[DONE]"},
+                {
+                    "type": "string",
+                    "contentMediaType": "application/json",
+                    "contentSchema": {"anyOf": [{"$ref": _REF.format(model=name)} for name in ("Chunk", "Error")]},
+                },
+            ]
+        }
+    },
+    "required": ["data"],
+}
+
+
+class Described(FastAPI):
+    """An application that describes itself. No page is made of that: its scripts would come from elsewhere.
+
+    ``names``: of the models, the main one first; ``keyed``: a key is needed below ``/v1/``.
+    """
+
+    def __init__(self, names: Sequence[str], limits: Limits, keyed: bool, lifespan: Callable[[FastAPI], Any]) -> None:
+        self._names, self._limits, self._keyed = names, limits, keyed
+        super().__init__(title="cirf serve", version=cirf.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+
+    def told(self, answer: type[BaseModel] | None, *statuses: int, keyed: bool = True) -> dict[str, Any]:
+        """What an address is described by: what it answers with, and the statuses that it may refuse with besides the usual."""
+        closed = keyed and self._keyed
+        refused = sorted({*_ANYWHERE, *statuses, *([401] if closed else [])})
+        responses: dict[int | str, dict[str, Any]] = {status: {"description": _WHY[status]} | _json(Error) for status in refused}
+        if answer is not None:
+            responses[200] = {"description": "Answered."} | _json(answer)
+        if answer is Completion:
+            responses[200]["content"]["text/event-stream"] = {"itemSchema": _EVENT}
+        needed = [Depends(HTTPBearer(auto_error=False))] if closed else []  # the guard looks at it; this is for the description
+        return {"responses": responses, "dependencies": needed} | ({} if answer is None else {"response_model": None})
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            told = super().openapi()
+            schemas = told["components"]["schemas"]
+            for methods in told["paths"].values():
+                for operation in methods.values():
+                    operation["responses"].pop("422", None)  # FastAPI's own; here it is 400
+                    for parameter in operation.get("parameters", ()):
+                        parameter["schema"]["enum"] = list(self._names)
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(unused, None)
+            schemas.update(models_json_schema([(one, "validation") for one in _ANSWERS], ref_template=_REF)[1]["$defs"])
+            request = schemas["ChatRequest"]
+            request["properties"]["model"]["enum"] = list(self._names)
+            for field in (request["properties"]["n"], schemas["Own"]["properties"]["votes"]):
+                field["maximum"] = self._limits.votes
+            asked = {"role": "user", "content": "How many legs do 2 cats and 1 spider have in total?"}
+            request["examples"] = [{"model": self._names[0], "messages": [asked]}]
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
+def _json(answer: type[BaseModel]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": {"$ref": _REF.format(model=answer.__name__)}}}}

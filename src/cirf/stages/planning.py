@@ -1,0 +1,321 @@
+"""Which stages a run has: what each reads of the recipe, what it is made from, and the function that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cirf.compression.search import Selector
+from cirf.errors import CirfError
+from cirf.methods import SCORED_BY, get, learners
+from cirf.methods.base import Method
+from cirf.stages import (
+    checks,
+    codes,
+    compress,
+    data,
+    keys,
+    lineage,
+    models,
+    openings,
+    prepare,
+    probes,
+    rewards,
+    scores,
+    sizes,
+    timing,
+    votes,
+)
+from cirf.stages.context import Context
+from cirf.stages.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
+from cirf.store.run_folder import Part, Plan
+
+if TYPE_CHECKING:
+    from cirf.tasks.task import Task
+
+Input = Plan | Part | str
+"""What a stage is made from: another stage, some files of one, or the hash of what is outside the run."""
+
+Maker = Callable[..., Mapping[str, Any]]
+
+
+def plans(context: Context) -> list[Plan]:
+    """Every stage that the recipe asks for, in the order in which they run."""
+    return Planner(context).plan()
+
+
+class Planner:
+    """The stages of one run. Each function adds those of one part of the picture in `cirf.run`, and keeps what later stages are
+    made from."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.recipe = context, context.recipe
+        self.methods = [get(name, self.recipe) for name in self.recipe.methods]
+        self.learners = [method for method in learners(self.recipe) if method.reward is None]
+        self.seed = {"seed": self.recipe.seed}
+        self.rules = {"rules": {name: task.rules for name, task in context.tasks.items()}}
+        self.tasks = {"tasks": {name: _identity(task) for name, task in context.tasks.items()}}
+        self.stages: dict[str, Plan] = {}
+        self.steps: dict[str, Input] = {}
+        """The training questions and their rationales in segments."""
+        self.functional: dict[str, Input] = {}
+        """The traces and the codebook that they are written in."""
+        self.answering: dict[str, Input] = {}
+        """The test questions, and each model that answers them here."""
+        self.models: dict[str, Plan] = {}
+        self.scoring: list[Plan] = []
+        """The training of the model that pruning scores results with: part of the run only where something is pruned."""
+
+    def plan(self) -> list[Plan]:
+        """All stages in order; where K is still to be chosen, those up to the choice."""
+        coded = any(method.functional for method in self.learners) or bool(self.recipe.codebook.sizes)
+        self._problems()
+        if coded or self.learners:
+            self._rationales()
+        if coded or any(method.results for method in self.learners):
+            self._results()
+        if coded:
+            books = self._codebooks()
+            if self.recipe.codebook.auto and any(method.functional for method in self.learners):
+                self._choice_of_size(books)
+                if self.recipe.codebook.size == "auto":  # until it is chosen nothing can be said of what follows
+                    return [*self.stages.values()]
+            self._traces(books[self.recipe.codebook.codes])
+        for method in self.methods:
+            self._answers(method)
+        self._latency()
+        if self.recipe.evaluate.voting.votes:
+            self._votes()
+        return [*self.stages.values()]
+
+    def _add(
+        self, name: str, section: Mapping[str, Any], inputs: Mapping[str, Input], make: Maker, *given: Any, **more: Any
+    ) -> Plan:
+        """A stage made by ``make``, a function of the context, what is ``given`` to it, and the stage's folder."""
+        self.stages[name] = Plan(name, section, inputs, partial(make, self.context, *given), **more)
+        return self.stages[name]
+
+    def _problems(self) -> None:
+        recipe = self.recipe
+        learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
+        drawn = keys.problems(recipe) | self.seed | self.rules | learning
+        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=5)
+        self.steps["problems"] = Part(problems, ("train.jsonl", "validation.jsonl"))
+        self.answering["problems"] = Part(problems, ("test/",))
+
+    def _rationales(self) -> None:
+        section, learnt = self.recipe.rationales, {"problems": self.steps["problems"]}
+        found = learnt | rationale_files(self.recipe)
+        if section.source == "teacher":
+            asking = keys.asking(section.teacher) | section.model_dump(include={"per_problem", "check"}) | self.seed | self.rules
+            asking |= {"segments": keys.segments(self.recipe), "template": teacher_prompt(self.recipe)}
+            found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
+        gathered = section.model_dump(exclude={"teacher"}) | self.rules
+        rationales = self._add("rationales", gathered, found, data.rationales, version=3)
+        cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.certifying(self.recipe)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=2)
+
+    def _results(self) -> None:
+        written = keys.results(self.recipe) | self.rules
+        if self.recipe.results.by == "llm":
+            written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
+        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=3)
+
+    def _codebooks(self) -> dict[int, Plan]:
+        recipe = self.recipe
+        embeddings = self._add("embeddings", keys.embedding(recipe), self.steps, codes.embeddings, divided=True)
+
+        def book(size: int) -> Plan:
+            how, vectors = keys.codebook(recipe, size), self.steps | {"embeddings": embeddings}
+            return self._add(f"codebook-{size}", how, vectors, codes.codebook, size, version=3)
+
+        return {size: book(size) for size in dict.fromkeys((recipe.codebook.codes, *recipe.codebook.sizes))}
+
+    def _choice_of_size(self, books: Mapping[int, Plan]) -> None:
+        """For each size traces and a short training that answers held-out questions, and the choice of K by these."""
+        method, results = get(SCORED_BY, self.recipe), self.stages["results"]
+        trials: dict[str, Input] = {}
+        offered = sorted(set(self.recipe.codebook.sizes))
+        for size in offered:
+            read = {"problems": self.steps["problems"], "results": results, "codebook": books[size]}
+            traces = self._add(sizes.traced(size), {}, read, sizes.traces, size)
+            how = keys.size_trial(self.recipe, method, size) | self.rules | self.tasks | self._asking([method])
+            given = self.steps | {"results": results, "codebook": books[size], "traces": traces}
+            trial = self._add(f"sized/{size}", how, given, sizes.trial, size, together=True)
+            trials[trial.name] = trial
+        self._add(sizes.CHOICE, {}, trials, sizes.choose, offered)
+
+    def _traces(self, book: Plan) -> None:
+        read = {"problems": self.steps["problems"], "results": self.stages["results"], "codebook": book}
+        section = self.recipe.segments
+        joined = section.model_dump(include={"adjacent"}) if section.adjacent == "merge" else {}
+        self.functional = {"traces": self._add("traces", joined, read, data.traces), "codebook": book}
+        self.scoring = self._training(get(SCORED_BY, self.recipe), self.steps | self.functional)
+
+    def _model(self, method: Method) -> Input:
+        """What the answers of a method are made by: the stage that trains its model, or the hash of a model from elsewhere."""
+        if method.learner in self.recipe.models:
+            return model_hash(self.recipe.models[method.learner])
+        if not method.trained:
+            return model_hash(self.recipe.backbone.model, self.recipe.backbone.revision)
+        if method.learner not in self.models:
+            self.models[method.learner] = self._trained(get(method.learner, self.recipe))
+        return self.models[method.learner]
+
+    def _trained(self, method: Method) -> Plan:
+        """The stage that ends in a method's own model, after those that it is made from."""
+        if method.reward is not None:
+            given = {"problems": self.steps["problems"], "start": self._model(get(str(method.start), self.recipe))}
+            budget = keys.budget([method], self.context.tasks, self.recipe.evaluate)
+            how = keys.rewarding(self.recipe, method) | self.rules | self.tasks | budget
+            return self._add(f"models/{method.name}", how, given, rewards.train, method.name)
+        inputs = self.steps | (self.functional if method.functional else {})
+        if method.results:
+            inputs |= {"results": self.stages["results"]}
+        if method.prepares():
+            judges = {f"model/{name}": self._model(get(name, self.recipe)) for name in method.needs()}
+            how = keys.preparing(self.recipe, method) | self.rules
+            made = self._add(f"prepared/{method.name}", how, self.steps | judges, prepare.prepare, method.name)
+            inputs["prepared"] = made
+        if method.pruning:
+            self._keep(self.scoring)
+            inputs["traces"] = self._compressed(method)
+            if models.continues(self.recipe, method):
+                inputs["start"] = self.scoring[-1]
+        if method.start:
+            inputs["start"] = self._model(get(method.start, self.recipe))
+        return self._keep(self.scoring if method.name == SCORED_BY else self._training(method, inputs))
+
+    def _keep(self, stages: Sequence[Plan]) -> Plan:
+        """The last of the stages, all of which are part of the run now."""
+        for stage in stages:
+            self.stages.setdefault(stage.name, stage)
+        return stages[-1]
+
+    def _training(self, method: Method, inputs: Mapping[str, Input]) -> list[Plan]:
+        """The stages that end in a method's model: its training, or one a learning rate and the choice among them."""
+        recipe, name, context = self.recipe, method.name, self.context
+        section, epochs = recipe.finetune, recipe.finetune.trial_epochs
+        rates = section.tried(name, method.training)
+        whole = section.resolved(name, method.training).epochs
+        if rates and epochs is not None and whole != "auto" and epochs >= whole:
+            longer = f"trials of {epochs:g} epochs are no shorter than the training of {name}, {whole:g}"
+            raise CirfError(f"finetune.trial_epochs: {longer}; lower it, or set it to null to keep the best trial's model")
+        if len(rates) == 1 and epochs is not None:  # nothing to choose
+            section, rates = section.alone(name, rates[0]), ()
+        how = keys.training(recipe, section, method) | self.tasks
+        whole_training = Plan(f"models/{name}", how, inputs, partial(models.finetune, context, name, section), 2, together=True)
+        if not rates:
+            return [whole_training]
+        apart = {} if epochs is None else {"kept": False}  # from a whole training of as many epochs, which has a model
+
+        def trial(rate: float) -> Plan:
+            how = keys.training(recipe, section.alone(name, rate, epochs), method) | self.tasks | apart
+            make = partial(models.trial, context, name, rate)
+            return Plan(f"trials/{name}/{rate}", how, inputs, make, 2, together=True)
+
+        trials = {stage.name: stage for stage in map(trial, rates)}
+        if epochs is None:
+            chosen = Plan(f"models/{name}", how, trials, partial(models.choose, context, name, rates))
+        else:
+            best = partial(models.train_best, context, name, rates)
+            chosen = replace(whole_training, inputs={**inputs, **trials}, make=best)
+        return [*trials.values(), chosen]
+
+    def _compressed(self, method: Method) -> Plan:
+        """The stage of a method's compressed traces, after the searches that they are made from."""
+        section, traces = self.recipe.compression, self.functional["traces"]
+        scored = section.model_dump(include={"dtype", "batch_tokens"}) | {
+            "backbone": self.recipe.backbone.model_dump(include={"attn_implementation", "empty_system"})
+        }
+        inputs = {"model": self.scoring[-1], "traces": traces}
+
+        def search(selector: Selector) -> Plan:
+            how = scored | {"limit": str(compress.limit(section, selector))}
+            return self._add(f"compression/{selector}", how, inputs, compress.searching, selector, divided=True)
+
+        searches = {stage.name: stage for stage in map(search, compress.rests_on(section, method))}
+        by, searched = {"by": compress.rule(section, method)}, {"traces": traces} | searches
+        return self._add(f"compressed/{method.name}", by, searched, compress.leaving_out, method.name)
+
+    def _answers(self, method: Method) -> None:
+        """What a method answers: held-out questions, test questions, those of sampled runs and of probes."""
+        recipe, name, model = self.recipe, method.name, self._model(method)
+        asked = {"problems": self.answering["problems"], "model": model}
+        judged = self._judging([method])
+        if recipe.evaluate.check_questions and isinstance(model, Plan):
+            held_out = {"problems": self.steps["problems"], "model": model}
+            how = keys.checking(recipe, method) | judged
+            self._add(f"checks/{name}", how, held_out, checks.checking, name, divided=True)
+        served = name in recipe.evaluate.endpoints  # then its model answers, whatever the run's is
+        evaluated = {"problems": self.answering["problems"]} if served else asked
+        how = keys.evaluation(recipe, method, recipe.evaluate) | judged
+        self._add(f"evaluation/{name}", how, evaluated, scores.evaluate, name, recipe.evaluate, divided=True)
+        if drawing := keys.sampled(recipe.evaluate):
+            how = keys.evaluation(recipe, method, drawing) | judged
+            self._add(f"sampled/{name}", how, evaluated, scores.evaluate, name, drawing, divided=True)
+        if names := probes.names_for(method, recipe):
+            self._add(f"probes/{name}", keys.probing(recipe, method, names) | judged, asked, probes.probing, name)
+        if not served:
+            self.answering[f"model/{name}"] = model
+
+    def _latency(self) -> None:
+        section = self.recipe.evaluate
+        here = [method for method in self.methods if method.name not in section.endpoints]
+        if not here or not section.latency_questions:
+            return
+        repeated = {"latency_runs"} if section.temperature > 0 and section.latency_runs > 1 else set()
+        timed = keys.timing(self.recipe, here, {"latency_questions", "latency_warmup"} | repeated)
+        self._add("latency", timed | self._judging(here), self.answering, timing.latency)
+
+    def _votes(self) -> None:
+        """The votes of a method, what they say, and their seconds where any are measured.
+
+        Only drawing needs the model: what is done with the votes depends on them, so that other thresholds or another fallback
+        draw none.
+        """
+        recipe, section = self.recipe, self.recipe.evaluate.voting
+        name, other = section.method, votes.compared_with(recipe)
+        for key, asked in (("method", name), ("fallback", section.fallback)):
+            if asked is not None and asked not in recipe.methods:
+                raise CirfError(
+                    f"evaluate.voting.{key}: {asked} is none of the recipe's methods ({', '.join(recipe.methods)}); add it"
+                )
+        voter, problems, model = get(name, recipe), self.answering["problems"], self.answering[f"model/{name}"]
+        drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])
+        inputs = {"problems": problems, "model": model}
+        drawing = self._add(f"votes/{name}", drawn, inputs, votes.drawing, name, model)
+        counts = section.model_dump(include={"votes", "problems", "fallback"} | ({"agreement"} if section.fallback else set()))
+        counted: dict[str, Input] = {"problems": problems, "votes": drawing}
+        if other is not None:
+            counted["alone"] = Part(self.stages[f"evaluation/{other}"], tuple(f"{task}.jsonl" for task in self.context.tasks))
+        how = {"voting": counts | {"against": other}} | self.rules
+        self._add(f"voting/{name}", how, counted, votes.voting, name, version=2)
+        if recipe.evaluate.latency_questions and other not in recipe.evaluate.endpoints:  # what a server answers is not timed
+            methods = [voter] if other is None else [voter, get(other, recipe)]
+            timed = keys.timing(recipe, methods, {"latency_questions", "latency_warmup"})
+            timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"})
+            timed["voting"]["agreement"] = (
+                section.agreement if section.fallback else None
+            )  # until it is settled votes are written
+            beside = {} if other is None else {"alone": self.answering[f"model/{other}"]}
+            timed |= self._judging(methods)
+            self._add(f"voting-latency/{name}", timed, inputs | beside, votes.latency, name, version=3)
+
+    def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:
+        """What answers and their verdicts depend on besides the models: the tasks' rules, and their wordings where a method that
+        is not trained is asked by them."""
+        wordings = {"wordings": {name: task.wordings for name, task in self.context.tasks.items()}}
+        return self.rules | ({} if all(method.trained for method in methods) else wordings) | self._asking(methods)
+
+    def _asking(self, methods: Sequence[Method]) -> dict[str, Any]:
+        """What prompts open with, and what the one budget leaves of the methods' caps."""
+        tasks = self.context.tasks
+        return openings.key(methods, tasks) | keys.budget(methods, tasks, self.recipe.evaluate)
+
+
+def _identity(task: Task) -> list[Any]:
+    """What identifies a task where only its way of asking counts."""
+    return [task.name, task.version, *([task.origin] if task.origin else [])]

@@ -1,0 +1,173 @@
+"""From a trained model to one that was trained on by reward: its answers to training questions, and what they earn."""
+
+from __future__ import annotations
+
+import gc
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import hide, judge, read
+from cirf.methods import get
+from cirf.stages.context import Context
+from cirf.store.files import to_json, write_atomic
+from cirf.user_code import read_user_code
+
+if TYPE_CHECKING:
+    from cirf.evaluation.harness import Output
+    from cirf.methods.base import Method
+    from cirf.recipe.schema import Reward
+    from cirf.records import Problem
+    from cirf.tasks.task import Task
+
+Score = Callable[[Mapping[str, Any]], float]
+"""A user's own reward of one answer."""
+
+
+def train(context: Context, name: str, work: Path) -> dict[str, Any]:
+    """Train a variant on from its start's model by reward, and save a plain, merged checkpoint, that of the best validation."""
+    from cirf.lm import backbone
+    from cirf.lm.saving import save_model
+    from cirf.lm.training.reward import RewardTraining
+    from cirf.stages.models import release, save_asking, source_of, template_of
+
+    recipe = context.recipe
+    method = get(name, recipe)
+    how = method.reward
+    assert how is not None and method.start is not None
+    release(context)
+    source = source_of(context, method.start)
+    tokenizer = backbone.load_tokenizer(source, recipe.backbone)
+    tokenizer.chat_template = template_of(context, name, source, tokenizer, tokenizer.chat_template)
+    model = backbone.load_model(source, recipe.backbone, training=how.adaptation)
+    policy = backbone.load_model(source, recipe.backbone)
+    questions = _questions(context, method, partial(backbone.prompt_text, tokenizer))
+    training = RewardTraining(model, policy, tokenizer, questions, how, recipe.finetune, recipe.seed)
+    history, timings = training.run(work / "scratch", context.progress, f"training {name} by reward")
+    if "ended" in history:
+        history["ended"] = f"the training of {name} by reward ended after {history['updates']} updates: {history['ended']}"
+    write_atomic(work / "history.json", to_json({"method": name, "start": method.start} | history))
+    write_atomic(work / "timings.json", to_json(timings))
+    save_asking(method, source, work)
+    save_model(policy, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
+    if (Path(source) / "functions.json").is_file():
+        shutil.copyfile(Path(source) / "functions.json", work / "functions.json")
+    del model, policy, training
+    gc.collect()
+    return {"rows": history["answers"], "notes": _notes(history)}
+
+
+def _notes(history: Mapping[str, Any]) -> list[str]:
+    """What came of it, in words."""
+    told = []
+    if history["validation"]:
+        first, best = history["validation"][0]["right"], history["best_right"]
+        told.append(f"{first:.1%} of the validation answers were right before, {best:.1%} after update {history['best_update']}")
+    rows = history["losses"]
+    asked = sum(row["questions"] for row in rows)
+    if asked:
+        right, wrong = (sum(row[key] for row in rows) / asked for key in ("all_right", "all_wrong"))
+        told.append(f"of the questions drawn, {right:.0%} had right answers alone and {wrong:.0%} wrong ones alone")
+    return told + ([f"WARNING: {history['ended']}"] if "ended" in history else [])
+
+
+def _questions(context: Context, method: Method, render: Callable[[str], str]) -> Any:
+    """What the training asks, and who judges it."""
+    from cirf.lm.training.reward import Questions
+
+    how, tasks = method.reward, context.tasks
+    assert how is not None
+    training, held_out = context.train(), context.validation()[: how.eval_questions]
+    caps = [method.budget(tasks[task], context.recipe.evaluate) for task in dict.fromkeys(one.task for one in training)]
+    cap = min(max(caps, default=1), how.max_tokens or math.inf)
+    score = None if how.function is None else own_reward(how.function)
+    prompts = [[render(method.prompt(hide(one), tasks[one.task])) for one in part] for part in (training, held_out)]
+
+    def judged(problems: Sequence[Problem], place: int, output: Output) -> tuple[float, bool]:
+        problem = problems[place]
+        return rewarded(method, tasks[problem.task], how, score, problem, output)
+
+    return Questions(prompts[0], partial(judged, training), prompts[1], partial(judged, held_out), int(cap))
+
+
+def rewarded(
+    method: Method, task: Task, how: Reward, score: Score | None, problem: Problem, output: Output
+) -> tuple[float, bool]:
+    """The reward of one answer, and whether it is right; a truncated one never is."""
+    trace, answer = read(method, output)
+    parsed, right = judge(answer, problem, task)
+    right = right and not output.truncated
+    formed = bool(method.well_formed(output.text)) and not output.truncated
+    reward = how.right * right + how.form * formed - how.token_price * output.tokens
+    if score is not None:
+        told: dict[str, Any] = {
+            "question": problem.question,
+            "gold": problem.answer,
+            "output": output.text,
+            "trace": trace,
+            "answer": answer,
+        }
+        told |= {
+            "parsed": parsed,
+            "correct": right,
+            "tokens": output.tokens,
+            "truncated": output.truncated,
+            "well_formed": formed,
+        }
+        reward += score(told)
+    return reward, right
+
+
+def own_reward(path: str) -> Score:
+    """The ``REWARD`` of a user's file. ``CirfError`` if there is none; of an answer, if it fails or gives no number."""
+    function = read_user_code(path, "reward.function names it as a reward of your own")[0].get("REWARD")
+    if not callable(function):
+        raise CirfError(
+            f"{path}: defines no REWARD; end the file with REWARD = your_function, which is given one answer as a dict"
+        )
+
+    def score(answer: Mapping[str, Any]) -> float:
+        try:
+            value = float(function(dict(answer)))
+        except Exception as error:
+            said = " ".join(str(error).split())[:200]
+            raise CirfError(
+                f"{path}: REWARD failed on an answer to {answer['question'][:80]!r}: {type(error).__name__}: {said}"
+            ) from None
+        if not math.isfinite(value):
+            raise CirfError(
+                f"{path}: REWARD gave {value} for an answer to {answer['question'][:80]!r}; it must be a finite number"
+            )
+        return value
+
+    return score
+
+
+def for_trl(run: str | Path, name: str) -> tuple[str, list[dict[str, Any]], Callable[..., list[float]]]:
+    """What TRL's ``GRPOTrainer`` trains a variant of a run on: the folder of its start's model, rows of a rendered ``prompt``
+    and the number of its ``question``, and the reward function. ``CirfError``: the variant is not trained by reward."""
+    from cirf.lm.backbone import load_tokenizer, prompt_text
+    from cirf.lm.decoding.generate import output_of
+    from cirf.lm.prompt import end_token
+    from cirf.recipe.load import load
+    from cirf.stages.models import source_of
+    from cirf.store.run_folder import RunFolder
+
+    context = Context(load(str(Path(run) / "recipe.yaml")), RunFolder(Path(run)))
+    method = get(name, context.recipe)
+    if method.reward is None or method.start is None:
+        raise CirfError(f"{run}: {name} is not trained by reward; name a variant that has `reward`")
+    source = source_of(context, method.start)
+    tokenizer = load_tokenizer(source, context.recipe.backbone)
+    questions = _questions(context, method, partial(prompt_text, tokenizer))
+
+    def reward(completion_ids: Sequence[Sequence[int]], question: Sequence[int], **more: Any) -> list[float]:
+        outputs = [output_of(tokenizer, list(ids), [end_token(tokenizer)]) for ids in completion_ids]
+        return [questions.judge(place, output)[0] for place, output in zip(question, outputs, strict=True)]
+
+    rows = [{"prompt": prompt, "question": place} for place, prompt in enumerate(questions.training)]
+    return str(source), rows, reward

@@ -1,0 +1,1 @@
+"""Statistical tests, the bootstrap, the jackknife, and straight lines."""

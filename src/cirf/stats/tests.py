@@ -1,0 +1,231 @@
+"""Small statistics, spelled out: intervals of shares, and whether two methods differ on the same questions.
+
+Intervals of means, which need drawing, are in `bootstrap`.
+
+A worked example::
+
+    wilson(45, 60)                                  -> Interval(0.6277..., 0.8422...)
+    compare({"a": 1, "b": 0}, {"a": 1, "b": 1})     -> Comparison(n=2, difference=-0.5, ..., p=1.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+Z95 = 1.959963984540054
+"""The 97.5 % point of the normal distribution: two-sided 95 %."""
+
+NOISE = 0.05
+"""A p-value from here on is called noise."""
+
+_Key = TypeVar("_Key")
+_MOST_RUNS = 64  # of one evaluation, whose means are recognised
+_EQUAL = 1e-9  # closer than this, gaps are alike
+
+
+class Interval(NamedTuple):
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+
+class Comparison(NamedTuple):
+    """Two methods on the same ``n`` items. ``difference`` is first minus second, as a share, with its 95 % interval.
+
+    ``wins`` and ``losses`` count the items that only the first, only the second solved (better, worse where an item
+    was run several times). ``test`` names what ``p`` was found by: ``mcnemar``, ``sign-flip`` (both exact) or
+    ``paired-z``. ``p_holm`` is ``p`` corrected for the ``family`` of comparisons that it was looked at with (`corrected`);
+    ``None`` where it stands alone.
+    """
+
+    n: int
+    difference: float
+    interval: Interval
+    wins: int
+    losses: int
+    p: float
+    test: str
+    p_holm: float | None = None
+    family: int = 1
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference stands out of the noise at the 5 % level, by the corrected p-value where there is one."""
+        return (self.p if self.p_holm is None else self.p_holm) < NOISE
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with ``significant`` and the sentence of `describe_difference`."""
+        row = {**self._asdict(), "interval": list(self.interval)}
+        return {**row, "significant": self.significant, "sentence": describe_difference(self)}
+
+
+def wilson(successes: float, n: int) -> Interval:
+    """Wilson's score interval (95 %) of a share.
+
+    ``successes`` may be fractional, the mean over several runs of the same ``n`` items. It then errs on the safe side: with
+    ``p_i`` the chance that item ``i`` is solved, ``r`` runs have the variance ``(Var(p_i) + E[p_i (1 - p_i)] / r) / n``, and
+    Wilson's formula takes that of one run. Counting ``n r`` answers instead would leave out that runs repeat the items.
+    Without items nothing is known: ``(0, 1)``. Raises ``ValueError`` if ``successes`` is outside ``[0, n]``. Source: Wilson
+    1927.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}")
+    if n == 0:
+        return Interval(0.0, 1.0)
+    share, z2 = successes / n, Z95**2
+    middle = share + z2 / (2 * n)
+    spread = Z95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    scale = 1 + z2 / n
+    low = 0.0 if successes == 0 else max(0.0, (middle - spread) / scale)
+    high = 1.0 if successes == n else min(1.0, (middle + spread) / scale)
+    return Interval(low, high)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, free of the order of summation; ``ValueError`` on nothing."""
+    if not values:
+        raise ValueError("the mean of nothing")
+    return math.fsum(values) / len(values)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation of these very values (divided by their number, not one less), as the paper's ± over three runs is:
+    its digits come out so and not otherwise. ``ValueError`` on nothing."""
+    centre = mean(values)
+    return math.sqrt(mean([(value - centre) ** 2 for value in values]))
+
+
+def mcnemar(wins: int, losses: int) -> float:
+    """Exact two-sided p-value of McNemar's test: under the null each discordant item falls to either side with 1/2.
+
+    Twice the smaller tail of Binomial(wins + losses, 1/2), at most 1.
+    """
+    n, k = wins + losses, min(wins, losses)
+    tail = sum(math.comb(n, i) for i in range(k + 1))
+    return min(1.0, float((2 * tail) / 2**n))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values, in their order, adjusted for having looked at all of them (Holm 1979): each at most 1.
+
+    Sorted as ``p[0] <= ... <= p[m-1]``, the adjusted ``p[i]`` is the largest ``(m - j) * p[j]`` of all ``j <= i``. Calling
+    those below 0.05 real keeps the chance of a single false one below 0.05, whatever depends on what.
+    """
+    order = sorted(range(len(p_values)), key=lambda place: (p_values[place], place))
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def corrected(comparisons: Mapping[_Key, Comparison]) -> dict[_Key, Comparison]:
+    """The same comparisons, each with the p-value that `holm` makes of it among all of them."""
+    adjusted = holm([comparison.p for comparison in comparisons.values()])
+    return {
+        name: comparison._replace(p_holm=p, family=len(adjusted))
+        for (name, comparison), p in zip(comparisons.items(), adjusted, strict=True)
+    }
+
+
+def sign_flip(gaps: Sequence[int]) -> float:
+    """Exact two-sided p-value of the paired sign-flip test (Fisher 1935) of whole numbers.
+
+    Under the null each gap could as well have the other sign: the p-value is the share of all ``2^n`` choices of signs
+    whose sum is at least as far from zero as the one seen, counted by adding one gap after the other to the distribution
+    of sums. For gaps of -1, 0 and 1 it is McNemar's exact test.
+    """
+    import numpy as np
+
+    sizes = sorted(abs(gap) for gap in gaps if gap)
+    seen = abs(sum(gaps))
+    if not sizes or not seen:
+        return 1.0
+    chances = np.ones(1)  # of the sums -reach, -reach + 1, ..., reach
+    for size in sizes:
+        wider = np.zeros(len(chances) + 2 * size)
+        wider[: len(chances)] += chances / 2
+        wider[2 * size :] += chances / 2
+        chances = wider
+    reach = sum(sizes)
+    return min(1.0, 2 * float(chances[reach + seen :].sum()))
+
+
+def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
+    """Compare two methods item by item.
+
+    Each mapping goes from an item's id to how often it was solved, 0 to 1 (the mean over runs); the ids must be the
+    same, else ``ValueError``. The interval is that of `_agresti_min`, for means over several runs too. Where all values are
+    0 or 1 the p-value is McNemar's exact one; means over several runs get that of `sign_flip`, which is McNemar's carried
+    over to them. Values that are means over no common number of runs get that of the normal approximation of the mean paired
+    difference, or where all gaps are alike, so that no spread is seen, McNemar's of their signs.
+    """
+    if first.keys() != second.keys():
+        raise ValueError("the two methods answered different items")
+    if not first:
+        raise ValueError("a comparison of nothing")
+    gaps = [first[item] - second[item] for item in sorted(first)]
+    n = len(gaps)
+    wins, losses = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    interval = _agresti_min(gaps)
+    if all(value in (0, 1) for value in (*first.values(), *second.values())):
+        return Comparison(n, (wins - losses) / n, interval, wins, losses, mcnemar(wins, losses), "mcnemar")
+    centre = mean(gaps)
+    runs = _common_runs([*first.values(), *second.values()])
+    if runs:
+        return Comparison(n, centre, interval, wins, losses, sign_flip([round(gap * runs) for gap in gaps]), "sign-flip")
+    alike = max(gaps) - min(gaps) < _EQUAL
+    error = math.sqrt(math.fsum((gap - centre) ** 2 for gap in gaps) / max(1, n - 1) / n)
+    p = mcnemar(wins, losses) if alike else math.erfc(abs(centre) / error / math.sqrt(2))
+    return Comparison(n, centre, interval, wins, losses, p, "paired-z")
+
+
+def _common_runs(values: Sequence[float]) -> int | None:
+    """The least number of runs that shares like these can be means over, if it is a small one."""
+    for runs in range(1, _MOST_RUNS + 1):
+        if all(abs(value * runs - round(value * runs)) < _EQUAL for value in values):
+            return runs
+    return None
+
+
+def _agresti_min(gaps: Sequence[float]) -> Interval:
+    """The 95 % interval of the mean paired difference, from the items' gaps (each -1 to 1).
+
+    Agresti and Min (2005) add half an item to each cell of the table of two methods, which is two items more, with half a win
+    and half a loss among them. Written in sums of gaps and of their squares the same holds for means over several runs. It is
+    never without width: gaps that are all alike, as where both methods solve all of a few items, show no spread, and that is
+    not to say that there is none.
+    """
+    total, squares, n = math.fsum(gaps), math.fsum(gap * gap for gap in gaps) + 1, len(gaps) + 2
+    return _clip(total / n, Z95 * math.sqrt(squares - total * total / n) / n)
+
+
+def _clip(centre: float, spread: float) -> Interval:
+    return Interval(max(-1.0, centre - spread), min(1.0, centre + spread))
+
+
+def describe_difference(comparison: Comparison, first: str = "the first", second: str = "the second") -> str:
+    """One honest sentence about a comparison: how large the difference is, and whether it is more than noise."""
+    points = 100 * comparison.difference
+    low, high = (100 * bound for bound in comparison.interval)
+    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_texts(comparison)}"
+    if comparison.wins == comparison.losses == 0:
+        return f"no difference between {first} and {second} on any question ({span})"
+    if not comparison.significant:
+        return f"the difference between {first} and {second}, {points:+.1f} points, is not significant ({span})"
+    word = "above" if points > 0 else "below"
+    return f"{first} is {abs(points):.1f} points {word} {second} ({span})"
+
+
+def _p_texts(comparison: Comparison) -> str:
+    if comparison.p_holm is None or comparison.family == 1:
+        return _p_text(comparison.p)
+    return f"{_p_text(comparison.p)}, corrected for {comparison.family} comparisons {_p_text(comparison.p_holm)}"
+
+
+def _p_text(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"

@@ -1,0 +1,1 @@
+"""Files of a run: the run folder, JSON lines, integrity, paths."""

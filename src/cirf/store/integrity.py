@@ -1,0 +1,89 @@
+"""Whether a run's files are what they were when their stages were finished, and what happens where one is not.
+
+A disk may lose a bit, a copy may break off, a person may edit a file. Every stage's record holds the hashes of its files and
+of itself; a run looks before it builds on them. A stage with a damaged file is made again, and what is there of it is kept
+under ``RUN/.work/STAGE.damaged``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cirf.errors import CirfError
+from cirf.progress import SILENT, Progress
+from cirf.store.files import hash_file
+from cirf.store.run_folder import Plan, RunFolder
+
+LARGE = 2**26
+"""Bytes from which a file is read by a run only if something is to be made of it: hashing many models takes minutes."""
+_TRAINED = ("models", "trials")
+_MODEL = (".safetensors", "tokenizer.json")
+
+
+def stands(folder: RunFolder, stage: Plan) -> bool:
+    """Whether a stage is done; one with an unreadable record before it, or of its own, is not."""
+    try:
+        return folder.is_done(stage)
+    except CirfError:
+        return False
+
+
+def set_damaged_aside(
+    folder: RunFolder, stages: Sequence[Plan], say: Callable[[str], None], largest: int | None = LARGE
+) -> list[str]:
+    """Take stages with damaged files out of their places, so that they are made again, and say so; their names.
+
+    What servers were asked for lies in a log of its own (`RUN/asked/`), from which such a stage is made again.
+    """
+    found = []
+    for stage in stages:
+        if files := folder.damaged(stage.name, largest):
+            told, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
+            say(f"{stage.name}: {told}; made again, and what is there is kept in {aside}")
+            found.append(stage.name)
+    return found
+
+
+def check_model(folder: Path, progress: Progress = SILENT) -> None:
+    """``CirfError`` where the weights or the tokenizer in a model's folder are not as the record in it says.
+
+    Its other files are texts, which a person may edit before a model is published. The folder may be a copy without some of its
+    files. Without a record nothing is known, and nothing checked.
+    """
+    told = (RunFolder(folder.parent).manifest(folder.name) or {}).get("files", {})
+    there = [name for name in told if name.endswith(_MODEL) and ".." not in Path(name).parts and (folder / name).is_file()]
+    with progress.task("checking", len(there), "files") as advance:
+        for name in there:
+            if hash_file(folder / name) != told[name]:
+                raise CirfError(f"{folder / name}: not as it was written; `cirf run` makes it again, or copy the folder anew")
+            advance(1)
+
+
+def check_results(folder: RunFolder) -> None:
+    """``CirfError`` where a file of a run's results is not as it was written: what is told of a run rests on them.
+
+    Files over `LARGE` bytes are not read, nor models, whose texts a person may edit.
+    """
+    for name in finished(folder):
+        if name.partition("/")[0] not in _TRAINED and (files := folder.damaged(name, LARGE)):
+            again = f"`cirf run {folder.root / 'recipe.yaml'} --out {folder.root}` makes the stage again"
+            raise CirfError(f"{damage(folder, name, files)}; {again}")
+
+
+def finished(folder: RunFolder) -> list[str]:
+    """Every finished stage of a folder, by name; not those of evaluations that lie in it, which are runs of their own."""
+    there = sorted(path.parent.relative_to(folder.root) for path in folder.root.rglob("stage.json"))
+    own = [path for path in there if path.parts and not path.parts[0].startswith(".") and path.parts[0] != "evaluations"]
+    return [path.as_posix() for path in own]
+
+
+def read_by(stage: Plan) -> list[Plan]:
+    """The stages that a stage is made of."""
+    return list({part.plan.name: part.plan for part in stage.parts.values()}.values())
+
+
+def damage(folder: RunFolder, name: str, files: Sequence[str]) -> str:
+    """The first of a stage's damaged files, and how many more there are."""
+    more = f" (and {len(files) - 1} more of this stage)" if len(files) > 1 else ""
+    return f"{folder.folder(name) / files[0]}{more}: gone, or not as it was written"

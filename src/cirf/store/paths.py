@@ -1,0 +1,67 @@
+"""Places on somebody's machine, in what is written for others: a card, a recipe, a record.
+
+A worked example: ``{"model": "/home/ann/models/base", "task": "gsm8k"}`` is published as ``{"model": "base", "task": "gsm8k"}``.
+
+Paths as users write them, in recipes and on the command line: ``~/rows.jsonl``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+
+_WINDOWS = re.compile(r"[A-Za-z]:[/\\].+", re.DOTALL)
+
+
+def is_place(text: str) -> bool:
+    """Whether a text as a whole is an absolute path, or one from a home folder: ``/a``, ``~/a``, ``C:\\a``."""
+    if "\n" in text or len(text) > 4096:
+        return False
+    return bool(_WINDOWS.fullmatch(text)) or (text.startswith(("/", "~/")) and text.strip("/~ ") != "")
+
+
+def without_folders(value: Any) -> Any:
+    """The same lists, dicts and texts with each place by its last part alone; keys of dicts stay."""
+    if isinstance(value, dict):
+        return {key: without_folders(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(one) for one in value]
+    if isinstance(value, str) and is_place(value):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return value
+
+
+def places_in(value: Any) -> list[str]:
+    """Every text in lists and dicts that is a place."""
+    if isinstance(value, dict):
+        return [place for one in value.values() for place in places_in(one)]
+    if isinstance(value, list | tuple):
+        return [place for one in value for place in places_in(one)]
+    return [value] if isinstance(value, str) and is_place(value) else []
+
+
+def user_path(written: str | Path) -> Path:
+    """The path with ``~`` and ``~NAME`` as home folders; nothing is looked up on the disk.
+
+    ``CirfError`` where no user has that name, and for what no path can hold.
+    """
+    text = str(written)
+    if "\0" in text:
+        raise CirfError(f"{ascii(text)[:200]}: a path cannot hold a NUL character; write it without")
+    try:
+        return Path(written).expanduser()
+    except RuntimeError:
+        raise CirfError(f"{text[:200]}: the home folder of that user is not known here; write the whole path") from None
+
+
+def refuse_archive(path: Path) -> None:
+    """``CirfError`` where a folder, or one that it would be in, is an archive (`cirf.export.archive`): it has numbers alone."""
+    folder = next((place for place in (path, path.parent) if (place / "measured.json").is_file()), None)
+    if folder is not None and (folder / "answers.parquet").is_file():
+        raise CirfError(
+            f"{path}: an archive of measured numbers (answers.parquet, measured.json), without questions, texts and models; "
+            f"`cirf report {path}` and `cirf analyze {folder}` read it, other commands need the run itself"
+        )

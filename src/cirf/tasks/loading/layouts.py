@@ -1,0 +1,193 @@
+r"""Layouts of rows that people and other tools write, brought into one: ``question``, ``answer``, ``rationale``.
+
+Recognised by their fields, in this order::
+
+    question, answer, rationale                          as they are
+    messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
+    prompt, problem, instruction (with input), query     the question
+    completion, response, output, solution               the target; beside an ``answer``, the rationale
+    steps (a list), cot, reasoning_content, reasoning    the rationale
+
+Of a target, and of an ``answer`` with its working in front (GSM8K's), the answer is what ``\boxed{...}``, ``####`` or a last
+*The answer is ...* says, and the rest is the rationale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cirf.store.jsonl import RowError
+from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
+from cirf.tasks.parsing.texts import bare_quantity, tidy
+from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
+
+_QUESTIONS = ("prompt", "problem", "instruction", "query")
+_TARGETS = ("completion", "response", "output", "solution")
+_RATIONALES = ("cot", "reasoning_content", "reasoning")
+_TURNS = ("messages", "conversations")
+_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
+_LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
+_LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
+_LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
+
+
+def plain_row(
+    raw: Mapping[str, Any], where: str, columns: Mapping[str, str] | None = None, answered: bool = True
+) -> dict[str, Any]:
+    """A row in the one layout; what it has besides stays.
+
+    ``columns``: names of the columns by field, where they are not found by themselves. Unless ``answered``, a target need not say
+    its answer. ``RowError`` for a column that is missing, a conversation without an answer, and a target in which none is found.
+    """
+    row = _renamed(raw, where, columns or {})
+    target = _target(row, where)
+    if row.get("rationale") is None:
+        steps = row.get("steps")
+        if isinstance(steps, list) and steps and all(isinstance(step, str) for step in steps):
+            row["rationale"] = "\n".join(step.strip() for step in steps)
+        else:
+            told = next((row[name] for name in _RATIONALES if _is_text(row.get(name))), None)
+            if told is not None and target is not None:
+                target = f"<think>{told}</think>{target}"
+            elif told is not None:
+                row["rationale"] = told
+    if target is not None and row.get("answer") is None:
+        rationale, answer = split_answer(target)
+        if answer is None and answered:
+            message = "no answer is found in its text; end it with `#### ANSWER`, \\boxed{ANSWER} or `The answer is ANSWER.`"
+            raise RowError(where, message, "no answer is found in its text")
+        row |= {"answer": answer} if answer is not None else {}
+        row["rationale"] = row.get("rationale") or rationale
+    elif row.get("rationale") is None and target is not None:
+        row["rationale"] = target
+    elif row.get("rationale") is None and _is_text(row.get("answer")) and _has_working(row["answer"]):
+        row["rationale"], row["answer"] = split_answer(row["answer"])
+    if row.get("rationale", "") is None:
+        del row["rationale"]
+    return row
+
+
+def split_answer(text: str) -> tuple[str | None, str | None]:
+    """The rationale and the answer of a text that holds both; ``None`` for what it does not hold."""
+    thought, said = split_thoughts(text)
+    rest = unwrapped(said)
+    tagged = rest != said.strip()
+    told = [tidy(text if kind in ENCLOSED else first_sentence(text)) for kind, text in anchors(rest)]
+    answer = next(filter(None, reversed(told)), None)
+    if answer is None and _is_bare_answer(rest.strip()):
+        return thought or None, rest.strip()
+    if answer is None:
+        return (text.strip() or None), None
+    if thought:
+        return f"<think>{thought}</think>\n{rest}" if not tagged else f"<think>{thought}</think>\n{said}", bare_quantity(answer)
+    return _without_answer(rest) or None, bare_quantity(answer)
+
+
+def _is_bare_answer(text: str) -> bool:
+    """Whether a text is short enough, and not several sentences, so that it is an answer without working."""
+    first, *more = SENTENCE_END.split(text)
+    return 0 < len(text) <= _LONGEST_ANSWER and "\n" not in text and not (more and len(first.split()) > _LONGEST_TITLE)
+
+
+def _without_answer(text: str) -> str:
+    """The text without what states the answer at its end."""
+    before, mark, after = text.rpartition("####")
+    if mark and "\n" not in after.strip():
+        return before.strip()
+    last = _LAST_LINE.search(text)
+    if states_answer_only(last[1] if last else text):
+        return text[: last.start()].strip() if last else ""
+    closing = last_sentence(text)
+    return text[: text.rindex(closing)].strip() if states_answer_only(closing) else text.strip()
+
+
+def _has_working(answer: str) -> bool:
+    """Whether an answer has its working in front of it."""
+    if split_thoughts(answer)[0] or "####" in answer:
+        return True
+    last = _LAST_LINE.search(answer.strip())
+    return last is not None and bool(anchors(last[1])) and (states_answer_only(last[1]) or "\\boxed" in last[1])
+
+
+def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> dict[str, Any]:
+    row = dict(raw)
+    for field, column in columns.items():
+        if column not in raw:
+            message = f"no column {column!r}; columns.{field} names it, and the row has {_names(raw)}"
+            raise RowError(where, message, f"no column {column!r}")
+        row[field] = raw[column]
+    return row
+
+
+def _names(row: Mapping[str, Any]) -> str:
+    names = [str(name)[:40] for name in row]
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "no fields"
+
+
+def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
+    """The error of a row without a question or an answer, which names what it has."""
+    advice = f"every row needs question and answer, and this has {_names(row)}; problems.tasks.*.columns says which is which"
+    return RowError(where, f"the field {field} is missing; {advice}")
+
+
+def _target(row: dict[str, Any], where: str) -> str | None:
+    """The text that holds rationale and answer, if the row has one; sets its ``question``."""
+    if "question" in row:
+        return _text(row, _TARGETS)
+    turns = next((row[name] for name in _TURNS if isinstance(row.get(name), list)), None)
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if turns is None and isinstance(prompt, list):
+        turns = prompt + (completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}])
+    if turns is not None:
+        row["question"], target = _conversation(turns, where)
+        return target
+    name = next((name for name in _QUESTIONS if _is_text(row.get(name))), None)
+    if name is None:
+        return None
+    row["question"] = row[name]
+    if name == "instruction" and _is_text(row.get("input")):
+        row["question"] = f"{row[name]}\n\n{row['input']}"
+    if isinstance(completion, list):
+        return _conversation([{"role": "user", "content": row["question"]}, *completion], where)[1]
+    return _text(row, _TARGETS)
+
+
+def _text(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((row[name] for name in names if _is_text(row.get(name))), None)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
+    """The question and the target of a conversation, thoughts in tags."""
+    said = [_turn(turn, where) for turn in turns]
+    last = next((place for place in range(len(said) - 1, -1, -1) if said[place][0] == "assistant"), None)
+    if last is None:
+        raise RowError(where, "the conversation has no turn of the assistant; add the answer, or leave the row out")
+    before = [(role, text) for role, text in said[:last] if text]
+    asked = [(role, split_thoughts(text)[1]) for role, text in before if role != "system"]
+    if not asked:
+        raise RowError(where, "the conversation has no turn of the user before the assistant's last")
+    told = [text for role, text in before if role == "system"]
+    turns_told = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
+    if not said[last][1]:
+        raise RowError(where, "the assistant's last turn is empty")
+    return "\n\n".join([*told, turns_told]), said[last][1]
+
+
+def _turn(turn: Any, where: str) -> tuple[str, str]:
+    if not isinstance(turn, Mapping) or not isinstance(role := turn.get("role", turn.get("from")), str):
+        raise RowError(where, "a turn of the conversation is no object with role and content")
+    content = turn.get("content", turn.get("value"))
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    if content is not None and not isinstance(content, str):
+        raise RowError(where, "the content of a turn is no text")
+    text = (content or "").strip()
+    thought = next((turn[name] for name in ("reasoning_content", "reasoning", "thinking") if _is_text(turn.get(name))), None)
+    role = _ROLES.get(role.casefold(), role.casefold())
+    return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text

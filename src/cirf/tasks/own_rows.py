@@ -1,0 +1,332 @@
+"""A user's own problems: JSON lines, a JSON list, CSV or Parquet, in any of the layouts of `cirf.tasks.loading.layouts`.
+
+    {"question": "What is 3 + 4?", "answer": "7", "rationale": "3 + 4 = 7", "id": "sum-1"}
+    {"question": "Which is a fruit?", "choices": ["apple", "chair"], "answer": "A"}
+
+``question`` and ``answer`` are required. ``answer`` may be a string, a number or true/false; for options it is a letter or an
+option's text. Other keys are ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cirf.errors import CirfError
+from cirf.recipe.schema import TaskEntry
+from cirf.records import AnswerKind, Problem
+from cirf.store.jsonl import Refused, RowError, by_reason, row_numbers, sorting_out
+from cirf.store.paths import user_path
+from cirf.store.row_files import RowFile, read_row_file
+from cirf.tasks.loading.layouts import missing, plain_row
+from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
+from cirf.tasks.steps import produced
+from cirf.tasks.task import Task
+from cirf.text.numerals import number_text
+
+_YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
+_MOST_CHOICES = 26
+
+
+def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
+    """The task of a jsonl entry: its answer kind as declared or as its rows show, and the result rule of that kind.
+
+    ``lenient``: rows that cannot be used show nothing, instead of being raised; ``allowed``: the share of rows that may have an
+    answer of another kind and cannot be used then.
+    """
+    kind = entry.answer or kind_of(_checked_rows(_first_path(entry, data), [] if lenient else None, entry.columns).rows, allowed)
+    return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}")
+
+
+def _task(name: str, kind: AnswerKind, summary: str) -> Task:
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=9)
+
+
+def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
+    """A task of that name and its problems, from rows as a file would hold them; rows without an id are numbered from 0.
+
+    ``answer``: what the answers are; ``None``: found from the rows. ``CirfError`` names the first row that does not fit.
+    """
+    rows = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
+    for number, row in enumerate(rows):
+        _check(row, f"{name}, row {number}")
+    kind = answer or infer_kind(list(enumerate(rows)))
+    problems = [_problem(row, str(number), kind, f"{name}, row {number}") for number, row in enumerate(rows)]
+    return _task(name, kind, "rows in memory"), [dataclasses.replace(problem, task=name) for problem in problems]
+
+
+def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None) -> list[Problem]:
+    """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task; none without it."""
+    path = train_path(entry, data)
+    return [] if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns)
+
+
+def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None) -> list[Problem] | None:
+    """The problems of ``test_file``; ``None`` where the recipe names none."""
+    path = test_path(entry, data)
+    return None if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns)
+
+
+def _tolerated(path: Path, kind: AnswerKind, tolerance: Tolerance, columns: Mapping[str, str]) -> list[Problem]:
+    refused = tolerance.begin()
+    problems = read_problems(path, kind, refused, columns)
+    tolerance.settle(path.name, len(problems), refused)
+    return problems
+
+
+def read_problems(
+    path: Path, kind: AnswerKind, refused: Refused | None = None, columns: Mapping[str, str] | None = None
+) -> list[Problem]:
+    """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
+
+    ``columns``: which of its columns are which of ours (`cirf.recipe.schema.FIELDS`), where that is not found by itself. Given
+    a list for ``refused`` rows, these go there and the others are returned, with the ids that they have beside them.
+    """
+    problems, seen = [], dict[str, int]()
+    before = len(refused or ())
+    rows, word = (file := _checked_rows(path, refused, columns)).rows, file.word
+    place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
+    numbers = row_numbers([line for line, _ in rows], (refused or [])[before:])
+    for line, row in rows:
+        with sorting_out(refused):
+            problem = _problem(row, place.format(numbers[line]), kind, f"{path}, {word} {line}")
+            first = seen.setdefault(problem.id, line)
+            if first != line:
+                message = f"id {problem.id[:80]!r} stands already in {word} {first}; every id must be its own"
+                raise RowError(f"{path}, {word} {line}", message, "its id stands in an earlier row already")
+            problems.append(problem)
+    return problems
+
+
+def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -> Problem:
+    choices = row.get("choices")
+    return Problem(
+        id=place if row.get("id") is None else str(row["id"]),
+        task="",
+        question=row["question"].strip(),
+        answer=_canonical(row["answer"], kind, choices, where),
+        choices=tuple(choice.strip() for choice in choices) if choices else None,
+        rationale=row["rationale"].strip() if row.get("rationale") is not None else None,
+    )
+
+
+def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
+    """What the answers are: options where every row has choices, else yes/no, else numbers, else text."""
+    if all(row.get("choices") for _, row in rows):
+        return "option"
+    answers = [str(row["answer"]).strip() for _, row in rows]
+    if all(answer.casefold() in _YES_NO for answer in answers):
+        return "yesno"
+    return "number" if all(number_value(answer) is not None for answer in answers) else "text"
+
+
+def kind_of(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float) -> AnswerKind:
+    """As `infer_kind`, but up to a share ``allowed`` of the rows may have an answer of another kind."""
+    kind = infer_kind(rows)
+    if kind == "text":
+        most, alike = max(lines_by_kind(rows).items(), key=lambda item: len(item[1]))
+        if len(rows) - len(alike) <= allowed * len(rows):
+            return most
+    return kind
+
+
+_KIND_WORDS = {"option": "have choices", "yesno": "have yes or no as answer", "number": "have a number as answer"}
+
+
+def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerKind, list[int]]:
+    """The lines of the rows whose answer, taken alone, is an option, yes or no, or a number; those of text are left out."""
+    kinds: dict[AnswerKind, list[int]] = {"option": [], "yesno": [], "number": []}
+    for row in rows:
+        kind = infer_kind([row])
+        if kind != "text":
+            kinds[kind].append(row[0])
+    return kinds
+
+
+def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
+    """What the answers of a jsonl entry count as (`kind_of`), how many rows are of each kind by themselves, and how many rows
+    there are."""
+    rows = _checked_rows(_first_path(entry, data), [], entry.columns).rows
+    return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
+
+
+def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0) -> str | None:
+    """A sentence on the rows whose answers are of another kind than most; ``None`` where there are none.
+
+    ``allowed``: the share of such rows up to which they are dropped; with more of them all answers count as text.
+    """
+    if infer_kind(rows) != "text":
+        return None
+    by_kind = lines_by_kind(rows)
+    kind, alike = max(by_kind.items(), key=lambda item: len(item[1]))
+    if len(alike) <= len(rows) / 2:
+        several = [f"{len(lines):,} {_KIND_WORDS[each]}" for each, lines in by_kind.items() if lines]
+        mixed = len(several) > 1 and sum(map(len, by_kind.values())) == len(rows)
+        return (
+            f"rows of several kinds ({', '.join(several)}), so all answers count as text; make a file of each" if mixed else None
+        )
+    there = set(alike)
+    others = [line for line, _ in rows if line not in there]
+    named = ", ".join(map(str, others[:3])) + (", ..." if len(others) > 3 else "")
+    place = "lines" if len(others) > 1 else "line"
+    told = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, those of {place} {named} have not"
+    if len(others) <= allowed * len(rows):
+        return f"{told} and are dropped"
+    return f"{told}, so all answers count as text; mend them, or set `answer` of the task"
+
+
+def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
+    """As `odd_rows`, of a jsonl entry whose ``answer`` is not given; rows that cannot be used are passed over."""
+    return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), [], entry.columns).rows, allowed)
+
+
+def train_path(entry: TaskEntry, data: str | None) -> Path | None:
+    """Where the training rows lie: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
+
+    ``CirfError`` if neither is.
+    """
+    if entry.train_file is None and entry.test_file is None:
+        raise CirfError(
+            f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file (or, to test, test_file)"
+        )
+    return None if entry.train_file is None else find_file(entry.train_file, data)
+
+
+def _first_path(entry: TaskEntry, data: str | None) -> Path:
+    """The file whose rows show what the answers are."""
+    path = train_path(entry, data) or test_path(entry, data)
+    assert path is not None
+    return path
+
+
+def test_path(entry: TaskEntry, data: str | None) -> Path | None:
+    """Where the test rows lie, or ``None`` where the recipe names no test file."""
+    return None if entry.test_file is None else find_file(entry.test_file, data)
+
+
+def find_file(name: str, data: str | None) -> Path:
+    """A file as it is named, else under the data folder."""
+    path = user_path(name)
+    if not path.exists() and data is not None and (Path(data) / name).exists():
+        return Path(data) / name
+    return path
+
+
+def _checked_rows(path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None) -> RowFile:
+    """The rows of a file in the one layout, each with well-formed fields; ``CirfError`` if there is none."""
+    before = len(refused or ())
+    rows = []
+    file = read_row_file(path, refused)
+    for line, raw in file.rows:
+        with sorting_out(refused):
+            where = f"{path}, {file.word} {line}"
+            row = plain_row(raw, where, columns)
+            _check(row, where)
+            rows.append((line, row))
+    bad = (refused or [])[before:]
+    if not rows and bad:
+        counts = "; ".join(f"{count['rows']}: {reason}" for reason, count in by_reason(bad).items())
+        more = bad[0].message.removeprefix(bad[0].reason).strip("; ")
+        raise CirfError(f"{path}: no usable row ({counts}; the first is that of {bad[0].place}){more and f': {more}'}")
+    if not rows:
+        raise CirfError(f"{path}: holds no rows; every row needs question and answer")
+    return RowFile(file.word, rows)
+
+
+def _check(row: Mapping[str, Any], where: str) -> None:
+    for field in ("question", "answer"):
+        if field not in row:
+            raise missing(row, field, where)
+    for field in ("question", "rationale"):
+        value = row.get(field)
+        if value is None and field == "rationale":
+            continue
+        if not isinstance(value, str):
+            raise RowError(where, f"{field} is {_kind(value)}, expected a string", f"{field} is no string")
+        if not value.strip():
+            hint = "; leave the field out where there is none" if field == "rationale" else ""
+            raise RowError(where, f"{field} is empty{hint}")
+    answer = row["answer"]
+    if not isinstance(answer, (str, int, float)) or (isinstance(answer, float) and not math.isfinite(answer)):
+        raise RowError(where, f"answer is {_kind(answer)}, expected a string, a number or true/false")
+    if not str(answer).strip():
+        raise RowError(where, "answer is empty")
+    if row.get("id") is not None and (not isinstance(row["id"], (str, int)) or isinstance(row["id"], bool)):
+        raise RowError(where, f"id is {_kind(row['id'])}, expected a string or a whole number")
+    _check_choices(row.get("choices"), where)
+
+
+def _check_choices(choices: Any, where: str) -> None:
+    if choices is None:
+        return
+    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
+        raise RowError(where, f"choices is {_kind(choices)}, expected a list of strings")
+    if not 2 <= len(choices) <= _MOST_CHOICES:
+        message = f"choices holds {len(choices)} options, expected 2 to {_MOST_CHOICES}"
+        raise RowError(where, message, "choices holds too few or too many options")
+    if any(not choice.strip() for choice in choices):
+        raise RowError(where, "choices holds an empty option")
+
+
+def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, where: str) -> str:
+    text = str(answer).strip()
+    if kind == "text":
+        return text
+    if kind == "option":
+        return _option(text, choices, where)
+    if kind == "yesno":
+        if text.casefold() not in _YES_NO:
+            raise RowError(where, f"answer {text!r} is neither yes nor no", "answer is neither yes nor no")
+        return _YES_NO[text.casefold()]
+    value = number_value(text)
+    if value is None:
+        message = f"answer {text!r} is not a number; mend it, or set answer: text for the task"
+        raise RowError(where, message, "answer is not a number")
+    return number_text(value)
+
+
+def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
+    if choices is None:
+        raise RowError(where, "the field choices is missing; the task's answers are options")
+    spaced, told = [" ".join(choice.split()) for choice in choices], " ".join(text.split())
+    by_text = [place for place, choice in enumerate(spaced) if choice == told] or [
+        place for place, choice in enumerate(spaced) if normalise_text(choice) == normalise_text(text)
+    ]
+    letter = parse_answer("option", text, choices) if len(text.strip("()[]. ")) == 1 else None
+    found = {*by_text, *([ord(letter) - 65] if letter else [])}
+    if found and len({spaced[place] for place in found}) == 1:
+        first = min(found)
+        if spaced.count(spaced[first]) > 1:  # a model that picks the other one would be told that it is wrong
+            message = f"the right option, {spaced[first][:80]!r}, stands twice; reword or remove the other one"
+            raise RowError(where, message, "the right option stands twice")
+        return chr(65 + first)
+    if len(by_text) > 1:
+        raise RowError(where, f"answer {text!r} is the text of several options; write the letter", "answer fits several options")
+    if found:
+        message = f"answer {text!r} is one option's letter and another option's text; reword the choices"
+        raise RowError(where, message, "answer is one option's letter and another option's text")
+    letters = f"A to {chr(64 + len(choices))}"
+    if text.isdecimal():
+        message = f"answer {text} is a number and none of the choices; write a letter from {letters}, or an option's text"
+        raise RowError(where, message, "answer is a number; write the option's letter")
+    message = f"answer {text!r} is not among the choices; write a letter from {letters} or an option's text"
+    raise RowError(where, message, "answer is not among the choices")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}"
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "true/false",
+        int: "a number",
+        float: "a number",
+        type(None): "null",
+    }
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,1 @@
+"""Text of rationales: sentences, numbers, arithmetic, marks of steps."""

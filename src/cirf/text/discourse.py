@@ -1,0 +1,111 @@
+"""Long prose cut where the thought turns, as reasoning models write it, and what a piece does by the words that open it.
+
+A worked example, a piece and its function a line::
+
+    Okay, there are 48 clips in April and half of that in May. So 48 / 2 = 24.     plan
+    Wait, is it half of April, or of both months?                                  reconsider
+    Let me check: half as many as in April. So 24 is right.                        check
+    Therefore the total is 48 + 24 = 72.                                           conclude
+
+The words are English. Texts in other languages are cut at paragraphs and at sentence ends, where a piece is long enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from cirf.text.sentences import sentences
+
+ENOUGH = 80
+"""Characters of a piece behind which any sentence opens another, unless its first words carry on."""
+
+_FUNCTIONS = {
+    "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
+    r"(?:just |quickly )*(?:double[- ]?check|re-?check|verify|check|confirm|make sure|be sure|test)(?:ing)?",
+    "alternative": r"alternatively|another|or (?:maybe|perhaps)|what if|on the other hand|instead|a different",
+    "reconsider": r"(?:(?:but|oh|hmm|no),? )?wait|but|however|actually|hold on|oh|on second thought|well|not sure",
+    "uncertain": r"(?:so )?(?:maybe|perhaps)|i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
+    "example": r"for (?:example|instance)|suppose|let['’]s say|(?:so,? )?(?:if i|imagine)",
+    "recall": r"i (?:remember|recall|know)|i['’]ve|since|given|this|also",
+    "conclude": r"therefore|thus|hence|(?:that|which) means|in (?:summary|conclusion|total)|overall|finally"
+    r"|so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
+    "plan": r"okay|ok|alright|first(?:ly)?|second(?:ly)?|next|now|looking|i(?:['’](?:m|ll|d))?|yeah",
+}
+_OPENS = re.compile(rf"[\W_]{{0,9}}(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _FUNCTIONS.items())})(?!['’]?\w)", re.I)
+_CARRIES_ON = re.compile(
+    r"\W{0,9}(?:hmm+|because|then|the|(?:it|that)(?:['’]s)?|he|she|they|like|no|each|similarly|let me|a|there"
+    r"|so (?:the|that|he|she|it|they))(?!['’]?\w)",
+    re.I,
+)
+_TURNS = re.compile(
+    r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no),? )?"
+    r"(?:wait|hmm+|alternatively|hold on|actually|let me (?:double-?check|check|verify|think|see|try)|okay|maybe)(?!['’]?\w)",
+    re.I | re.M,
+)
+_CONCLUDES = re.compile(r"\W{0,9}so(?!['’]?\w)", re.I)
+
+
+def function_of(piece: str) -> str:
+    """What a piece does, by its first words: ``check``, ``alternative``, ``reconsider``, ``uncertain``, ``example``, ``recall``,
+    ``conclude``, ``plan``, or ``work`` where they say nothing of it."""
+    opened = _OPENS.match(piece)
+    return (opened and opened.lastgroup) or ("conclude" if _CONCLUDES.match(piece) else "work")
+
+
+def turns(text: str, count: int) -> bool:
+    """Whether a text thinks aloud: whether so many of its sentences open with *wait*, *hmm*, *alternatively*, *let me check*."""
+    return sum(1 for _ in islice(_TURNS.finditer(text), count)) == count
+
+
+def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
+    """The pieces of a text, in order, none empty; joined they give it back, apart from white space.
+
+    A piece ends where a paragraph does, where the next sentence opens with words such as *wait*, *alternatively*, *let me check*,
+    or at a sentence end once it has `ENOUGH` characters. What introduces a list or formula stays with it. No piece has
+    more than ``longest`` characters; one of fewer than ``shortest`` is joined to a neighbour if that leaves neither too long.
+    The work is linear in the length of the text.
+    """
+    found: list[str] = []
+    held: list[str] = []
+    size = 0
+    for before, sentence in _sentences(text, longest):
+        if held and (size + len(sentence) >= longest or (size >= shortest and _begins(before, sentence, held[-1], size))):
+            found.append("".join(held))
+            held, size = [], 0
+        mark = "\n" if before.startswith("\n") else before
+        held += [mark, sentence] if held else [sentence]
+        size += len(held[-1]) + (1 if len(held) > 1 else 0)
+    if held:
+        found.append("".join(held))
+    if len(found) > 1 and len(found[-1]) < shortest and len(found[-2]) + len(found[-1]) < longest:
+        found[-2:] = ["\n".join(found[-2:])]
+    return tuple(found)
+
+
+def _begins(before: str, sentence: str, last: str, size: int) -> bool:
+    """Whether a sentence begins a piece, by what parts it from the ``last`` one and by the ``size`` of the piece so far."""
+    if _OPENS.match(sentence):
+        return True
+    if before == "\n\n":  # no formula and no item of a list
+        return sentence[0].isalpha() and not sentence[0].islower() and not last.endswith((":", ","))
+    return before == " " and size >= ENOUGH and _CARRIES_ON.match(sentence) is None
+
+
+def _sentences(text: str, longest: int) -> Iterator[tuple[str, str]]:
+    """The sentences of a text, each with what parts it from the one before: a blank, a line's end or a paragraph's. One of more
+    than ``longest`` characters is cut at its blanks."""
+    before = ""
+    for line in text.split("\n"):
+        if not line.strip():
+            before = "\n\n" if before else ""
+        for sentence in sentences(line):
+            while len(sentence) > longest:
+                blank = sentence.rfind(" ", 1, longest + 1)
+                place = blank if blank > 0 else longest
+                yield before, sentence[:place]
+                before, sentence = " ", sentence[place:].lstrip()
+            yield before, sentence
+            before = " "
+        before = "\n" if before == " " else before

@@ -1,0 +1,210 @@
+r"""A rationale in plain form: markdown, LaTeX and calculator notes gone, one statement or formula a line.
+
+A worked example::
+
+    ### Step 1: Count the meals        Step 1: Count the meals
+    - 2 adults                         2 adults
+    - **5** children            ->     5 children
+    \[                                 Total = 2 + 5 = 7
+    \text{Total} = 2 + 5 = 7
+    \]                                 Conclusion:
+    ### Conclusion                     7 meals at $8
+    \( \boxed{7} \) meals at $8
+
+Numbered items of a list within an item stay indented, by two spaces. Ordinal marks, numbers, headings' words and answer lines
+(``#### 72``) stay: segmentation reads them. Normalising twice is normalising once where no more than 100 marks stand inside one
+another, and no digit is lost but those inside ``<<...>>``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Annotations = Literal["drop", "keep"]
+
+_ANNOTATION = re.compile(r"<<[^<>\n]*>>")
+_INVISIBLE = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
+_NEWLINE = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]|<br ?/?>")
+_BLANK = re.compile(r"[^\S\n]+")
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+_ITEM = re.compile(r"^([ \t]*)(?=(?:\*\*)?(?:(\d{1,2})[.):]|\((\d{1,2})\))(?:\s|\*|$))", re.MULTILINE)
+_INNER = "\ue000"
+
+# --- markdown -----------------------------------------------------------------------------------------------------------
+_FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.MULTILINE)
+_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+# What stands between two marks ends where the next one opens, or has a bound: a mark that is opened ten thousand times and never
+# closed would be sought to the end each time.
+_BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
+_ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
+_UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
+_BOLD_LINE = re.compile(r"^ ?\*\*([^\W\d_][^\s*:.!?=\d]*(?:[ ][^\W\d_][^\s*:.!?=\d]*){0,4}[ ]?)\*\* ?$(?=\s*\S)", re.MULTILINE)
+_RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
+# Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts; of
+# ``####``, which may be an answer's, one a pass goes.
+_HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.MULTILINE)
+_BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.MULTILINE)
+_INK = re.compile(r"\S")
+_STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.IGNORECASE)
+_STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNORECASE)
+
+# --- LaTeX --------------------------------------------------------------------------------------------------------------
+_DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
+_INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.DOTALL)
+_STRAY = re.compile(r"\\[\[\]()]")
+# Pandoc's rule for $math$, and stricter: what stands between must look like a formula, so that prices keep their sign.
+_DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
+_FORMULA = re.compile(r"[\\^=_{]|^\S+$")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
+# A run of them at once, sought from its first backslash alone: one a pass would take as many passes as there are.
+_LINE_BREAK = re.compile(r"(?<!\\)(\\?)((?:\\\\)++)(?=\s|$)")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:bf|it|rm|sf|tt|bb|cal)|boldsymbol|operatorname|mbox|boxed|fbox|underline|overline)\*?"
+    r"\s*\{([^{}]*)\}"
+)
+_FRACTION = re.compile(r"(\d *)?\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_SHORT_FRACTION = re.compile(r"(\d *)?\\[dtc]?frac\s*(\d)\s*(\d)")
+_BINOMIAL = re.compile(r"\\[dt]?binom\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_ROOT = re.compile(r"\\sqrt\s*\{([^{}]*)\}")
+_SCRIPT = re.compile(r"([\^_])\{([^{}]*)\}")
+_SPACE = re.compile(r"\\(?:[,;:! ]|q?quad\b|left\b|right\b|displaystyle\b|[bB]igg?[lr]?\b)|~(?=\\)")
+_ESCAPED = re.compile(r"\\([%$#&_{}])")
+_SYMBOLS = {
+    "times": "×", "cdot": "×", "ast": "×", "div": "/", "pm": "±", "approx": "≈", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥",
+    "neq": "≠", "ne": "≠", "rightarrow": "->", "to": "->", "Rightarrow": "=>", "implies": "=>", "ldots": "...", "dots": "...",
+    "cdots": "...", "infty": "∞", "pi": "π", "degree": "°", "circ": "°", "therefore": "∴", "because": "∵", "lt": "<", "gt": ">",
+}  # fmt: skip
+_SYMBOL = re.compile(r"\\(" + "|".join(sorted(_SYMBOLS, key=len, reverse=True)) + r")(?![A-Za-z])")
+_DEGREE = re.compile(r"\^(?:\{°\}|°)")
+_THOUSANDS = re.compile(r"(?<=\d)\{,\}(?=\d)")
+
+# At a line's start the signs × and − stay as they are: written * and - they would be bullets.
+_TIMES = re.compile(r"(?<=[^\s]) *× *(?=\S)")
+_DIVIDED = re.compile(r" *÷ *")
+_MINUS = re.compile(r"−(?! )|(?<=[^\n])−")
+_SIMPLE = re.compile(r"[\w.,$%√°]+")
+
+_PASSES = 100  # a bound on time: each pass takes away one layer of what stands inside other marks
+
+# What could make a pass change anything; most short texts have none of it, and testing once is cheaper than substituting.
+_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|<br|\n{3}"
+_ACTIVE_FOR = {
+    "keep": re.compile(_ACTIVE, re.MULTILINE),
+    "drop": re.compile(_ACTIVE + "|<<", re.MULTILINE),
+}
+
+
+def normalise(text: str, annotations: Annotations = "drop") -> str:
+    """The plain form of a rationale (paper A.2, "normalized into a step-structured format").
+
+    ``annotations``: what becomes of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
+    reads results. Idempotent up to 100 layers of marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all
+    stay, in order.
+    """
+    active = _ACTIVE_FOR[annotations]
+    for _ in range(_PASSES):  # what one removal lays bare, the next pass removes; every pass but the last shortens or simplifies
+        if active.search(text) is None:
+            return text.strip()
+        plain = _once(text, annotations)
+        if plain == text:
+            break
+        text = plain
+    return text
+
+
+def _once(text: str, annotations: Annotations) -> str:
+    text = _NEWLINE.sub("\n", _INVISIBLE.sub("", text))
+    if annotations == "drop":
+        text = _ANNOTATION.sub("", text)
+    text = _inner_items(text)
+    text = _THOUSANDS.sub(",", text)
+    if "\\" in text or "$" in text:
+        text = _latex(text)
+    text = _BLANK.sub(" ", text)
+    if any(mark in text for mark in "*_`#-•◦▪‣="):
+        text = _markdown(text)
+    text = _DIVIDED.sub(" / ", text)
+    text = _TIMES.sub(" * ", text)
+    text = _MINUS.sub("-", text)
+    text = "\n".join(line.strip().replace(_INNER, "  ") for line in _BLANK.sub(" ", text).split("\n"))
+    return _BLANK_LINES.sub("\n\n", text).strip()
+
+
+def _inner_items(text: str) -> str:
+    """The text with `_INNER` before the numbered items of a list within an item: those that are indented, counted from 1 on."""
+    items = list(_ITEM.finditer(text))
+    indents = [len(item[1].expandtabs(4)) for item in items]
+    inner: set[int] = set()
+    highest: dict[int, int] = {}
+    for item, indent in zip(items, indents, strict=True):
+        number = int(item[2] or item[3])
+        if indent >= min(indents) + 2 and item is not items[0] and (number == 1 or number <= highest.get(indent, -1) + 1):
+            highest[indent] = max(number, highest.get(indent, 0))
+            inner.add(item.start())
+        else:
+            highest = {}
+    return _ITEM.sub(lambda m: _INNER if m.start() in inner else m[1], text) if inner else text
+
+
+def _latex(text: str) -> str:
+    text = _DISPLAY.sub(_display, text)
+    text = _INLINE.sub(lambda m: _joined(m[1]), text)
+    text = _STRAY.sub(" ", text)
+    text = _DOLLARS.sub(lambda m: m[1] if _FORMULA.search(m[1]) else m[0], text)
+    if "\\" not in text:
+        return text
+    text = _ENVIRONMENT.sub(" ", text)
+    text = _LINE_BREAK.sub(lambda m: m[1] + "\n" * (len(m[2]) // 2), text)
+    text = _WRAPPER.sub(r"\1", text)
+    text = _FRACTION.sub(lambda m: f"{_beside(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
+    text = _SHORT_FRACTION.sub(lambda m: f"{_beside(m[1])}{m[2]}/{m[3]}", text)
+    text = _BINOMIAL.sub(r"C(\1, \2)", text)
+    text = _ROOT.sub(lambda m: f"√{_grouped(m[1])}", text)
+    text = _SYMBOL.sub(lambda m: _SYMBOLS[m[1]], text)
+    text = _DEGREE.sub("°", text)
+    text = _SCRIPT.sub(lambda m: f"{m[1]}{_grouped(m[2])}", text)
+    text = _SPACE.sub(" ", text)
+    return _ESCAPED.sub(r"\1", text)
+
+
+def _display(match: re.Match[str]) -> str:
+    """A displayed formula on lines of its own, one for each of its rows, without alignment marks."""
+    rows = (_joined(row.replace("&", " ")) for row in re.split(r"\\\\", match[1] or match[2] or ""))
+    return "\n" + "\n".join(row for row in rows if row) + "\n"
+
+
+def _joined(formula: str) -> str:
+    return " ".join(formula.split())
+
+
+def _grouped(part: str) -> str:
+    part = part.strip()
+    return part if _SIMPLE.fullmatch(part) else f"({part})"
+
+
+def _beside(digit: str | None) -> str:
+    """The whole number before a fraction, kept apart from it: ``1\\frac{1}{2}`` is ``1 1/2``."""
+    return f"{digit.strip()} " if digit else ""
+
+
+def _markdown(text: str) -> str:
+    text = _RULE.sub("", _FENCE.sub("", text))
+    text = _CODE.sub(r"\1", text)
+    text = _BOLD_LINE.sub(lambda m: f"{m[1].strip()}:" if m[1].strip()[-1:].isalpha() else m[0], text)
+    text = _BOLD.sub(r"\1", text)
+    text = _ITALIC.sub(r"\1", text)
+    text = _UNDERSCORED.sub(r"\2", text)
+    text = _BULLET.sub("", text)
+    return _HEADING.sub(lambda m: _heading(m, text), text)
+
+
+def _heading(match: re.Match[str], text: str) -> str:
+    """A heading as a line, with a colon unless it opens a step; a short last line after ``####`` is an answer in GSM8K's
+    form and stays."""
+    words = match[2].rstrip(" #").strip()
+    if match[1] == "####" and len(words) <= 60 and not _STEP.match(words) and not _INK.search(text, match.end()):
+        return f"#### {words}" if words else ""
+    titled = ":" in words or _STEP_TITLE.match(words)
+    return words if not words or titled or not words[-1].isalpha() else f"{words}:"

@@ -1,0 +1,243 @@
+r"""Numbers as people and models write them.
+
+``$1,234.50``, ``-3``, ``−3``, ``50%``, ``1/2``, ``1 1/2``, ``\frac{1}{2}``, ``**72**``, ``5 million`` and ``3 × 10^4``
+are read into exact fractions, and every value has one canonical text: ``72`` (never ``72.0``), ``0.5`` (never ``1/2``),
+``1/3`` where no finite decimal exists.
+
+`plain_numbers` brings other groupings into this notation: ``12'000``, ``12 000``, ``1,25,000``, ``1.250.000``. A number with a
+decimal comma (``12,5``, ``1.996,25``) is not read, and neither is a part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+_LONGEST = 200  # characters of a number; what is longer is noise, and Python refuses to convert it at some point
+_DIGITS = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
+_NUMERAL = re.compile(
+    rf"(?<![A-Za-z_0-9^])(?<!\^[-{{])(?<![0-9][.,])(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
+    rf"(?:(?P<whole>[0-9]++)(?:\s+|\s+and\s+)(?P<top>[0-9]++)/(?P<bottom>[0-9]++)(?![0-9/]|\.[0-9])"
+    rf"|(?P<number>{_DIGITS})(?:\s?/\s?(?P<divisor>{_DIGITS})(?![0-9]|\s?/))?)"
+    rf"(?:[eE](?P<exponent>[+-]?[0-9]{{1,2}})(?![0-9A-Za-z])|\s?[×x*]\s?10\s?\^\s?\{{?(?P<power>-?[0-9]{{1,2}})\}}?)?"
+    rf"(?!(?:st|nd|rd|th)\b)(?:\s+(?P<scale>hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?%|\s+percent\b)?"
+)
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+"""Words that multiply the number before them."""
+
+_COUNTING = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
+    "nineteen twenty"
+)
+_WORDS = _COUNTING.split()
+_VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
+_REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))", ""),
+        (r"[−–﹣－‑]", "-"),
+        (r"(?<![\w)])-\u00a0(?=[0-9])", "-"),
+        (r"[\u00a0\u2009\u202f]", " "),
+        (r"\{,\}|(?<=[0-9])\\[,!](?=[0-9]{3})", ","),
+        (r"(?<=[0-9])\s*\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", r" \1/\2"),
+        (r"\\[dt]?frac\s*\{\s*(-?[$]?[0-9.,]+)\s*\}\s*\{\s*([0-9.,]+)\s*\}", r"\1/\2"),
+        (r"\\[dt]?frac\s*([0-9])\s*([0-9])", r"\1/\2"),
+        (r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}", r"\1"),
+        (r"\\[()\[\]]", " "),
+        (r"\\(?:times|cdot)(?![A-Za-z])", "×"),
+        (r"\\div(?![A-Za-z])", "÷"),
+        (r"\\(?:approx|simeq)(?![A-Za-z])", "≈"),
+        (r"\\(?:left|right|quad|qquad|displaystyle)(?![A-Za-z])", " "),
+        (r"\\[,;:! ]", " "),
+        (r"\\([$%&#_{}])", r"\1"),
+        (r"\*\*|__|`", ""),
+    )
+)
+
+UNREAD = "\ufffd"
+"""What `plain_numbers` puts in the place of a number that is not read."""
+
+_RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
+_READ = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
+_GROUPED = re.compile(
+    r"([0-9]{1,3}(?:(['’_٬])[0-9]{3}(?:\2[0-9]{3})*|(?:\.[0-9]{3}){2,})|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3})(\.[0-9]+)?"
+)
+_SPACED = re.compile(
+    r"(?<![\w.,/^])(?<![0-9] )[0-9]{1,3}(?: [0-9]{3}(?![0-9]))++(?![/:])(?P<decimals>(?:[.,][0-9]+)*)"
+    r"(?![\s-](?:[a-z]{1,2}|[a-z]*[^s\W])\s+[a-z]+s\b)"  # "3 400 g boxes" are two numbers
+    r"(?=(?P<ends>\s?[$€£¥%]?(?:\s?[A-Za-z]+)?(?:[.,;!?)*$}]*\s*$|[.,;!?)]+\s|\s*\n))?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Numeral:
+    """A number found in a text: its value, where it stands (``text[start:end]``), and whether a percent sign follows."""
+
+    value: Fraction
+    start: int
+    end: int
+    percent: bool
+
+
+def plain(text: str) -> str:
+    """The text without markdown emphasis and LaTeX wrapping; simple LaTeX fractions become ``a/b``. Lines stay lines."""
+    for sign, fraction in _VULGAR.items():
+        if sign in text:
+            text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
+    for pattern, by in _REPLACEMENTS:
+        text = pattern.sub(by, text)
+    return text
+
+
+def plain_numbers(text: str, answer: bool = False) -> str:
+    """As ``plain``, with numbers in one notation: ``12'000`` and ``1,25,000`` become ``12000`` and ``125000``, and `UNREAD`
+    is put in the place of a number that goes on behind a separator in another way, such as ``12,5``.
+
+    Groups with a space between them are one number where one begins with a zero, or where they open a text, follow an equals sign
+    or are part of an ``answer``, and nothing but a unit follows (``= 1 350 EUR.``); else they are not read.
+    """
+
+    def spaced(match: re.Match[str]) -> str:
+        before = match.string[max(0, match.start() - _LONGEST) : match.start()]
+        placed = answer or re.search(r"[=≈]\s?[$€£¥₹]?\s?$", before) or not re.search(r"\w", before)
+        one = " 0" in match[0] or (placed and match["ends"] is not None)
+        return match[0].replace(" ", "") if one and "," not in match["decimals"] and match["decimals"].count(".") < 2 else UNREAD
+
+    return _RUN.sub(_in_one_notation, _SPACED.sub(spaced, plain(text)))
+
+
+def unread_numbers(text: str) -> list[str]:
+    """The numbers of a text that `plain_numbers` does not read for their points and commas, as they are written: ``12,5``."""
+    return [match[0] for match in _RUN.finditer(plain(text)) if _in_one_notation(match) == UNREAD]
+
+
+_DECIMAL_COMMA = re.compile(r"(?<![\d.,(\[{])\d+(?:\.\d{3})*,\d{1,2}(?![\d,)\]}]|\.\d)")
+_DECIMAL_POINT = re.compile(r"(?<![\d.,])\d+(?:,\d{3})*\.\d{1,2}(?![\d,.])")
+
+
+_DOTTED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+")
+_EQUATION = re.compile(
+    r"(?<![0-9.,])([0-9][0-9.]*+)\s?([-+×x*])\s?([0-9][0-9.]*+)\s?=\s?[$€£]?([0-9][0-9.]*[0-9]|[0-9])(?![0-9,]|\.[0-9])"
+)
+
+
+def has_decimal_commas(texts: Sequence[str]) -> bool:
+    """Whether a set of texts is written with decimal commas: at least 5 % of the texts have one, and more than have a decimal
+    point; or none has a decimal comma or point, and an equation is right by points between thousands alone
+    (``980 + 147 = 1.127``). Then ``1.350`` is 1350."""
+    commas = sum(_DECIMAL_COMMA.search(text) is not None for text in texts)
+    points = sum(_DECIMAL_POINT.search(text) is not None for text in texts)
+    if commas or points:
+        return commas >= max(1, 0.05 * len(texts)) and commas > points
+    grouped = [told for text in texts for equation in _EQUATION.finditer(text) if (told := _by_thousands(equation)) is not None]
+    return bool(grouped) and all(grouped)
+
+
+def _by_thousands(equation: re.Match[str]) -> bool | None:
+    """Whether an equation is right by points between thousands (``True``) or before decimals (``False``); ``None`` where it is
+    by both or neither, and so says nothing of its points."""
+    terms = (equation[1], equation[3], equation[4])
+    right = []
+    for grouped in (True, False):
+        try:
+            one, two, told = (Fraction(term.replace(".", "") if grouped and _DOTTED.fullmatch(term) else term) for term in terms)
+        except ValueError:
+            right.append(False)
+            continue
+        found = one + two if equation[2] == "+" else one - two if equation[2] == "-" else one * two
+        right.append(found == told)
+    return right[0] if right[0] != right[1] else None
+
+
+def _in_one_notation(match: re.Match[str]) -> str:
+    if _READ.fullmatch(match[0]):
+        return match[0]
+    grouped = _GROUPED.fullmatch(match[0])
+    return re.sub(r"\D", "", grouped[1]) + (grouped[3] or "") if grouped else UNREAD
+
+
+def find_numbers(text: str) -> list[Numeral]:
+    """The numbers of a text that went through ``plain_numbers``, in order; not ordinals (``5th``) and digits inside words."""
+    return list(_each_number(text))
+
+
+def first_number(text: str) -> Numeral | None:
+    """The first of `find_numbers`, without a look at the others; ``None`` if there is none."""
+    return next(_each_number(text), None)
+
+
+def _each_number(text: str) -> Iterator[Numeral]:
+    for match in _NUMERAL.finditer(text):
+        value = _value(match)
+        if value is not None:
+            lead = len(match[0]) - len(match[0].lstrip())
+            yield Numeral(value, match.start() + lead, match.end(), match["percent"] is not None)
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    if len(match[0]) > 2 * _LONGEST:
+        return None
+    if match["whole"] is not None:
+        bottom = int(match["bottom"])
+        if bottom == 0:
+            return None
+        value = int(match["whole"]) + Fraction(int(match["top"]), bottom)
+    else:
+        value = Fraction(match["number"].replace(",", ""))
+        divisor = Fraction((match["divisor"] or "1").replace(",", ""))
+        if divisor == 0:
+            return None
+        value /= divisor
+    value *= Fraction(10) ** (int(match["exponent"] or 0) + int(match["power"] or 0)) * SCALES.get(match["scale"] or "", 1)
+    if match["sign"].strip() or match["inner"]:
+        value = -value
+    return value if len(number_text(value)) <= _LONGEST else None
+
+
+def number_text(value: Fraction) -> str:
+    """The canonical text of a value: an integer, else a finite decimal, else ``a/b`` in lowest terms."""
+    top, bottom = value.numerator, value.denominator
+    if bottom == 1:
+        return str(top)
+    twos = fives = 0
+    while bottom % 2 == 0:
+        bottom, twos = bottom // 2, twos + 1
+    while bottom % 5 == 0:
+        bottom, fives = bottom // 5, fives + 1
+    places = max(twos, fives)
+    if bottom != 1 or places > 30:
+        return f"{top}/{value.denominator}"
+    digits = str(abs(top) * 10**places // value.denominator).rjust(places + 1, "0")
+    return f"{'-' if top < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+
+
+def word_value(text: str) -> int | None:
+    """The value of a text that is one number word, ``zero`` to ``twenty``; else ``None``."""
+    word = text.strip(" .!*\n").casefold()
+    return _WORDS.index(word) if word in _WORDS else None
+
+
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_SPOKEN = re.compile(
+    rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<units>{'|'.join(_WORDS[1:10])}))?|(?P<small>{'|'.join(reversed(_WORDS))}))\b",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
+
+
+def only_word_value(text: str) -> int | None:
+    """The value of the only number that a text names in words, up to ninety-nine; ``None`` if it names none or several, or
+    nothing but *one*, which is seldom a number."""
+    found = list(_SPOKEN.finditer(text))
+    if (
+        len(found) != 1
+        or found[0][0].casefold() == "one"
+        or re.match(r"[ -](?:hundred|thousand|million)", text[found[0].end() :])
+    ):
+        return None
+    match = found[0]
+    if match["small"]:
+        return _WORDS.index(match["small"].casefold())
+    return 10 * (_TENS.index(match["tens"].casefold()) + 2) + (_WORDS.index(match["units"].casefold()) if match["units"] else 0)

@@ -1,0 +1,233 @@
+"""Marks that number the steps of a rationale, and letters that head its options. All texts here are in plain form.
+
+Ordinal marks, best first: ``Step k`` at the start of a line; ``k.``, ``k)``, ``(k)``, ``k:`` at the start of a line; the
+same within a line after a sentence's end; ``First, ... Second, ...``. A series counts up by one from 1 (``Step`` may
+start anywhere, skip and repeat a number; lines may skip where all their numbers rise), so a stray ``No. 4`` or a line that begins
+with ``3.5`` is no mark. A list within an item is a part of it, be it indented or numbered from 1 again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_DEEP = 8  # lists within lists
+_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
+_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?step[ ]?#?{_NUMBER}"
+_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.IGNORECASE | re.MULTILINE)
+_BARE_STEP = re.compile(r"(?i:step)[ ]?#?\w+[ ]$")
+_INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.IGNORECASE | re.MULTILINE)
+_LINE_STYLES = {
+    "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.MULTILINE),
+    "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.MULTILINE),
+    "paren": re.compile(r"^\((\d{1,2})\)(?=\s|$)[ ]?", re.MULTILINE),
+    "colon": re.compile(r"^(\d{1,2}):(?=\s|$)[ ]?", re.MULTILINE),
+}
+_INLINE_STYLES = {
+    "dot": re.compile(
+        r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.MULTILINE
+    ),
+    "close": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)(\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.MULTILINE),
+    "paren": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)\((\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.MULTILINE),
+}
+_ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+_ORDER_WORD = re.compile(
+    rf"(?:(?<=[.!?:;][ ])|^)(?:({'|'.join(_ORDER)})(?:ly)?(?:[ ]step)?|(finally|lastly))(?:,|:)[ ]?", re.IGNORECASE | re.MULTILINE
+)
+_OPTION = re.compile(
+    r"^(?:\d{1,2}[.)][ ])?(?P<option>(?:Option |Choice |Answer )?(?:\(([A-Z])\)|([A-Z])[.):](?=\s|$)))", re.MULTILINE
+)
+_CONCLUDING = re.compile(
+    r"(?:thus|therefore|hence|so|overall|in conclusion|in summary|to sum up|conclusion|after|based on|given|considering|among|"
+    r"of (?:the|these|all)|from (?:the|this)|the (?:most|best|correct|right|final|only|answer)|"
+    r"final answer|answer|finally|since)\b",
+    re.IGNORECASE,
+)
+# As `_CONCLUDING`, but read of lines within a step: "Since Bo waits, it stays" and "So it costs $56" are what the step does.
+_CLOSING = re.compile(
+    r"(?:thus|therefore|hence|so,? (?:the|final)|overall|in conclusion|in summary|to sum up|conclusion|"
+    r"after (?:all|both|these|this|the|tracking|considering|following|going|analyzing|evaluating)|at the end|based on|"
+    r"considering|since neither|final|finally|answer)\b",
+    re.IGNORECASE,
+)
+_PLAN = re.compile(r"\b(?:plan|outline|roadmap|strategy|approach)\b", re.IGNORECASE)
+_REDO = re.compile(
+    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead)\b",
+    re.IGNORECASE,
+)
+_CARRIES_OUT = re.compile(
+    r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.IGNORECASE
+)
+_LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*|verif\w+|overall|answer)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An ordinal: its number, where the mark begins and where the step's own text does (character offsets)."""
+
+    number: int
+    start: int
+    end: int
+
+
+def ordinal_marks(text: str, words: bool = False) -> tuple[Mark, ...]:
+    """The series of marks that numbers the steps, empty where there is none. ``words``: take ``First, ... Second, ...`` too.
+
+    Of an announced plan and the steps that carry it out, the steps are taken, and of a first try and another the other:
+    ``Step`` goes before ``k.``, and of two runs of the same length the later, or a later and shorter one after *Wait*, *Now solve
+    it* or a plan's heading. A run within another's item is a part of that item.
+    """
+    steps = _series(_line_steps(text), text, gaps=True)
+    numbered = [_found(pattern, text) for pattern in _LINE_STYLES.values()]
+    lines = _best([series for marks in numbered for series in (*_all_series(marks), _rising(marks)) if series], text)
+    if len(steps) >= 2:
+        return lines if len(lines) >= 2 and _supersedes(lines, steps, text) else steps
+    if len(lines) >= 2:
+        # "Step 1" alone over a list of numbered sub-steps, or the one "Step" in a numbered rationale: the longer series
+        return lines
+    inline = _series(_found(_INLINE_STEP, text), text, gaps=True)
+    if len(inline) >= 2:
+        return inline
+    inner = max((_series(_found(pattern, text), text) for pattern in _INLINE_STYLES.values()), key=len)
+    if len(inner) >= 2:
+        return inner
+    spelled = _order_words(text) if words else ()
+    return spelled if len(spelled) >= 2 else steps or inline
+
+
+def option_starts(text: str, options: int | None) -> tuple[int, ...]:
+    """Offsets where options A, B, C ... open (after a list's ``1.``), each letter once, rising; empty below two."""
+    starts: list[int] = []
+    last = 0
+    for match in _OPTION.finditer(text):
+        place = ord(match[2] or match[3]) - ord("A") + 1
+        if place > last and place <= (options or 26) and (starts or place <= 2):
+            starts.append(match.start("option"))
+            last = place
+    return tuple(starts) if len(starts) >= 2 else ()
+
+
+def option_letter(text: str) -> str:
+    """The letter of the option that a text begins with (``B) walk``: ``B``); empty where it begins with none."""
+    match = _OPTION.match(text)
+    return (match[2] or match[3]) if match else ""
+
+
+def split_last_option(text: str) -> tuple[str, str]:
+    """The last option's own text and what concludes after it: the next paragraph, or a line that opens like a conclusion."""
+    lines = text.split("\n")
+    for index in range(1, len(lines)):
+        if lines[index] and (not lines[index - 1] or _CONCLUDING.match(lines[index])):
+            return "\n".join(lines[:index]), "\n".join(lines[index:])
+    return text, ""
+
+
+def closing_start(text: str) -> int:
+    """Where the lines of a last step begin that close the rationale (``At the end of these steps, ...``); never at 0."""
+    start = 0
+    for line in text.split("\n"):
+        if start and _CLOSING.match(line):
+            return start
+        start += len(line) + 1
+    return len(text)
+
+
+def _line_steps(text: str) -> list[Mark]:
+    marks = []
+    for match in _LINE_STEP.finditer(text):
+        bare = _BARE_STEP.search(match[0]) is not None
+        following = text[match.end() : match.end() + 1]
+        if bare and not (following.isupper() or following == "("):  # "Step 2 gives 5" speaks of a step, it does not open one
+            continue
+        marks.append(Mark(_value(match[1]), match.start(), match.end()))
+    return marks
+
+
+def _found(pattern: re.Pattern[str], text: str) -> list[Mark]:
+    return [Mark(_value(match[1]), match.start(), match.end()) for match in pattern.finditer(text)]
+
+
+def _value(number: str) -> int:
+    return int(number) if number.isdigit() else _WORDS.index(number.casefold()) + 1
+
+
+def _order_words(text: str) -> tuple[Mark, ...]:
+    """``First, ... Second, ... Finally, ...``; the text must open with the first, so that nothing before it is lost."""
+    marks: list[Mark] = []
+    for match in _ORDER_WORD.finditer(text):
+        number = _ORDER.index(match[1].casefold()) + 1 if match[1] else len(marks) + 1
+        if number == len(marks) + 1:
+            marks.append(Mark(number, match.start(), match.end()))
+    return tuple(marks) if marks and marks[0].start == 0 else ()
+
+
+def _series(marks: Sequence[Mark], text: str, gaps: bool = False) -> tuple[Mark, ...]:
+    """The series among marks of one style that numbers the steps."""
+    return _best(_all_series(marks, gaps), text)
+
+
+def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, ...]]:
+    """Every rising series among marks of one style. A 1 opens a series, within the one before it if that goes on later. With
+    ``gaps`` a series may open with any number, skip numbers, and take one up again."""
+    found: list[list[Mark]] = []
+    opened: list[list[Mark]] = []
+    last = {mark.number: mark.start for mark in marks}
+    for mark in marks:
+        depth = next((d for d in range(len(opened), 0, -1) if opened[d - 1][-1].number + 1 == mark.number), 0)
+        if depth:
+            del opened[depth:]
+        elif mark.number == 1 or (gaps and not opened):
+            opened = [*opened[-_DEEP:], []]
+            found.append(opened[-1])
+        elif not gaps or (mark.number > opened[-1][-1].number and last.get(opened[-1][-1].number + 1, -1) > mark.start):
+            continue
+        opened[-1].append(mark)
+    return [tuple(series) for series in found]
+
+
+def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
+    """The longest of several series that no other one encloses; of equally long ones that do not overlap, the last; but a later
+    one of at least two marks that says that it replaces the former."""
+    best: tuple[Mark, ...] = ()
+    reach = -1  # the furthest last mark of the series that open earlier
+    for series in sorted(found, key=lambda each: each[0].start):
+        if series[-1].start < reach:
+            continue
+        reach = series[-1].start
+        later = bool(best) and series[0].start > best[-1].start
+        if later and len(series) > 1 and _supersedes(series, best, text):
+            best = series
+        elif later and len(best) > 1 and _style(series, text) != _style(best, text):
+            continue  # "2. Add them: (1) ... (2) ...": a list within the last item
+        elif len(series) > len(best) or (later and len(series) == len(best)):
+            best = series
+    return best
+
+
+def _style(series: Sequence[Mark], text: str) -> str:
+    """The signs around a list's numbers; empty for words such as ``Step``."""
+    signs = re.sub(r"[\d\s]", "", text[series[0].start : series[0].end])
+    return "" if re.search(r"\w", signs) else signs
+
+
+def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> bool:
+    """Whether one series carries out the plan that another one is, or is another try at it, by the lines before each."""
+    if later[0].start < former[-1].start:
+        return False
+    rest = text[former[-1].end : later[0].start].partition("\n")[2]
+    between = rest.strip().split("\n")
+    said = between[-1]
+    before = text[: former[0].start].rstrip().rpartition("\n")[2]
+    if _LOOKS_BACK.search(said):
+        return False
+    apart = "\n\n" in f"\n{rest}"  # a paragraph of its own, and no line of the last item
+    return any(map(_REDO.search, between)) or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
+
+
+def _rising(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """All the marks, if they begin with 1 and every one is higher than that before it (a list with numbers left out)."""
+    rises = all(one.number < other.number for one, other in pairwise(marks))
+    return tuple(marks) if rises and marks and marks[0].number == 1 else ()

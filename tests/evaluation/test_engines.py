@@ -1,0 +1,200 @@
+"""Evaluations whose answers come from a server, or from vLLM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+import yaml
+
+from cirf.serving.model import load_served
+from cirf.store.jsonl import read_rows
+
+sys.path.append(str(Path(__file__).parents[1] / "serving"))
+from running import Running
+
+READ = ("id", "output", "trace", "answer", "parsed", "correct", "tokens", "truncated", "well_formed")
+
+
+def rows(run: Path, method: str) -> list[dict[str, Any]]:
+    return [{key: row.get(key) for key in READ} for row in read_rows(run / "evaluation" / method / "sums.jsonl")]
+
+
+def test_a_server_answers_as_the_model_here_does(finished: Path, tmp_path: Path) -> None:
+    with Running([load_served(finished / "models" / "cirf_full")]) as running:
+        served = {"url": f"{running.url}/v1", "model": running.client().models.list().data[0].id}
+        endpoints = json.dumps({"cirf_full": served})
+        said = tinyrun.cirf(
+            "evaluate", finished, "--out", tmp_path / "out", "--set", f"evaluate.endpoints={endpoints}",
+            "--set", "evaluate.latency_questions=1", "--json",
+        )  # fmt: skip
+    assert said.code == 0, said.err
+    assert rows(tmp_path / "out", "cirf_full") == rows(finished, "cirf_full")
+    report = json.loads(said.out)
+    timed = json.loads((tmp_path / "out" / "latency" / "timings.json").read_text())["methods"]
+    assert "cirf_full" not in timed and "cot" in timed
+    assert f"answered by {served['model']} at {served['url']}" in json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        (["evaluate.endpoints={other: {url: 'http://localhost:1/v1', model: m}}"], "evaluate.endpoints: other is none of"),
+        (
+            ["evaluate.endpoints={cirf_full: {url: 'http://localhost:1/v1', model: m}}", "evaluate.voting.votes=[2]"],
+            "evaluate.voting.method: cirf_full is answered by a server",
+        ),
+    ],
+)
+def test_what_a_server_cannot_do_is_said_before(finished: Path, tmp_path: Path, keys: list[str], named: str) -> None:
+    said = tinyrun.cirf("evaluate", finished, "--out", tmp_path / "out", *(part for key in keys for part in ("--set", key)))
+    assert said.code == 2 and named in said.err and "Traceback" not in said.err
+
+
+def test_vllm_that_is_not_installed_is_named(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    said = tinyrun.cirf("evaluate", finished, "--out", tmp_path / "out", "--set", "evaluate.engine=vllm")
+    assert said.code == 2 and "evaluate.engine: vllm is not installed" in said.err and "Traceback" not in said.err
+
+
+def endpoints(method: str, url: str, **more: Any) -> str:
+    return f"evaluate.endpoints={json.dumps({method: {'url': url, 'model': 'large', **more}})}"
+
+
+def test_servers_of_evaluations_are_named_and_their_keys_checked_before_any_work(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = finished.parent / "recipe.yaml"
+    named = endpoints("cot", "https://example.com/v1", api_key_env="BIG_API_KEY")
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "out", "--dry-run", "--set", named)
+    assert said.code == 0 and "https://example.com/v1: asked for large, with the API key in BIG_API_KEY" in said.out
+    for command in (("run", recipe), ("evaluate", finished)):
+        refused = tinyrun.cirf(*command, "--out", tmp_path / "out", "--set", named.replace("BIG_API_KEY", "MY_SECRET"))
+        assert refused.code == 2 and "add --allow-env MY_SECRET" in refused.err
+        assert not (tmp_path / "out").exists()
+    faulty = tinyrun.faulty()
+    monkeypatch.setenv("MY_SECRET", "mine")
+    with faulty.serve(faulty.Server(lambda body: "7")) as server:
+        allowed = endpoints("cot", server.url, api_key_env="MY_SECRET")
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--set", allowed, "--allow-env", "MY_SECRET"
+        )
+    assert said.code == 0 and server.keys == {"Bearer mine"}, said.err
+
+
+def test_a_server_that_refuses_is_named_with_its_reason(finished: Path, tmp_path: Path) -> None:
+    faulty = tinyrun.faulty()
+    server = faulty.Server(lambda body: "7")
+    server.complain = lambda body: (400, "the prompt is too long")
+    with faulty.serve(server):
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--set", endpoints("cot", server.url)
+        )
+    assert said.code == 2 and "questions were not answered (the last: HTTP 400 (the prompt is too long))" in said.err
+    assert "unanswered" not in said.err  # no key of evaluations
+
+
+def test_a_server_is_not_asked_again_for_what_its_answers_do_not_depend_on(finished: Path, tmp_path: Path) -> None:
+    faulty = tinyrun.faulty()
+    with faulty.serve(faulty.Server(lambda body: "7")) as server:
+        for name in ("cot", "cirf_full"):
+            keys = ("--method", name, "--out", tmp_path / name, "--set", endpoints(name, server.url))
+            asked = []
+            for more in ([], ["evaluate.batch_size=7"], ["backbone.dtype=bfloat16"], ["evaluate.max_new_tokens=9"]):
+                own = ["evaluate.max_trace_tokens=25"] if name == "cirf_full" and "max_new" in "".join(more) else more
+                said = tinyrun.cirf("evaluate", finished, *keys, *(part for key in own for part in ("--set", key)))
+                assert said.code == 0, said.err
+                asked.append(len(server.asked))
+            first = asked[0]
+            assert asked[:3] == [first] * 3 and asked[3] == first + 8  # another cap is another question
+
+
+def test_a_question_that_is_always_refused_counts_as_wrong_and_is_named(finished: Path, tmp_path: Path) -> None:
+    faulty = tinyrun.faulty()
+    server, question = faulty.Server(lambda body: "The answer is 7."), "Box 3 gets"
+    server.refuse = {question: 400}
+    with faulty.serve(server):
+        asking = ("evaluate", finished, "--method", "cot", "--set", endpoints("cot", server.url))
+        said = tinyrun.cirf(*asking, "--out", tmp_path / "out", "--set", "evaluate.max_unanswered_share=0.2")
+        assert said.code == 0, said.err
+        assert "1 questions were not answered and count as wrong" in said.err
+        failed = [row for row in read_rows(tmp_path / "out" / "evaluation" / "cot" / "sums.jsonl") if "failed" in row]
+        assert [question in row["prompt"] for row in failed] == [True]
+        assert failed[0]["failed"].startswith("HTTP 400 (refused with 400") and failed[0]["unparsed"] and not failed[0]["correct"]
+        scores = json.loads((tmp_path / "out" / "evaluation" / "cot" / "scores.json").read_text())["overall"]
+        assert scores["failed"] == 1 and scores["tokens"] == 7 and scores["n"] == 8
+        shown = tinyrun.cirf("show", tmp_path / "out", "--id", failed[0]["id"]).out
+        assert "not read" in shown and "no answer: HTTP 400 (refused with 400" in shown
+        asked = len(server.asked)
+        said = tinyrun.cirf(*asking, "--out", tmp_path / "other")
+        assert "1 of 8 questions were not answered (the last: HTTP 400" in said.error()
+        server.refuse = {}
+        assert tinyrun.cirf(*asking, "--out", tmp_path / "other").code == 0
+    assert len(server.asked) == asked + 8 + 1  # the answers that came are not asked for again
+
+
+def test_one_connection_and_one_line_for_all_questions(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tinyrun.write_jsonl(tmp_path / "more.jsonl", tinyrun.sums(24, seed=4))
+    monkeypatch.setenv("BIG_API_KEY", "sesame-opens")
+    faulty = tinyrun.faulty()
+    with faulty.serve(faulty.Server(lambda body: "7")) as server:
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--tasks", rows,
+            "--set", endpoints("cot", server.url, concurrency=1, api_key_env="BIG_API_KEY"),
+            "--set", "evaluate.temperature=1", "--set", "evaluate.runs=2", "--protocol", "own",
+        )  # fmt: skip
+    assert said.code == 0, said.err
+    assert len(server.asked) == 48 and len(server.connections) == 2  # one a run
+    assert said.err.count(f"{server.url}: asked for large") == 1
+
+
+def test_the_check_of_a_model_asks_no_server(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    faulty = tinyrun.faulty()
+    with faulty.serve(faulty.Server(lambda body: "7")) as server:
+        said = tinyrun.cirf(
+            "run", finished.parent / "recipe.yaml", "--out", run, "--until", "checks/cirf_full",
+            "--set", endpoints("cirf_full", server.url), "--set", "evaluate.check_questions=2",
+        )  # fmt: skip
+    assert said.code == 0 and not server.asked, said.err
+    assert (run / "checks" / "cirf_full" / "check.json").is_file()
+
+
+def test_votes_compared_with_a_server_are_not_timed(finished: Path, tmp_path: Path) -> None:
+    asked = ("--set", endpoints("cot", "http://localhost:1/v1"), "--set", "evaluate.voting.votes=[2]")
+    said = tinyrun.cirf("run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", "--dry-run", "--json", *asked)
+    assert said.code == 0, said.err
+    stages = [row["stage"] for row in json.loads(said.out)["stages"]]
+    assert "voting/cirf_full" in stages and "voting-latency/cirf_full" not in stages
+
+
+def test_as_many_requests_are_under_way_as_the_endpoint_says(finished: Path, tmp_path: Path) -> None:
+    def slow(body: dict[str, Any]) -> str:
+        time.sleep(0.1)
+        return "7"
+
+    faulty = tinyrun.faulty()
+    with faulty.serve(faulty.Server(slow)) as server:
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--set", endpoints("cot", server.url)
+        )
+    assert said.code == 0 and server.most_under_way == 8, said.err  # of 8 questions, with evaluate.batch_size 4
+
+
+def test_a_model_is_evaluated_itself_whatever_server_its_recipe_names(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    for folder in (run, run / "models" / "cirf_full"):
+        recipe = folder / "recipe.yaml"
+        keys = yaml.safe_load(recipe.read_text())
+        keys["evaluate"]["endpoints"] = {name: {"url": "http://localhost:1/v1", "model": "m"} for name in ("cirf_full", "cot")}
+        recipe.write_text(yaml.safe_dump(keys))
+    said = tinyrun.cirf("evaluate", run, "--method", "direct_sft", "--out", tmp_path / "one")
+    assert said.code == 0, said.err
+    said = tinyrun.cirf("evaluate", run / "models" / "cirf_full", "--out", tmp_path / "two")
+    assert said.code == 0, said.err

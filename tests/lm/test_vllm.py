@@ -1,0 +1,123 @@
+"""A saved model in vLLM: in this process, and behind its server with the reasoning parser that docs name (``make engines``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cirf.lm.backbone import load_model, load_tokenizer
+from cirf.lm.decoding.generate import Output, generate
+from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.saving import save_model
+from cirf.lm.vocabulary import extend, read_trace, token_names
+from cirf.methods.base import at_head_of_answer
+from cirf.recipe import schema
+
+pytestmark = pytest.mark.engine
+pytest.importorskip("vllm")
+
+CAP = 24
+SECTION = schema.Backbone(dtype="float32", device="cpu")
+QUESTIONS = ["What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "Is the coin heads up?"]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of four functional tokens, its prompts ending in ``<cirf>``, with heads as wide as vLLM's kernels want them."""
+    made = tmp_path_factory.mktemp("vllm") / "model"
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=3, width=128)
+    settle_template(tokenizer)
+    extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), 4, 0)
+    names = token_names(4)
+    tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, names.start)
+    prompts = [prompt_text(tokenizer, question) for question in QUESTIONS]
+    often = generate(model, tokenizer, prompts, CAP)[0].ids[CAP // 2]
+    with torch.no_grad():  # so that some traces close: where it would write that token, it writes the delimiter
+        head = model.get_output_embeddings().weight
+        head[tokenizer.convert_tokens_to_ids(names.end)] = 1.05 * head[often]
+    save_model(model, tokenizer, made, "float32", "cirf")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wanted(folder: Path) -> list[Output]:
+    """The greedy answers of our own loop."""
+    model, tokenizer = load_model(folder, SECTION, training=None), load_tokenizer(folder, SECTION)
+    return generate(model, tokenizer, [prompt_text(tokenizer, question) for question in QUESTIONS], CAP)
+
+
+def test_answers_are_those_of_the_loop(folder: Path, wanted: list[Output]) -> None:
+    from cirf.lm.decoding.vllm_engine import engine
+
+    tokenizer = load_tokenizer(folder, SECTION)
+    prompts = [prompt_text(tokenizer, question) for question in QUESTIONS]
+    with engine(folder, tokenizer, SECTION) as running:
+        assert running.generate(prompts, CAP) == wanted
+        drawn = [running.generate(prompts, CAP, temperature=1.0, seed=seed) for seed in (5, 5, 6)]
+    assert drawn[0] == drawn[1] and drawn[0] != drawn[2]
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    """What ``vllm serve`` starts. The CPU build's package has another name, by which that command does not find its version."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--served-model-name", "tiny"]
+    command += [
+        "--reasoning-parser",
+        "hf",
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+        "--max-model-len",
+        "256",
+        "--port",
+        str(port),
+    ]
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(240):
+            assert process.poll() is None, "vllm serve ended"
+            try:
+                urllib.request.urlopen(f"{url}/health", timeout=1)
+                break
+            except (urllib.error.URLError, OSError):
+                time.sleep(1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_the_reasoning_parser_tells_trace_and_answer_apart(server: str, wanted: list[Output]) -> None:
+    """Of an answer that is cut at the cap inside a character, vLLM leaves that character out."""
+    names = token_names(4)
+    closed = 0
+    for question, output in zip(QUESTIONS, wanted, strict=True):
+        body = {"model": "tiny", "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": CAP}
+        request = urllib.request.Request(
+            f"{server}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        message = json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["message"]
+        trace, answer = read_trace(output.text, names)
+        if names.end in output.text:
+            closed += 1
+            assert (message["reasoning"], (message["content"] or "").strip()) == (trace, answer.rstrip("\ufffd"))
+        else:
+            assert (message["reasoning"] or "") + (message["content"] or "") == output.text.rstrip("\ufffd")
+    assert closed

@@ -1,0 +1,213 @@
+"""Long prose: where it is cut, what its pieces do, what of it is redundant, and what checks and runs say of that."""
+
+import json
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import tinyrun
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirf.methods import get
+from cirf.rationales.check import check, some
+from cirf.rationales.redundancy import certificate, redundant
+from cirf.rationales.results import write_results
+from cirf.rationales.segmentation import cut_all, segment
+from cirf.recipe import schema
+from cirf.recipe.load import load
+from cirf.records import Problem, Rationale, Steps
+from cirf.stages.context import Context
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import RunFolder
+from cirf.text.discourse import function_of, pieces
+from cirf.text.sentences import sentences
+
+CLIPS = Problem("sums/train/clips", "sums", "She sold 48 clips in April and half as many in May. How many in all?", "72")
+PARTS = (
+    ("plan", "Okay, there are 48 clips in April and half as many in May."),
+    ("work", "Then it takes a division of the first number by two, which is 48 / 2 = 24 clips."),
+    ("conclude", "So there are 48 + 24 = 72 clips in all."),
+    ("reconsider", "Wait, is it half of April? It says half as many, so yes."),
+    ("check", "Let me double-check: 72 - 48 = 24, and 24 is half of 48."),
+    ("alternative", "Alternatively, 48 * 1.5 = 72 clips."),
+    ("conclude", "So the answer is 72."),
+    ("uncertain", "I think that this is right."),
+)
+ALOUD = "\n\n".join(text for _, text in PARTS)
+
+
+def bare(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+def test_long_prose_is_cut_where_it_turns() -> None:
+    assert segment(ALOUD, "function").segments == tuple(text for _, text in PARTS)
+    assert segment(" ".join(text for _, text in PARTS), "function").segments[1:] == tuple(text for _, text in PARTS[2:])
+    assert [function_of(text) for _, text in PARTS] == [name for name, _ in PARTS]
+
+
+def test_what_introduces_a_list_or_formula_stays_with_it() -> None:
+    listed = "We list all of the cases here:\n\n1. The first one is even.\n2. It is odd."
+    text = f"{listed}\n\nThat leaves:\n\n$x = 3 + 4$\n\nNow add them up."
+    assert [part.split("\n")[0] for part in pieces(text, 5, 600)] == [
+        "We list all of the cases here:",
+        "That leaves:",
+        "Now add them up.",
+    ]
+
+
+def test_auto_cuts_what_thinks_aloud_by_function() -> None:
+    listed = "Hmm, let me list them.\n1. One is odd.\n2. Two is even.\n\n"
+    assert segment(listed + 4 * ALOUD, "auto").rule == "function"
+    assert segment(ALOUD, "auto").rule == "line"  # short
+    steps = "\n".join(f"Step {place}: {'add the next number to it ' * 4}" for place in range(1, 20))
+    assert segment(steps, "auto").rule == "ordinal"
+    lines = "\n\n".join(f"The part of number {place} is added, and so on." for place in range(40))
+    assert segment(lines, "auto").rule == "function"  # as lines they would be too many
+    assert cut_all([Rationale("a", 0, lines, "x")], schema.Segments(), []).report["kept"] == 1
+
+
+said = st.sampled_from(
+    [*(text for _, text in PARTS), "x = 3:", "$$y$$", "hmm", "第一步。然后", "a. b. c", "word " * 200, "z" * 1500]
+)
+texts = st.one_of(
+    st.text(), st.lists(st.tuples(said, st.sampled_from([" ", "\n", "\n\n", ""]))).map(lambda each: "".join(map("".join, each)))
+)
+
+
+@given(texts, st.integers(1, 60), st.integers(120, 700))
+def test_pieces_give_the_text_back_and_keep_their_bounds(text: str, shortest: int, longest: int) -> None:
+    found = pieces(text, shortest, longest)
+    assert bare("".join(found)) == bare(text) and all(map(str.strip, found))
+    assert found == pieces(text, shortest, longest)
+    assert all(len(piece) <= longest for piece in found)
+    for one, other in pairwise(found):
+        assert min(len(one), len(other)) >= shortest or len(one) + 1 + len(other) > longest
+
+
+@pytest.mark.parametrize("filling", ["x", "a. b. ", "Wait. ", "Let me check 3 + 4 = 7. ", "\n\na", "so, so, "])
+@pytest.mark.parametrize("by", ["auto", "function"])
+def test_a_long_text_is_cut_in_linear_time(filling: str, by: str) -> None:
+    text = filling * (200_000 // len(filling))
+    started = time.process_time()
+    cut_all([Rationale(CLIPS.id, 0, text, "x")], schema.Segments(by=by, redundant="drop"), [CLIPS])  # type: ignore[arg-type]
+    assert time.process_time() - started < 5  # each takes under half a second; those that grew with a power took minutes
+
+
+def test_a_line_of_many_stops_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    assert len(sentences("a. b. " * 150_000)) == 1
+    assert time.process_time() - started < 5  # half a second; with the square of the length 20
+
+
+def test_what_comes_after_the_settled_answer_is_redundant() -> None:
+    found = redundant([text for _, text in PARTS], CLIPS)
+    assert [(row.place, row.why, row.function) for row in found] == [
+        (3, "settled", "reconsider"),
+        (4, "settled", "check"),
+        (5, "settled", "alternative"),
+        (7, "settled", "uncertain"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "choices", "steps", "gone"),
+    [
+        ("72", None, ("So the answer is 70.", "Wait, 24 was left out.", "The answer is 72.", "Let me check."), (3,)),
+        ("72", None, ("The answer is 72.", "Wait, no.", "The answer is 70."), ()),  # not settled: it ends in another
+        ("72", None, ("First 8 * 9 = 72.", "Those are 72 / 2 = 36 pairs.", "And 36 * 2 = 72."), ()),  # a number on the way
+        ("B", ("tree", "water"), ("The answer is B.", "Hmm, fish do not climb.", "So the answer is B."), (1,)),
+        ("yes", None, ("So the answer is yes.", "But is it? I think so.", "The answer is yes."), (1,)),
+        ("Paris", None, ("So the answer is Paris.", "Wait, is it?", "The answer is Paris."), (1,)),
+        ("Rome", None, ("I remember it.", "It is in Italy."), ()),
+    ],
+)
+def test_an_answer_is_settled_unless_another_follows(answer, choices, steps, gone) -> None:
+    assert tuple(row.place for row in redundant(steps, Problem("a", "t", "q?", answer, choices))) == gone
+
+
+def test_a_repetition_says_nothing_new() -> None:
+    first = "The side of the square is the root of its area, which is 9."
+    steps = [
+        first,
+        "Now double it.",
+        f"Wait, now {first.lower()}",
+        "The side of the square is the root of its area, which is 16.",
+        first,
+    ]
+    assert [(row.place, row.why) for row in redundant(steps, CLIPS)] == [(2, "repeats")]  # 16 is new; the last step stays
+
+
+@given(st.lists(st.one_of(said, st.text()), min_size=1, max_size=12), st.sampled_from(["72", "yes", "B", "Rome"]))
+def test_the_last_conclusion_is_never_left_out(steps: list[str], answer: str) -> None:
+    problem = Problem("a", "t", "q?", answer, ("tree", "water") if answer == "B" else None)
+    gone = {row.place for row in redundant(steps, problem)}
+    assert len(gone) < len(steps)
+    concluding = [place for place, step in enumerate(steps) if f"answer is {answer}" in step]
+    assert not concluding or concluding[-1] not in gone
+    assert gone == {row.place for row in redundant(steps, problem)}
+
+
+def test_the_certificate_counts_what_went() -> None:
+    section = schema.Segments(by="function", redundant="drop")
+    cut = cut_all([Rationale(CLIPS.id, 0, ALOUD, "x")], section, [CLIPS])
+    assert cut.steps[0].segments == tuple(PARTS[place][1] for place in (0, 1, 2, 6))
+    told = certificate(cut.redundant, cut.steps[0].segments, lambda text: len(text.split()))
+    assert told["of_tokens"] == len(ALOUD.split()) and told["steps"] == 4 and told["rationales"] == 1
+    assert told["by"]["settled"]["check"] == {"steps": 1, "tokens": len(PARTS[4][1].split())}
+    assert told["tokens"] == sum(count["tokens"] for count in told["by"]["settled"].values())
+    assert cut_all([Rationale(CLIPS.id, 0, ALOUD, "x")], schema.Segments(by="function"), [CLIPS]).redundant == []
+
+
+def test_steps_by_function_have_results_where_they_conclude(tasks) -> None:
+    steps = Steps(CLIPS.id, 0, "function", tuple(text for _, text in PARTS))
+    written = write_results([steps], [CLIPS], tasks, schema.Results(working="drop"))
+    assert written == [("", "24", "72", "", "24", "72", "", "")]  # said again, 72 is no new result
+
+
+def test_of_many_long_rationales_some_are_looked_at(tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "Step 1: 3 + 4 = 7\nStep 2: That is all."
+    monkeypatch.setattr("cirf.rationales.check.MOST_CHARACTERS", 8 * len(long) - 1)
+    problems = [Problem(f"sums/{place}", "sums", f"How many, {place}?", "7", rationale=long) for place in range(16)]
+    found = check(problems, schema.Rationales(), schema.Segments(), schema.Results(), tasks, lambda text: 1)
+    assert found.looked_at == 7 and (found.total.problems, found.total.usable, found.total.steps_total) == (16, 16, 32)
+    assert [problem.id for problem in some(problems, 4 * len(long))] == [f"sums/{place}" for place in (0, 4, 8, 12)]
+    assert some(problems[:3]) == problems[:3]
+
+
+def test_a_run_and_a_check_say_what_was_left_out(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    rows = [
+        {"question": f"Box {place} has 48 clips and half as many. How many?", "answer": "72", "rationale": ALOUD}
+        for place in range(6)
+    ]
+    train = tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows)
+    recipe = workshop.recipe(tmp_path / "r.yaml", train=train, segments__by="function", segments__redundant="drop")
+    checked = tinyrun.cirf("check", recipe)
+    assert checked.code == 0 and re.search(
+        r"redundant: [\d,]+ of [\d,]+ tokens \(\d\d%\) are left out: .* check \(settled\)", checked.out
+    )
+    made = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "segments")
+    assert made.code == 0 and "log-likelihood of the answer" in made.err + made.out
+    told = json.loads((tmp_path / "run/segments/report.json").read_text())["redundant"]
+    assert told["log_likelihood"]["rationales"] == 6 and told["log_likelihood"]["with"] < 0 > told["log_likelihood"]["without"]
+    left = read_rows(tmp_path / "run/segments/redundant.jsonl")
+    assert told["steps"] == len(left) == 24 and {row["why"] for row in left} == {"settled"}
+
+
+def test_adjacent_steps_of_one_code_may_share_a_token(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    keys = {"codebook__size": 2, "segments__adjacent": "merge", "methods": ["cirf_full"]}
+    recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
+    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "traces").code == 0
+    context = Context(load(str(recipe), []), RunFolder(tmp_path / "run"))
+    codes = {row["problem"]: row["codes"] for row in context.rows("codebook-2", "codes.jsonl")}
+    results = {row["problem"]: row["results"] for row in context.rows("results", "results.jsonl")}
+    whole = {steps.problem: steps.segments for steps in context.steps()}
+    assert any(one == other for found in codes.values() for one, other in pairwise(found))
+    for example in [each for part in context.examples(get("cirf_full", context.recipe)) for each in part]:
+        trace, found = example.trace, codes[example.problem.id]
+        assert list(trace.codes) == [code for place, code in enumerate(found) if place == 0 or found[place - 1] != code]
+        assert trace.results[-1] == results[example.problem.id][-1]  # each step of these sums has one
+        assert len(example.segments) == len(trace.codes) and "\n".join(example.segments) == "\n".join(whole[example.problem.id])

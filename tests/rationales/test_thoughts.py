@@ -1,0 +1,114 @@
+"""Thoughts and answers told apart, and rationales that are equations alone: whatever wrote them, whichever way they come in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from faulty import Server, serve
+
+from cirf.rationales.collect import collect
+from cirf.rationales.segmentation import cut_all
+from cirf.rationales.teachers import teach
+from cirf.rationales.thoughts import rationale_of
+from cirf.recipe import schema
+from cirf.records import Problem
+from cirf.store.files import RowLog
+from cirf.tasks import get
+from cirf.tasks.parsing.thoughts import split_thoughts
+
+THOUGHT = "Okay, 4 * 8 = 32 beads are there.\nThen 32 - 4 = 28 are left."
+FULL = "Noor has 4 * 8 = 32 beads.\nAfter that 32 - 4 = 28 are left.\nThe answer is 28."
+SHORT = "The answer is \\boxed{28}."
+MARKS = [
+    "<think>{thought}</think>\n\n{rest}",
+    "{thought}\n</think>\n\n{rest}",  # the template opened it
+    "<thinking>{thought}</thinking>{rest}",
+    "<THINK>{thought}</THINK>{rest}",
+    "<reasoning>{thought}</reasoning>\n<answer>{rest}</answer>",
+    "[THINK]{thought}[/THINK]{rest}",
+    "◁think▷{thought}◁/think▷{rest}",
+    "<|begin_of_thought|>{thought}<|end_of_thought|>\n<|begin_of_solution|>{rest}<|end_of_solution|>",
+    "<|START_THINKING|>{thought}<|END_THINKING|>{rest}",
+    "<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>{rest}<|return|>",
+    "{thought}<|end|><|start|>assistant<|channel|>final <|constrain|>x<|message|>{rest}",
+    "analysis{thought}assistantfinal{rest}",
+]
+
+
+@pytest.mark.parametrize("marks", MARKS)
+def test_marks_of_thoughts_are_in_no_rationale(marks: str) -> None:
+    def said(rest: str) -> str:
+        return rationale_of(marks.format(thought=THOUGHT, rest=rest))
+
+    assert said(FULL) == FULL
+    assert said(SHORT) == f"{THOUGHT}\n#### 28"
+    assert said("28 beads") == f"{THOUGHT}\n#### 28 beads"
+
+
+def test_a_text_without_thoughts_is_left_as_it_is() -> None:
+    for text in (FULL, "a < b > c", "He thinks: <b>bold</b>", "", "analysis of the data", "He [thinks] 3"):
+        assert rationale_of(text) == text and split_thoughts(text) == ("", text)
+
+
+def test_several_thoughts_and_one_that_never_ends() -> None:
+    assert split_thoughts("<think>a</think>b<think>c</think>d") == ("a\n\nc", "b\n\nd")
+    assert split_thoughts("<think>a\nb") == ("a\nb", "")
+    assert split_thoughts("<|channel|>analysis<|message|>a and") == ("a and", "")
+    assert split_thoughts("<think>\n\n</think>\n\nb") == ("", "b")
+
+
+def _problem(text: str | None) -> Problem:
+    return Problem("gsm8k/train/0", "gsm8k", "How many beads are left?", "28", rationale=text)
+
+
+@pytest.mark.parametrize("source", ["dataset", "files"])
+@pytest.mark.parametrize("rest", [FULL, SHORT])
+def test_files_and_data_sets_are_read_as_teachers_are(tmp_path: Path, source: str, rest: str) -> None:
+    text = f"<think>\n{THOUGHT}\n</think>\n{rest}"
+    path = tmp_path / "theirs.jsonl"
+    path.write_text(json.dumps({"question": "How many beads are left?", "rationale": text}) + "\n")
+    section = schema.Rationales(source=source, files=(str(path),) if source == "files" else ())
+    found = collect([_problem(text if source == "dataset" else None)], section, None, {"gsm8k": get("gsm8k")}).rationales
+    (steps,) = cut_all(found, schema.Segments(), [_problem(None)]).steps
+    wanted = FULL if rest == FULL else THOUGHT
+    assert steps.segments == tuple(wanted.split("\n")) and found[0].agrees is True
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "fault"),
+    [
+        (f"<|channel|>analysis<|message|>9?<|end|><|start|>assistant<|channel|>final<|message|>{FULL}", 3, None),
+        (f"<think>{THOUGHT}</think>{SHORT}", 2, None),
+        (f"<think>{THOUGHT}", 0, "empty answer"),
+    ],
+)
+def test_a_teachers_marks_are_no_steps(tmp_path: Path, text: str, steps: int, fault: str | None) -> None:
+    asked = [_problem(None), Problem("gsm8k/train/1", "gsm8k", "Another?", "28")]
+    with serve(Server(lambda body: FULL if "Another" in body["messages"][0]["content"] else text)) as server:
+        teacher = schema.Teacher(endpoints=(schema.Endpoint(url=server.url, model="m"),), timeout=5.0)
+        section = schema.Rationales(source="teacher", teacher=teacher)
+        taught, _ = teach(asked, section, schema.Segments(), {"gsm8k": get("gsm8k")}, RowLog(tmp_path / "log"), 1)
+    assert (taught[0].steps, taught[0].fault("drop")) == (steps, fault) and "<" not in taught[0].text
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("<<4*8=32>> <<32-4=28>>", ("4*8=32", "32-4=28")),
+        ("<<4*8=32>> <<32-4=28>> #### 28", ("4*8=32", "32-4=28")),
+        ("<<4*8=32>>\n<<32-4=28>>\n#### 28", ("4*8=32", "32-4=28")),
+        ("<<4*8=32>>, <<32-4=28>>.", ("4*8=32", "32-4=28.")),
+        ("Step 1: <<4*8=32>>\nStep 2: <<32-4=28>>", ("4*8=32", "32-4=28")),
+        ("<<4*8=32>>\n<<32-4=28>>\nThe answer is: 28", ("4*8=32", "32-4=28", "The answer is: 28")),
+        ("Noor has 4*8 = <<4*8=32>>32.\nThen 32-4 = <<32-4=28>>28. #### 28", ("Noor has 4*8 = 32.", "Then 32-4 = 28.")),
+        ("<<4*8=32>>32 <<32-4=28>>28", ("4*8=32", "32-4=28")),
+        ("4*8=<<4*8=32>>32\n32-4=<<32-4=28>>28", ("4*8=32", "32-4=28")),
+    ],
+)
+def test_equations_alone_are_steps_and_an_answer_behind_hashes_is_none(text: str, steps: tuple[str, ...]) -> None:
+    found = collect([_problem(text)], schema.Rationales(source="dataset"), None, {"gsm8k": get("gsm8k")}).rationales
+    assert found[0].agrees is True
+    (cut,) = cut_all(found, schema.Segments(), [_problem(None)]).steps
+    assert cut.segments == steps

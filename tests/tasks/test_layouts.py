@@ -1,0 +1,176 @@
+"""Layouts of rows that other tools write: each comes to the same question, steps and answer, else one line says why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cirf.errors import CirfError
+from cirf.rationales.collect import gather
+from cirf.rationales.segmentation import cut_all
+from cirf.recipe import schema
+from cirf.recipe.schema import Problems, TaskEntry
+from cirf.store.jsonl import RowError
+from cirf.tasks.loading.layouts import plain_row
+from cirf.tasks.loading.load import load_problems
+from cirf.tasks.own_rows import build_task, read_train
+
+ASKED = "Noor has 4 boxes with 8 beads and gives 4 away. How many are left?"
+STEPS = ("Noor has 4 * 8 = 32 beads.", "Then 32 - 4 = 28 are left.")
+WORK = "\n".join(STEPS)
+USER = {"role": "user", "content": ASKED}
+
+
+def assistant(content: str, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+TARGETS = [
+    f"{WORK}\n#### 28",
+    f"{WORK}\nThe answer is 28.",
+    f"{WORK}\n**Final answer:** 28",
+    f"{WORK}\n\n$\\boxed{{28}}$",
+    f"{WORK}\nThe answer is $\\boxed{{28}}$.",
+    f"{WORK}\nThe answer is 28 beads.",
+    f"<think>{WORK}</think>\n28",
+    f"<think>{WORK}</think>\nThe answer is \\boxed{{28}}.",
+    f"<think>{WORK}</think>\n<answer>28</answer>",
+    f"{WORK}\n</think>\n\nThe answer is 28.",
+]
+LAYOUTS: list[dict[str, Any]] = [
+    {"question": ASKED, "answer": "28", "rationale": WORK},
+    {"question": ASKED, "answer": "28", "steps": list(STEPS)},
+    {"question": ASKED, "answer": 28, "cot": WORK},
+    {"question": ASKED, "answer": "28", "reasoning_content": WORK},
+    {"question": ASKED, "answer": f"{WORK}\n#### 28"},
+    {"question": ASKED, "answer": f"<think>{WORK}</think>28"},
+    {"question": ASKED, "answer": f"{WORK}\nThe answer is 28."},
+    {"problem": ASKED, "solution": WORK, "answer": "28"},
+    {"instruction": ASKED, "input": "", "output": TARGETS[1]},
+    {"query": ASKED, "response": f"{WORK}\nThe answer is: 28"},
+    {"prompt": [USER], "completion": [assistant(TARGETS[0])]},
+    {"prompt": ASKED, "completion": "28", "reasoning_content": WORK},
+    {"messages": [USER, assistant("28", reasoning_content=WORK)]},
+    {"messages": [USER, assistant("The answer is 28.", reasoning=WORK)]},
+    {"messages": [USER, assistant(TARGETS[2])], "answer": "28"},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": ASKED}]}, assistant(TARGETS[0])]},
+    {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": TARGETS[3]}]},
+    *({"prompt": ASKED, "completion": target} for target in TARGETS),
+    *({"messages": [USER, assistant(target)]} for target in TARGETS),
+]
+
+
+def read(tmp_path: Path, *rows: dict[str, Any], **keys: Any) -> Any:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(path), **keys})
+    task = build_task(entry, None)
+    return task, read_train(entry, task.answer, None)
+
+
+@pytest.mark.parametrize("row", LAYOUTS, ids=lambda row: json.dumps(row)[:60] if isinstance(row, dict) else None)
+def test_every_layout_comes_to_the_same_row(tmp_path: Path, row: dict[str, Any]) -> None:
+    task, problems = read(tmp_path, row)
+    (problem,) = problems
+    assert (task.answer, problem.question, problem.answer) == ("number", ASKED, "28")
+    found = gather([problem], schema.Rationales(), None, {"": task}).rationales
+    (cut,) = cut_all(found, schema.Segments(), problems).steps
+    assert tuple(step for step in cut.segments if step not in ("28", "The answer is 28.", "Final answer: 28")) == STEPS
+    assert found[0].agrees is not False
+
+
+def test_a_system_prompt_and_earlier_turns_belong_to_the_question() -> None:
+    system = {"role": "system", "content": "Count beads."}
+    earlier = [{"role": "user", "content": "Hello"}, assistant("Hello!", reasoning_content="They greet.")]
+    row = plain_row({"messages": [system, *earlier, USER, assistant(TARGETS[0]), {"role": "user", "content": "Thanks"}]}, "here")
+    assert row["question"] == f"Count beads.\n\nUser: Hello\nAssistant: Hello!\nUser: {ASKED}"
+    assert (row["rationale"], row["answer"]) == (WORK, "28")
+
+
+def test_where_a_rationale_follows_the_thoughts_it_is_the_rationale(tmp_path: Path) -> None:
+    _, problems = read(tmp_path, {"prompt": ASKED, "completion": f"<think>Hm, 9? No.</think>{WORK}\n#### 28"})
+    (found,) = gather(problems, schema.Rationales(), None, {"": build_task_of(tmp_path)}).rationales
+    assert "Hm" not in found.text and found.text.startswith(WORK)
+
+
+def build_task_of(tmp_path: Path) -> Any:
+    return build_task(TaskEntry.model_validate({"task": "jsonl", "train_file": str(tmp_path / "mine.jsonl")}), None)
+
+
+def test_other_kinds_of_answers_are_found_in_texts_too(tmp_path: Path) -> None:
+    pick = {"prompt": "Which flies?", "choices": ["a roof", "a bird"], "completion": "Roofs stay.\nBirds fly.\nThe answer is B."}
+    assert [(p.answer, p.rationale) for p in read(tmp_path, pick)[1]] == [("B", "Roofs stay.\nBirds fly.")]
+    flies = {"prompt": "Do roofs fly?", "completion": "Roofs stay.\nThe answer is no."}
+    task, problems = read(tmp_path, flies)
+    assert (task.answer, problems[0].answer, problems[0].rationale) == ("yesno", "no", "Roofs stay.")
+
+
+def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
+    for row in (
+        {"question": "q", "answer": "Paris"},
+        {"question": "q", "answer": "a\nb"},
+        {"question": "q", "answer": "I say so. The answer is simple."},
+        {"question": "q", "answer": 7, "steps": 3},
+        {"question": "q", "answer": "7", "rationale": "r", "solution": "s", "messages": []},
+    ):
+        assert plain_row(row, "here") == row
+
+
+@pytest.mark.parametrize("closing", ["The answer is 28.", "\\boxed{28}", "#### 28"])
+def test_a_sentence_that_states_the_answer_is_no_part_of_the_rationale(closing: str) -> None:
+    for space in (" ", "\n"):
+        row = plain_row({"prompt": ASKED, "completion": f"{' '.join(STEPS)}{space}{closing}"}, "here")
+        assert (row["rationale"], row["answer"]) == (" ".join(STEPS), "28")
+
+
+def test_a_short_answer_may_have_a_full_stop() -> None:
+    for answer in ("Dr. No", "a bird.", "1.5"):
+        assert plain_row({"prompt": "q", "completion": answer}, "here")["answer"] == answer
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; problems.tasks.*columns"),
+        ({"question": "q", "label": 1}, "the field answer is missing; .* this has question, label"),
+        ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
+        ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
+        ({"messages": [USER]}, "the conversation has no turn of the assistant"),
+        ({"messages": [assistant("7")]}, "the conversation has no turn of the user"),
+        ({"messages": [USER, assistant("")]}, "the assistant's last turn is empty"),
+        ({"messages": ["hello"]}, "a turn of the conversation is no object with role and content"),
+        ({"messages": [USER, {"role": "assistant", "content": 7}]}, "the content of a turn is no text"),
+    ],
+)
+def test_what_is_missing_gets_one_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(CirfError, match=rf"mine\.jsonl, line 1: {message}") as caught:
+        read(tmp_path, row)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_of_the_recipe_name_what_is_which(tmp_path: Path) -> None:
+    row = {"exercise": ASKED, "key": "28", "how": WORK, "number": "x1", "answer": "no"}
+    columns = {"question": "exercise", "answer": "key", "rationale": "how", "id": "number"}
+    (problem,) = read(tmp_path, row, columns=columns)[1]
+    assert (problem.question, problem.answer, problem.rationale, problem.id) == (ASKED, "28", WORK, "x1")
+    (problem,) = read(tmp_path, {"exercise": ASKED, "all": TARGETS[0]}, columns={"question": "exercise", "completion": "all"})[1]
+    assert (problem.question, problem.answer, problem.rationale) == (ASKED, "28", WORK)
+    with pytest.raises(RowError, match=r"no column 'task'; columns\.question names it, and the row has exercise, key"):
+        read(tmp_path, row, columns={"question": "task"})
+    with pytest.raises(ValueError, match="columns: quesion is no field of a row; name question, answer"):
+        TaskEntry.model_validate({"task": "jsonl", "columns": {"quesion": "a"}})
+    with pytest.raises(CirfError, match="columns is for jsonl tasks"):
+        load_problems(Problems.model_validate({"tasks": [{"task": "chain_sum", "columns": {"question": "a"}}]}), 1)
+
+
+def test_rationale_files_have_the_same_layouts(tmp_path: Path) -> None:
+    from cirf.rationales.files import read_rationales
+
+    path = tmp_path / "theirs.json"
+    theirs = [{"messages": [USER, assistant(TARGETS[0])]}, {"question": ASKED, "completion": f"{WORK}\nDone."}]
+    path.write_text(json.dumps(theirs))
+    rows = read_rationales(path)
+    assert [(row.question, row.rationale, row.answer) for row in rows] == [(ASKED, WORK, "28"), (ASKED, f"{WORK}\nDone.", None)]

@@ -1,0 +1,79 @@
+"""What a backbone lacks, or cannot do, is said before any work; a whole run of a hybrid one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinyrun
+
+sys.path.insert(0, str(Path(__file__).with_name("lm")))
+import families
+
+
+def _backbone(folder: Path, kind: str) -> Path:
+    families.build(kind, scale=1.0).save_pretrained(folder)
+    tinyrun.builders().build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def _refused(workshop: tinyrun.Workshop, tmp_path: Path, backbone: Path, **keys: Any) -> str:
+    """What run and dry-run say, before anything is made."""
+    file = workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(backbone), **keys)
+    said = tinyrun.cirf("run", file, "--out", tmp_path / "run", "--dry-run").error()
+    assert tinyrun.cirf("run", file, "--out", tmp_path / "run").error() == said
+    assert not list((tmp_path / "run").rglob("stage.json"))
+    return said
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "gpt2"])
+def test_a_backbone_without_a_tokenizer(workshop: tinyrun.Workshop, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(workshop.backbone, folder, ignore=shutil.ignore_patterns("token*", "chat_template*"))
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": kind}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "no tokenizer there" in _refused(workshop, tmp_path, folder)
+    checked = tinyrun.cirf("check", workshop.train, "--set", f"backbone.model={folder}")
+    assert "no tokenizer there" in checked.error()
+
+
+@pytest.mark.parametrize(("kind", "method"), [("gemma4", "coconut"), ("qwen3_5", "codi"), ("mamba", "coconut")])
+def test_a_backbone_that_cannot_think_in_vectors(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, method: str) -> None:
+    said = _refused(workshop, tmp_path, _backbone(tmp_path / "model", kind), methods=["cirf_full", method])
+    assert "cannot think in vectors" in said and method in said
+
+
+@pytest.mark.parametrize("targets", ["out_proj", "wings"])
+def test_adapters_on_layers_that_can_have_none_or_are_not_there(workshop: tinyrun.Workshop, tmp_path: Path, targets: str) -> None:
+    lora = {"finetune__adaptation": "lora", "finetune__lora": {"target_modules": targets}}
+    said = _refused(workshop, tmp_path, _backbone(tmp_path / "model", "mamba"), **lora)
+    assert "finetune.lora.target_modules" in said and targets in said and "all-linear" in said
+
+
+@pytest.mark.parametrize(("kind", "adaptation"), [("qwen3_5", "full"), ("mamba", "lora"), ("recurrent_gemma", "full")])
+def test_a_run_of_a_model_that_keeps_states(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, adaptation: str) -> None:
+    file = workshop.recipe(
+        tmp_path / "recipe.yaml",
+        backbone__model=str(_backbone(tmp_path / "model", kind)),
+        methods=["cirf_full"],
+        finetune__adaptation=adaptation,
+        finetune__lora={"rank": 4},
+        evaluate__max_trace_tokens=8,
+        evaluate__voting={"votes": [3]},
+    )
+    said = tinyrun.cirf("run", file, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    rows = (tmp_path / "run" / "votes" / "cirf_full").rglob("*.jsonl")
+    assert any(path.read_text().strip() for path in rows)
+
+
+def test_an_opt_that_projects_its_embeddings_learns_to_think(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    file = workshop.recipe(
+        tmp_path / "recipe.yaml", backbone__model=str(_backbone(tmp_path / "model", "opt")), methods=["codi", "coconut"]
+    )
+    said = tinyrun.cirf("run", file, "--out", tmp_path / "run", "--until", "models/codi")
+    assert said.code == 0, said.err

@@ -1,0 +1,165 @@
+"""What functional tokens are good for (`benchmarks.uses`), on made answers, and answers recorded from a tiny run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tinyrun
+import torch
+from benchmarks import recorded, uses
+from benchmarks.recorded import Places, kinds
+
+from cirf.store.files import write_rows
+
+
+def test_auroc_counts_pairs() -> None:
+    right = np.array([True, False, True, False])
+    assert uses.auroc(right, np.array([4.0, 1.0, 3.0, 2.0])) == 1
+    assert uses.auroc(right, np.array([2.0, 1.0, 1.0, 3.0])) == pytest.approx(1.5 / 4)  # one pair won, one equal, two lost
+    assert np.isnan(uses.auroc(np.array([True, True]), np.array([1.0, 2.0])))
+
+
+def test_auroc_within_a_benchmark_forgets_which_is_easy() -> None:
+    right = np.array([True, True, False, True, False, False])
+    score, group = np.array([2.0, 2.0, 2.0, 1.0, 1.0, 1.0]), np.array(["easy"] * 3 + ["hard"] * 3)
+    assert uses.auroc(right, score) > 0.6 and uses.within(right, score, group) == 0.5
+
+
+def test_an_unusual_transition_scores_low() -> None:
+    known = [[1, 2, 3]] * 9 + [[3, 2, 1]]
+    usual, unusual = uses.bigrams([[1, 2, 3], [2, 1, 3]], known)
+    assert usual > -0.5 and unusual < -2
+    own = uses.bigrams([[1, 2], [1, 2], [5, 6]], None)  # a trace does not vouch for itself
+    assert own[0] == own[1] > own[2]
+
+
+def test_kinds_of_tokens() -> None:
+    assert kinds([7, 1, 8, 1, 2, 1, 0], ["<f>", "4", "<g>", "5", "</cirf>", "5", "<end>"], [7, 8], 2) == "frfrmae"
+    assert kinds([1, 3, 1, 4, 1, 0], ["4", "\n", "5", "####", "5", "<end>"], [], None) == "rmrmae"
+
+
+def answer(item: int, right: bool, method: str, functional: float, other: float, **more: Any) -> dict[str, Any]:
+    """A row: two functional tokens, two of results, one of the answer and the end."""
+    plain = method == "terse"
+    letters = "mrmrme" if plain else "frfrmae"
+    logp = [functional if letter in "fm" else other for letter in letters[:-1]]
+    output = "4\n5\n#### 5" if plain else "<cirf_001>4<cirf_002>5</cirf>5"
+    row = {
+        "method": method,
+        "way": "greedy",
+        "id": str(item),
+        "correct": right,
+        "parsed": "5",
+        "output": output,
+        "tokens": len(letters),
+    }
+    return row | {"kinds": letters, "logp": logp, "entropy": [-value for value in (*logp, 0.0)]} | more
+
+
+def test_confidence_of_functional_tokens_that_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance, rows = np.random.default_rng(1), []
+    for item in range(120):
+        right = item % 3 == 0
+        noise = -float(chance.random())
+        rows.append(answer(item, right, "cirf_full", -0.1 if right else -0.2, noise))
+        rows.append(answer(item, right, "terse", noise, noise))
+    write_rows(tmp_path / "rows.jsonl", rows)
+    uses.main(["confidence", str(tmp_path / "rows.jsonl")])
+    *lines, document = capsys.readouterr().out.splitlines()
+    told = json.loads(document)
+    assert told["n"] == 120 and told["right"] == {"cirf_full": pytest.approx(1 / 3), "terse": pytest.approx(1 / 3)}
+    assert told["auroc"]["cirf_full: functional, mean"] == [1, 1, 1]
+    value, low, high = told["auroc"]["cirf_full: answer"]
+    assert low < 0.5 < high and low < value < high
+    gap, low, _ = told["differences"]["cirf_full functional, mean - cirf_full answer"]
+    assert gap == pytest.approx(1 - value) and low > 0.2
+    assert told["differences"]["cirf_full all, fitted - cirf_full plain, fitted"][1] > 0.2
+    assert "terse: line breaks, mean" in told["auroc"] and "terse: transitions" not in told["auroc"]
+    assert lines[0] == "n = 120, right: cirf_full 33.3%, terse 33.3%"
+
+
+def test_votes_by_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def vote(item: int, way: str, given: str, code: int, sure: float, method: str = "cirf_full") -> dict[str, Any]:
+        made = answer(item, given == "5", method, sure, sure, way=way, parsed=given)
+        return made | {"output": f"<cirf_00{code}>{given}</cirf>{given}"}
+
+    rows = [vote(0, "all", given, 1, -1.0) for given in ("4", "4", "5")]  # passes, majority wrong
+    rows += [vote(0, "plan", given, code, sure) for given, code, sure in (("4", 1, -2.0), ("5", 2, -0.1), ("6", 3, -1.0))]
+    rows += [vote(0, "all", "4", 1, -1.0, "terse")] * 3
+    write_rows(tmp_path / "rows.jsonl", rows)
+    uses.main(["votes", str(tmp_path / "rows.jsonl")])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    every, plan, terse = (told["table"][name] for name in ("cirf_full all", "cirf_full plan", "terse all"))
+    assert (every["pass@k"], every["majority"], every["plans"], every["answers"]) == (1, 0, 1, 2)
+    assert (plan["pass@k"], plan["best"], plan["plans"], plan["answers"], plan["tokens"]) == (1, 1, 3, 3, 21)
+    assert (terse["pass@k"], terse["one"]) == (0, 0)
+    assert told["differences"]["cirf_full plan - terse all, pass@k"]["difference"] == 1
+
+
+def test_a_cascade_keeps_to_its_tokens() -> None:
+    chance = np.random.default_rng(2)
+    right = np.array([chance.random(400) < 0.5, chance.random(400) < 0.8])
+    tokens = np.array([np.full(400, 10.0), np.full(400, 100.0)])
+    items, knows = [f"sums/{place}" for place in range(400)], right[0] + 0.01 * chance.random(400)
+    made, spent = uses.halves(items, right, tokens, knows)
+    assert right[1].mean() - 0.05 < made.mean() and made.mean() > right[0].mean() + 0.25
+    assert 35 < spent.mean() < 55  # half of prose, chosen on other questions
+    blind, _ = uses.halves(items, right, tokens, chance.random(400))
+    assert blind.mean() < made.mean() - 0.05
+    assert uses.route(right, tokens, knows, -np.inf)[1].mean() == 10  # none is asked for prose
+    assert uses.route(right, tokens, knows, np.inf)[1].mean() == 110
+
+
+def test_a_surer_signal_gains_more() -> None:
+    right = np.array([[True] * 60 + [False] * 40, [True] * 30 + [False] * 30 + [True] * 40])
+    found = uses.gains(right, np.array([[10.0] * 100, [100.0] * 100]))
+    assert found[0.5] == pytest.approx(0.6 * 0.6 + 0.4 * 0.7 - 0.7, abs=0.03)  # 40 % asked at random: 0.7 of them right
+    assert list(found.values()) == sorted(found.values())
+    assert found[1.0] == pytest.approx(0.3, abs=0.01)  # exactly the wrong ones are asked
+
+
+def test_places_of_the_plan_alone_are_sampled() -> None:
+    scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 3.0, 2.0]])  # the likeliest: a functional token, an ordinary one
+    for way, left in (("all", [3, 3]), ("plan", [3, 1]), ("rest", [1, 3])):
+        made = Places([way] * 2, plan=[0], breaks=[].__contains__)(torch.zeros(2, 4, dtype=torch.long), scores)
+        assert torch.isfinite(made).sum(dim=1).tolist() == left
+        assert made.argmax(dim=1).tolist() == [0, 1]
+    plain = Places(["plan"] * 2, plan=[], breaks=[9].__contains__)
+    assert torch.isfinite(plain(torch.tensor([[5, 5], [5, 5]]), scores)).all()  # a first token begins a line
+    made = plain(torch.tensor([[5, 5, 9], [5, 5, 1]]), scores)
+    assert torch.isfinite(made).sum(dim=1).tolist() == [3, 1]
+    plain.select([1])
+    assert torch.isfinite(plain(torch.tensor([[5, 5, 1, 9]]), scores[:1])).all()
+
+
+def test_recorded_answers_are_those_of_the_model(finished: Path, tmp_path: Path) -> None:
+    from cirf.lm.backbone import load_model, load_tokenizer
+    from cirf.lm.prompt import encode, prompt_text
+    from cirf.recipe.load import load
+
+    questions = tinyrun.write_jsonl(tmp_path / "other.jsonl", tinyrun.sums(5, seed=9))
+    out, given = tmp_path / "rows.jsonl", [str(finished), "--questions", str(questions), "--methods", "cirf_full"]
+    recorded.main([*given, "--out", str(out)])
+    rows = recorded.read(out)
+    assert len(rows) == 5
+    recipe = load(str(finished / "recipe.yaml"), [])
+    tokenizer = load_tokenizer(finished / "models" / "cirf_full", recipe.backbone)
+    model = load_model(finished / "models" / "cirf_full", recipe.backbone)
+    for row, asked in zip(rows, tinyrun.sums(5, seed=9), strict=True):
+        prompt, ids = encode(tokenizer, prompt_text(tokenizer, asked["question"])), encode(tokenizer, row["output"])
+        with torch.inference_mode():
+            logs = model(torch.tensor([prompt + ids])).logits[0].float().log_softmax(-1)
+        wanted = [float(logs[len(prompt) + place - 1, token]) for place, token in enumerate(ids)]
+        assert row["logp"][: len(ids)] == pytest.approx(wanted[: len(row["logp"])], abs=2e-3)
+        assert len(row["kinds"]) == row["tokens"] == len(row["entropy"])
+    out.write_bytes(out.read_bytes()[:-40])  # killed while it wrote
+    recorded.main([*given, "--out", str(out)])
+    assert [(row["id"], row["output"]) for row in recorded.read(out)] == [(row["id"], row["output"]) for row in rows]
+
+    recorded.main([*given, "--out", str(tmp_path / "votes.jsonl"), "--votes", "3", "--most", "1"])
+    votes = recorded.read(tmp_path / "votes.jsonl")
+    assert [vote["way"] for vote in votes] == ["all"] * 3 + ["plan"] * 3 + ["rest"] * 3
