@@ -4,8 +4,8 @@
     python -m benchmarks.sharding --measure MODEL [--adaptation full|lora] [--updates 3]
 
 The first computes it, without weights: a model of that shape is built on the meta device with the recipe's adapters and new
-rows, and sharded as training shards it, rank by rank. Bytes of the parts are counted; beside them stands what is gathered at the
-most at once (the two largest of layers and embedding matrices, and the gradients of one) and the activations of
+rows, and sharded as training shards it, rank by rank. It counts the bytes of the parts, what is gathered at the
+most at once (the two largest of layers and embedding matrices, and the gradients of one), and the activations of
 `cirf run --dry-run`. The second measures it: a few updates of ``MODEL`` on the CPU by one process, by two with the whole model
 each, and by two sharded; peak resident memory of each process, and the losses. The last line is JSON.
 """
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks import shape_model
 from benchmarks.shape_model import Lengths
@@ -33,6 +34,7 @@ _ROW = (512, 256)
 def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, float]:
     """GiB of one process."""
     import torch
+    from accelerate.state import AcceleratorState
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from cirf.commands.dry_run import activations
@@ -40,30 +42,34 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
     from cirf.lm.training.sharding import local, shard
 
     section, full = recipe.finetune, recipe.finetune.adaptation == "full"
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "ACCELERATE_USE_CPU": "true"}
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=processes)
-    try:
-        base = shape_model.build_model(shape, "meta", "bfloat16")
-        new = list(range(base.config.vocab_size - recipe.codebook.codes - 2, base.config.vocab_size))
-        model, _ = adapt(base, section, new, [], 0)
-        groups = [*base.model.layers, base.get_input_embeddings(), base.get_output_embeddings()]
-        a_weight = 4 if full else 2
-        parts = [sum(p.numel() * (a_weight if full or not p.requires_grad else 4) for p in part.parameters()) for part in groups]
-        trained_sizes = [sum(4 * p.numel() for p in part.parameters() if p.requires_grad) for part in groups]
-        shard(model, base, full, "cpu")
-        held = {"weights": 0.0, "gradients": 0.0, "moments": 0.0}
-        for parameter in model.parameters():
-            part = local(parameter)
-            held["weights"] += part.numel() * part.element_size()
-            if parameter.requires_grad:
-                held["gradients"] += 4 * part.numel()
-                held["moments"] += 8 * part.numel()
-        held["gathered"] = sum(sorted(parts)[-2:]) + max(trained_sizes)
-        config = base.config
-        sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size, "inner": config.intermediate_size}
-        held["activations"] = activations(section, sizes | {"vocabulary": config.vocab_size}, *_ROW, 2.0)
-    finally:
-        torch.distributed.destroy_process_group()
+    launched = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    with mock.patch.dict(os.environ, launched | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}):
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=processes)
+        try:
+            base = shape_model.build_model(shape, "meta", "bfloat16")
+            new = list(range(base.config.vocab_size - recipe.codebook.codes - 2, base.config.vocab_size))
+            model, _ = adapt(base, section, new, [], 0)
+            groups = [*base.model.layers, base.get_input_embeddings(), base.get_output_embeddings()]
+            a_weight = 4 if full else 2
+            parts = [
+                sum(p.numel() * (a_weight if full or not p.requires_grad else 4) for p in part.parameters()) for part in groups
+            ]
+            trained_sizes = [sum(4 * p.numel() for p in part.parameters() if p.requires_grad) for part in groups]
+            shard(model, base, full, "cpu")
+        finally:
+            AcceleratorState._reset_state(reset_partial_state=True)
+            torch.distributed.destroy_process_group()
+    held = {"weights": 0.0, "gradients": 0.0, "moments": 0.0}
+    for parameter in model.parameters():
+        part = local(parameter)
+        held["weights"] += part.numel() * part.element_size()
+        if parameter.requires_grad:
+            held["gradients"] += 4 * part.numel()
+            held["moments"] += 8 * part.numel()
+    held["gathered"] = sum(sorted(parts)[-2:]) + max(trained_sizes)
+    config = base.config
+    sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size, "inner": config.intermediate_size}
+    held["activations"] = activations(section, sizes | {"vocabulary": config.vocab_size}, *_ROW, 2.0)
     return {name: round(size / GIB, 2) for name, size in held.items()} | {"sum": round(sum(held.values()) / GIB, 2)}
 
 
@@ -90,8 +96,6 @@ def measured(model: str, adaptation: str, processes: int, sharded: bool, updates
 
 def _train(model: str, adaptation: str, updates: int, folder: Path, rank: int) -> None:
     try:
-        from unittest import mock
-
         from cirf.lm import backbone
         from cirf.lm.training.finetune import finetune
         from cirf.lm.training.trainer import TargetTrainer

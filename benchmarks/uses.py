@@ -204,7 +204,7 @@ def chosen(right: Vector, tokens: Vector, score: Vector, most: float) -> float:
     """The limit of `route` with the most right answers at no more than ``most`` mean tokens."""
     limits = [-np.inf, *np.unique(score), np.inf]
     able = [(*(float(part.mean()) for part in route(right, tokens, score, limit)), limit) for limit in limits]
-    return max((one for one in able if one[1] <= most), key=lambda one: (one[0], -one[1]), default=able[0])[2]
+    return float(max((one for one in able if one[1] <= most), key=lambda one: (one[0], -one[1]), default=able[0])[2])
 
 
 def gains(right: Vector, tokens: Vector, draws: int = 20) -> dict[float, float]:

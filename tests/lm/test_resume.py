@@ -95,7 +95,7 @@ def _alike(one: Path, other: Path) -> None:
 @pytest.mark.parametrize(
     ("adaptation", "steps"),
     [
-        ("lora", ["sharded:2:sharded:-", "back:2:sharded:step:6", "back:1:plain:-"]),
+        pytest.param("lora", ["sharded:2:sharded:-", "back:2:sharded:step:6", "back:1:plain:-"], marks=pytest.mark.slow),
         pytest.param(
             "full",
             [
@@ -108,7 +108,7 @@ def _alike(one: Path, other: Path) -> None:
             ],
             marks=pytest.mark.slow,
         ),
-        pytest.param("tied", ["sharded:2:sharded:step:6", "sharded:2:sharded:-"], marks=pytest.mark.slow),
+        ("tied", ["sharded:2:sharded:step:6", "sharded:2:sharded:-"]),
     ],
 )
 def test_any_number_of_processes_sharded_or_not_trains_as_one_and_goes_on_from_a_kill(

@@ -35,7 +35,7 @@ from cirf.methods.prose.cot import ANSWER_MARK
 from cirf.recipe import schema
 
 
-def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2) -> None:
+def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2, bf16: bool = True) -> None:
     """One training of 12 updates, 6 an epoch, checkpoints every 4."""
     tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", tied=adaptation == "tied")
     settle_template(tokenizer)
@@ -65,6 +65,7 @@ def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2) -> None:
         warmup_steps=3,
         save_steps=4,
         eval_steps=None,
+        bf16=bf16,
     )
     _arm(kill)
     model, history, _ = finetune(

@@ -30,7 +30,7 @@ from cirf.lm.training.history import History, code_rows, survival
 from cirf.lm.training.new_token_rows import TrainableRows, hasten
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.prefix_tree import as_trees
-from cirf.lm.training.sharding import blank_copy, check_launch, fill, gathered, refusal, shard, unseen
+from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
 from cirf.lm.training.signals import Stop
 from cirf.lm.training.trainer import Course, HandBack, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
@@ -309,6 +309,7 @@ def _run(
     from transformers import PrinterCallback
 
     root = work / "checkpoints"
+    free_gathered(trainer.model)  # the choice of kernels tries a pass
     trainer.accelerator.wait_for_everyone()
     resume = latest(root)
     trainer.accelerator.wait_for_everyone()  # all have looked before anything is removed

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from cirf.distributed import barrier, is_main, world_size
@@ -85,6 +85,15 @@ def shard(model: Any, base: Any, full: bool, device: str) -> None:
 def is_sharded(model: Any) -> bool:
     """Whether `shard` was called on it."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def free_gathered(model: Any) -> None:
+    """Free the outermost group's whole weights, which a forward pass without a backward leaves gathered.
+
+    Until then they are the model's parameters, and an optimiser made of them would not train its parts.
+    """
+    if isinstance(model, FSDPModule):
+        model.reshard()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

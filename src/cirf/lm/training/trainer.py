@@ -24,7 +24,16 @@ from cirf.lm.training.batches import Feature, LengthSampler
 from cirf.lm.training.checkpoints import complete, disk_errors
 from cirf.lm.training.curriculum import Curriculum
 from cirf.lm.training.objective import Objective
-from cirf.lm.training.sharding import clip_gradients, gathered, gathered_optimizer, is_sharded, load_optimizer, local, part_of
+from cirf.lm.training.sharding import (
+    clip_gradients,
+    free_gathered,
+    gathered,
+    gathered_optimizer,
+    is_sharded,
+    load_optimizer,
+    local,
+    part_of,
+)
 from cirf.progress import Progress
 from cirf.recipe import schema
 from cirf.store.files import write_atomic
@@ -182,6 +191,7 @@ class TargetTrainer(Trainer):
                     counted = [number for part in parts for number in (nll[part].sum().item(), int(part.sum()))]
                     sums += torch.tensor(counted, dtype=torch.float64)
         model.train()
+        free_gathered(self.model)
         sums = self.accelerator.reduce(sums.float().to(self.args.device) if ranks > 1 else sums)
         metrics = {f"{metric_key_prefix}_loss": float(sums[0] / sums[1])}
         for name, total, count in (("answer", sums[2], sums[3]), ("code", sums[4], sums[5])):
