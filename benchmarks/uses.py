@@ -2,14 +2,15 @@
 
     python -m benchmarks.uses confidence ROWS [--run RUN] [--methods cirf_full terse]
     python -m benchmarks.uses votes ROWS
+    python -m benchmarks.uses route ROWS [--fast cirf_full] [--slow sft_cot]
     python -m benchmarks.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
 
 ROWS: answers with the log-probability of each token (`benchmarks.recorded`). ``confidence``: AUROC of scores of a trace, the
 chance that a right answer scores above a wrong one, with intervals of questions drawn anew; differences are paired. ``--run``
-has the training traces for the score of transitions. ``votes``: pass@k, majority and plans by way of sampling. ``cascade``: a
-trace answers, prose where the trace is longer than a limit, chosen on the other half of the questions as the one that is best
-at no more than half of prose's tokens; several archives are seeds. ``--slow-archive``: where prose stands, if elsewhere. The
-last line is JSON.
+has the training traces for the score of transitions. ``votes``: pass@k, majority and plans by way of sampling. ``route``: a
+trace answers, and prose where a score of the trace is below a limit, chosen on the other half of the questions as the one that is
+best at no more than half of prose's tokens. ``cascade``: the same of archives, which have no scores, by the trace's length;
+several archives are seeds. ``--slow-archive``: the archive of prose, if it is another. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -233,6 +234,29 @@ def halves(items: Sequence[str], right: Vector, tokens: Vector, score: Vector) -
     return made, spent
 
 
+def routed(rows: Rows, fast: str, slow: str) -> dict[str, Any]:
+    """By score of the fast method's traces: the AUROC, the share of slow answers, right answers and tokens of `route`, and the
+    difference to the slow method."""
+    quick, prose = ({row["id"]: row for row in rows if row["method"] == name} for name in (fast, slow))
+    items = [item for item in quick if item in prose]
+    right = np.array([[by[item]["correct"] for item in items] for by in (quick, prose)])
+    tokens = np.array([[by[item]["tokens"] for item in items] for by in (quick, prose)], dtype=float)
+    prose_right = dict(zip(items, right[1].astype(float).tolist(), strict=True))
+    told: dict[str, Any] = {"n": len(items), "right": right.mean(axis=1).tolist(), "tokens": tokens.mean(axis=1).tolist()}
+    told |= {"either": float(right.any(axis=0).mean()), "by": {}}
+    for name, score in scores([quick[item] for item in items], None).items():
+        made, spent = halves(items, right, tokens, score)
+        gap = compare(dict(zip(items, made.tolist(), strict=True)), prose_right)
+        told["by"][name] = {
+            "auroc": auroc(right[0], score),
+            "asked": float((spent > tokens[0]).mean()),
+            "right": float(made.mean()),
+            "tokens": float(spent.mean()),
+            "difference": gap,
+        }
+    return told
+
+
 def signals(quick: Rows, right: Vector, group: Vector) -> dict[str, tuple[float, float, float]]:
     """AUROC within a benchmark of what an archive tells of a trace, with its interval."""
     codes = [[code for code, _ in read_codes(row.get("output", "")) if code is not None] for row in quick]
@@ -292,6 +316,17 @@ def show_votes(told: Mapping[str, Any]) -> None:
         print(describe_difference(row, *name.rpartition(", ")[0].split(" - ")) + f" by {name.rpartition(', ')[2]}")
 
 
+def show_routed(told: Mapping[str, Any], fast: str, slow: str) -> None:
+    """The table of `routed`."""
+    both = "; ".join(f"{name} {told['right'][k]:.1%}, {told['tokens'][k]:.1f} tokens" for k, name in enumerate((fast, slow)))
+    print(f"n = {told['n']}; {both}; either right {told['either']:.1%}")
+    for name, row in told["by"].items():
+        print(
+            f"{name}: AUROC {row['auroc']:.3f}, {row['asked']:.0%} asked, {row['right']:.1%} right, {row['tokens']:.1f} tokens; "
+            f"{describe_difference(row['difference'], 'cascade', slow)}"
+        )
+
+
 def show_cascade(told: Mapping[str, Any]) -> None:
     """The lines of `cascade`."""
     for name, row in told["runs"].items():
@@ -314,6 +349,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     part.add_argument("--methods", nargs="+", default=["cirf_full", "terse"])
     part = parts.add_parser("votes")
     part.add_argument("rows", type=Path)
+    part = parts.add_parser("route")
+    part.add_argument("rows", type=Path)
+    part.add_argument("--fast", default="cirf_full")
+    part.add_argument("--slow", default="sft_cot")
     part = parts.add_parser("cascade")
     part.add_argument("runs", nargs="+", type=Path)
     part.add_argument("--slow-archive", nargs="+", type=Path)
@@ -325,6 +364,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pairs = list(zip(asked.runs, asked.slow_archive or asked.runs, strict=True))
         told = cascade(pairs, asked.fast, asked.slow, asked.tasks)
         show_cascade(told)
+    elif asked.part == "route":
+        told = routed(read(asked.rows), asked.fast, asked.slow)
+        show_routed(told, asked.fast, asked.slow)
+        told |= {"by": {name: row | {"difference": row["difference"].to_dict()} for name, row in told["by"].items()}}
     elif asked.part == "votes":
         told = sampled(read(asked.rows))
         show_votes(told)

@@ -114,6 +114,25 @@ def test_a_cascade_keeps_to_its_tokens() -> None:
     assert uses.route(right, tokens, knows, np.inf)[1].mean() == 110
 
 
+def test_prose_is_asked_where_results_are_improbable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance, rows = np.random.default_rng(3), []
+    for item in range(200):
+        right, sure = item % 4 > 0, -float(chance.random())
+        rows.append(answer(item, right, "terse", sure, -0.1 if right else -0.5))
+        rows.append(answer(item, item % 8 in (0, 2, 6), "sft_cot", sure, sure) | {"tokens": 60})
+    write_rows(tmp_path / "rows.jsonl", rows)
+    uses.main(["route", str(tmp_path / "rows.jsonl"), "--fast", "terse"])
+    *lines, document = capsys.readouterr().out.splitlines()
+    told, plain = json.loads(document), len("mrmrme")
+    assert told["n"] == 200 and told["right"] == [0.75, 0.375] and told["tokens"] == [plain, 60]
+    by = told["by"]["results, sum"]
+    assert by["auroc"] == 1 and by["asked"] == pytest.approx(0.25, abs=0.02)  # of the wrong ones half are right in prose
+    assert by["right"] == pytest.approx(0.875, abs=0.02) and by["tokens"] == pytest.approx(plain + 60 * by["asked"])
+    assert by["difference"]["difference"] == pytest.approx(by["right"] - 0.375)
+    assert told["by"]["line breaks, mean"]["right"] < by["right"] - 0.05
+    assert lines[0] == "n = 200; terse 75.0%, 6.0 tokens; sft_cot 37.5%, 60.0 tokens; either right 87.5%"
+
+
 def test_a_surer_signal_gains_more() -> None:
     right = np.array([[True] * 60 + [False] * 40, [True] * 30 + [False] * 30 + [True] * 40])
     found = uses.gains(right, np.array([[10.0] * 100, [100.0] * 100]))
