@@ -68,7 +68,7 @@ def main() -> None:
         print(f"{label:45} {row.n:5} {shares}  {verdict:8} {row.loose:6.1%}")
     whole = [row for row in findings if row.subset is None]
     ours, loose = mean([row.accuracy for row in whole]), mean([row.loose for row in whole])
-    told = {
+    summary = {
         "benchmark": "chance",
         "ours": round(ours, 4),
         "peer": round(loose, 4),
@@ -80,7 +80,7 @@ def main() -> None:
         "outside": [row.subset or row.task for row in findings if not row.within_chance],
         "within_chance": all(row.within_chance for row in findings),
     }
-    print(json.dumps(told))
+    print(json.dumps(summary))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Usual:
     largest: int
 
 
-def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, Usual], told: Any) -> None:
+def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, Usual], summary: Any) -> None:
     """Have this process write every row that it finishes into the ledger, tell which stage it begins, and meet its doom."""
     from cirf.store.files import RowLog
     from cirf.store.run_folder import Plan, RunFolder
@@ -110,7 +110,7 @@ def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, 
 
     def begun(self: RunFolder, plan: Plan) -> File:
         if not self.is_done(plan):
-            told.send((plan.name, time.perf_counter(), changes[0]))
+            summary.send((plan.name, time.perf_counter(), changes[0]))
             if doom is not None and doom.stage == plan.name:
                 if doom.kind == "write":
                     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -120,7 +120,7 @@ def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, 
                 elif doom.kind == "change":
                     last[0] = changes[0] + 1 + int(doom.share * usual[plan.name].changes)
         place = run(self, plan)
-        told.send(("", time.perf_counter(), changes[0]))
+        summary.send(("", time.perf_counter(), changes[0]))
         return place
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -395,14 +395,14 @@ def main() -> None:
             print(f"  {line}")
     tries = options.kills + options.damage + sum((found.get("full") or {}).get("failures", {}).values())
     ratio = 1 - len(bad) / max(1, tries)
-    told = {
+    summary = {
         "benchmark": "chaos",
         "ours": tries - len(bad),
         "peer": tries,
         "ratio": round(ratio, 4),
         "unit": "tries that lost nothing",
     }
-    print(json.dumps(told | {"n": tries, "seed": options.seed} | found))
+    print(json.dumps(summary | {"n": tries, "seed": options.seed} | found))
 
 
 if __name__ == "__main__":

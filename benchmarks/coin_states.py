@@ -96,7 +96,7 @@ def of(run: Path, method: str, task: str) -> dict[str, Reading]:
     return found
 
 
-def told(readings: Mapping[str, Reading]) -> str:
+def summary(readings: Mapping[str, Reading]) -> str:
     """How many states are wrong and where, how many traces are whole, and how many of these are sound."""
     counts = Counter(
         (f"{'flips' if state.flips else 'keeps'} {state.before}", state.right)
@@ -110,7 +110,7 @@ def told(readings: Mapping[str, Reading]) -> str:
     )
 
 
-def tokens_told(readings: Mapping[str, Reading]) -> str:
+def token_summary(readings: Mapping[str, Reading]) -> str:
     """How often functional tokens say rightly whether someone flips, and how often the state behind them is right."""
     states = [state for reading in readings.values() for state in reading.states if state.token]
     seen = Counter((state.token, state.flips) for state in states)
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if both[0].keys() != both[1].keys():
         raise CirfError("the two methods were not asked the same questions")
     for name, readings in zip(asked.methods, both, strict=True):
-        print(f"{name}: {told(readings)}; {tokens_told(readings)}")
+        print(f"{name}: {summary(readings)}; {token_summary(readings)}")
     ours, theirs = ({item: float(reading.sound) for item, reading in readings.items()} for readings in both)
     row = compare(ours, theirs)
     print(f"sound: {describe_difference(row, *asked.methods)}")

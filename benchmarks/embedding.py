@@ -84,7 +84,7 @@ def main() -> None:
     def peer(texts: list[str]) -> Any:
         return model.encode(texts, batch_size=section.batch_size, show_progress_bar=False)
 
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     print(f"{section.model}, batches of {section.batch_size}, {torch.get_num_threads()} threads")
     print(f"{'':18}{'texts':>8}{'ours, s':>10}{'encode, s':>11}{'ratio':>8}{'range':>14}{'by CPU':>8}{'range':>14}{'apart':>10}")
     sets = {"distinct segments": distinct} | ({"every segment": every} if options.run and len(every) > len(distinct) else {})
@@ -100,7 +100,7 @@ def main() -> None:
         spans = [f"{low:.2f}-{high:.2f}" for low, high in between]
         print(f"{name:18}{len(texts):8}{seconds[0]:10.2f}{seconds[1]:11.2f}", end="")
         print(f"{middle[0]:8.2f}{spans[0]:>14}{middle[1]:8.2f}{spans[1]:>14}{apart:10.1e}", flush=True)
-        told[name] = {
+        summary[name] = {
             "ours": round(seconds[0], 3),
             "peer": round(seconds[1], 3),
             "ratio": round(middle[0], 3),
@@ -110,8 +110,8 @@ def main() -> None:
             "n": len(texts),
             "apart": apart,
         }
-    first = next(iter(told.values()))
-    print(json.dumps({"benchmark": "embedding", "unit": "s", "rounds": options.rounds, **first, "all": told}))
+    first = next(iter(summary.values()))
+    print(json.dumps({"benchmark": "embedding", "unit": "s", "rounds": options.rounds, **first, "all": summary}))
 
 
 if __name__ == "__main__":

@@ -202,8 +202,8 @@ def main() -> None:
     sides: dict[str, Ask] = {REFERENCE: exact}
     if options.dtype:
         sides[f"generate, {options.dtype}"] = Plain(folder, options.dtype, options.cap, names, options.together)
-    for told in options.server:
-        name, _, url = told.partition("=")
+    for summary in options.server:
+        name, _, url = summary.partition("=")
         sides[name] = server(url, options.cap, names, options.together)
     for ask in sides.values():
         ask(questions[:1])  # to warm up

@@ -101,9 +101,15 @@ def main() -> None:
     print(f"{method_name} on {len(problems)} rows of {options.task}, {options.dtype}, cap {cap}")
     print(f"batches of {recipe.evaluate.batch_size}: {ours:.1f} s   one at a time: {peer:.1f} s   ratio {peer / ours:.1f}")
     print(f"answers that differ: {differing}; outputs that differ: {sum(a != b for a, b in zip(together, alone, strict=True))}")
-    told = {"benchmark": "evaluation", "ours": round(ours, 2), "peer": round(peer, 2), "ratio": round(peer / ours, 2)}
-    told |= {"unit": "s", "n": len(problems), "method": method_name, "dtype": options.dtype, "batch": recipe.evaluate.batch_size}
-    print(json.dumps(told | {"same_answers": differing == 0, "differing": differing}))
+    summary = {"benchmark": "evaluation", "ours": round(ours, 2), "peer": round(peer, 2), "ratio": round(peer / ours, 2)}
+    summary |= {
+        "unit": "s",
+        "n": len(problems),
+        "method": method_name,
+        "dtype": options.dtype,
+        "batch": recipe.evaluate.batch_size,
+    }
+    print(json.dumps(summary | {"same_answers": differing == 0, "differing": differing}))
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ def batches(run: Path, tokenizer: Any, rows: int, count: int, groups: int) -> li
 
     lines = (run / "segments" / "segments.jsonl").read_text(encoding="utf-8").splitlines()
     end = end_token(tokenizer)
-    told = [groups_of(tokenizer, aligned(json.loads(line)["segments"], groups, "0"), end) for line in lines]
-    order = list(LengthSampler([sum(map(len, row)) for row in told], rows, seed=1))
+    summary = [groups_of(tokenizer, aligned(json.loads(line)["segments"], groups, "0"), end) for line in lines]
+    order = list(LengthSampler([sum(map(len, row)) for row in summary], rows, seed=1))
     cuts = [order[start : start + rows] for start in range(0, len(order) - rows + 1, rows)]
-    return [[[list(ids) for ids in told[row]] for row in cut] for cut in random.Random(1).sample(cuts, count)]
+    return [[[list(ids) for ids in summary[row]] for row in cut] for cut in random.Random(1).sample(cuts, count)]
 
 
 def passed(explaining: Any, model: Any, said: Callable[[], Any]) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def main() -> None:
     print(f"gradients differ by {apart:.1e} of their length")
     if apart > _SLACK[base.dtype == torch.float32]:
         raise SystemExit("the two ways do not come to the same gradients")
-    told = {name: {key: round(value, 3) for key, value in row.items()} for name, row in total.items()}
-    print(json.dumps({"benchmark": "explaining", "ratio": round(ratio, 2), "n": count, "apart": apart, "ways": told}))
+    summary = {name: {key: round(value, 3) for key, value in row.items()} for name, row in total.items()}
+    print(json.dumps({"benchmark": "explaining", "ratio": round(ratio, 2), "n": count, "apart": apart, "ways": summary}))
 
 
 if __name__ == "__main__":

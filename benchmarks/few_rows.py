@@ -163,8 +163,8 @@ def main() -> None:
                     )
                 ours.append(rows["cirf_full"]["accuracy"])
                 peer.append(rows["direct_sft"]["accuracy"])
-    told = {"benchmark": "few_rows", "ours": fmean(ours), "peer": fmean(peer), "ratio": fmean(ours) / max(fmean(peer), 1e-9)}
-    print(json.dumps(told | {"unit": "accuracy", "n": len(ours)}))
+    summary = {"benchmark": "few_rows", "ours": fmean(ours), "peer": fmean(peer), "ratio": fmean(ours) / max(fmean(peer), 1e-9)}
+    print(json.dumps(summary | {"unit": "accuracy", "n": len(ours)}))
 
 
 if __name__ == "__main__":

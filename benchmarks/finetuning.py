@@ -101,7 +101,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     plan = plan_updates(len(rows), section, 1.0)
     cosine = {"min_lr_rate": section.min_lr_ratio} if section.lr_scheduler_type == "cosine" else {}
     schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.lr_scheduler_type]
-    told = {
+    summary = {
         "training": options.training,
         "parameters": sum(value.numel() for value in model.parameters()),
         "new_ids": new_ids,
@@ -128,8 +128,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "lr_scheduler_kwargs": cosine,
         },
     }
-    (folder / "settings.json").write_text(json.dumps(told))
-    return told
+    (folder / "settings.json").write_text(json.dumps(summary))
+    return summary
 
 
 class Stamps:
@@ -151,16 +151,16 @@ def ours(folder: Path) -> dict[str, Any]:
     from cirf.lm.training.trainer import TargetTrainer
     from cirf.recipe import schema as recipe
 
-    told = json.loads((folder / "settings.json").read_text())
-    section = recipe.Finetune.model_validate(told["section"] | {"save_steps": 10**6, "eval_steps": 10**6})
-    settings = recipe.Backbone.model_validate(told["backbone"])
+    summary = json.loads((folder / "settings.json").read_text())
+    section = recipe.Finetune.model_validate(summary["section"] | {"save_steps": 10**6, "eval_steps": 10**6})
+    settings = recipe.Backbone.model_validate(summary["backbone"])
     tokenizer = backbone.load_tokenizer(folder / "model", settings)
-    model = backbone.load_model(folder / "model", settings, training=told["training"], device="cpu")
+    model = backbone.load_model(folder / "model", settings, training=summary["training"], device="cpu")
     rows = [Row(row["prompt"], row["completion"]) for row in map(json.loads, (folder / "ours.jsonl").open(encoding="utf-8"))]
     stamps = Stamps()
     with tempfile.TemporaryDirectory() as work, mock.patch.object(TargetTrainer, "_save_checkpoint", lambda *_: None):
         _, history, _ = finetune(
-            model, tokenizer, rows, [], section, "benchmark", told["new_ids"], Path(work), told["seed"], stamps, "cpu"
+            model, tokenizer, rows, [], section, "benchmark", summary["new_ids"], Path(work), summary["seed"], stamps, "cpu"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     losses = [update["loss"] for update in history.losses]
@@ -240,8 +240,8 @@ def main() -> None:
 
 def compare(options: argparse.Namespace, folder: Path) -> None:
     """The whole comparison, with ``folder`` to work in."""
-    told = prepare(options, folder)
-    lengths, script = told["lengths"], str(Path(__file__).with_name("finetuning_peer.py"))
+    summary = prepare(options, folder)
+    lengths, script = summary["lengths"], str(Path(__file__).with_name("finetuning_peer.py"))
     whole = len(lengths) + 1000
 
     def our_turn() -> dict[str, Any]:
@@ -257,13 +257,15 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
         print(f"{name:28}{speeds['wall']:12.0f}{speeds['cpu']:14.0f}{one['peak_gb']:9.2f}", flush=True)
         return speeds
 
-    fastest = _child([sys.executable, "-m", "benchmarks.finetuning", "--only", "peak", told["dtype"]], options.threads)
-    operations = (6 if told["training"] == "full" else 4) * told["parameters"]
+    fastest = _child([sys.executable, "-m", "benchmarks.finetuning", "--only", "peak", summary["dtype"]], options.threads)
+    operations = (6 if summary["training"] == "full" else 4) * summary["parameters"]
     floor = {clock: fastest[clock] / operations for clock in ("wall", "cpu")}
     cut = f" of {options.layers} layers" if options.layers else ""
-    print(f"{options.model}{cut}, {told['training']}, {len(lengths)} updates of {sum(lengths) / len(lengths):.0f} useful tokens")
+    print(
+        f"{options.model}{cut}, {summary['training']}, {len(lengths)} updates of {sum(lengths) / len(lengths):.0f} useful tokens"
+    )
     speeds = f"{fastest['wall'] / 1e9:.0f} GFLOP/s by the wall clock, {fastest['cpu'] / 1e9:.0f} a CPU second"
-    print(f"largest product in {told['dtype']}: {speeds}")
+    print(f"largest product in {summary['dtype']}: {speeds}")
     print(f"\n{'useful tokens a second':28}{'wall':>12}{'CPU':>14}{'peak GB':>9}")
     print(f"{'floor':28}{floor['wall']:12.0f}{floor['cpu']:14.0f}")
     if options.peer_python is None:
@@ -285,7 +287,7 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
             found[side] = line(side, one)
             losses.setdefault(side, one["losses"])
         pairs.append(found)
-    _tell(options, told, best, pairs, losses, tried, floor)
+    _tell(options, summary, best, pairs, losses, tried, floor)
 
 
 def _apart(losses: Sequence[float], others: Sequence[float]) -> list[float]:
@@ -294,7 +296,7 @@ def _apart(losses: Sequence[float], others: Sequence[float]) -> list[float]:
 
 def _tell(
     options: argparse.Namespace,
-    told: dict[str, Any],
+    summary: dict[str, Any],
     best: str,
     pairs: list[dict[str, dict[str, float]]],
     losses: dict[str, list[float]],
@@ -335,10 +337,10 @@ def _tell(
                 "n": len(pairs),
                 "model": options.model,
                 "layers": options.layers,
-                "training": told["training"],
-                "dtype": told["dtype"],
+                "training": summary["training"],
+                "dtype": summary["dtype"],
                 "method": options.method,
-                "updates": len(told["lengths"]),
+                "updates": len(summary["lengths"]),
                 "peer_is": f"TRL {next(iter(tried.values()))[1]['trl']}, {best}",
                 "share_of_floor_cpu": round(speed["ours"]["cpu"] / floor["cpu"], 3),
                 "losses_apart": round(statistics.mean(apart), 5) if apart else None,

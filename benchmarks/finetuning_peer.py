@@ -24,7 +24,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
     from datasets import load_dataset
 
     trl: Any = importlib.import_module("trl")  # not among our requirements
-    told = json.loads((folder / "settings.json").read_text())
+    summary = json.loads((folder / "settings.json").read_text())
     stamps: list[tuple[float, float]] = []
     losses: list[float] = []
 
@@ -37,43 +37,43 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
             if logs and "loss" in logs:
                 losses.append(logs["loss"])
 
-    lora, peft_config = told["lora"], None
-    dtype = torch.float32 if lora is None else getattr(torch, told["weights"])
+    lora, peft_config = summary["lora"], None
+    dtype = torch.float32 if lora is None else getattr(torch, summary["weights"])
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(
         folder / "model", dtype=dtype, attn_implementation=how.get("attention", "sdpa")
     )
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder / "model")
-    tokenizer.eos_token_id = told["end"]
+    tokenizer.eos_token_id = summary["end"]
     if lora is not None:
         peft: Any = importlib.import_module("peft")
         peft_config = peft.LoraConfig(
             r=lora["rank"],
             lora_alpha=lora["alpha"],
             target_modules="all-linear",
-            trainable_token_indices={"embed_tokens": told["new_ids"]},
+            trainable_token_indices={"embed_tokens": summary["new_ids"]},
             task_type="CAUSAL_LM",
         )
     packed = bool(how.get("packing"))
-    more: dict[str, Any] = {"packing": True, "max_length": told["pack"]} if packed else {"max_length": None}
+    more: dict[str, Any] = {"packing": True, "max_length": summary["pack"]} if packed else {"max_length": None}
     config = trl.SFTConfig(
         output_dir=str(folder / "peer"),
-        per_device_train_batch_size=1 if packed else told["batch_size"],  # a pack holds about a batch of rows
-        gradient_accumulation_steps=told["gradient_accumulation_steps"],
+        per_device_train_batch_size=1 if packed else summary["batch_size"],  # a pack holds about a batch of rows
+        gradient_accumulation_steps=summary["gradient_accumulation_steps"],
         num_train_epochs=1,
         completion_only_loss=True,
         padding_free=bool(how.get("padding_free")),
         train_sampling_strategy="sequential",
         gradient_checkpointing=False,
         optim="adamw_torch_fused",
-        bf16=told["dtype"] == "bfloat16",
+        bf16=summary["dtype"] == "bfloat16",
         use_cpu=True,
         logging_steps=1,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        seed=told["seed"],
+        seed=summary["seed"],
         torch_compile=bool(how.get("compile")),
-        **told["optimiser"],
+        **summary["optimiser"],
         **more,
     )
     rows = load_dataset("json", data_files=str(folder / "rows.jsonl"), split="train", cache_dir=str(folder / "cache"))
@@ -91,7 +91,7 @@ def train(folder: Path, how: dict[str, Any], last: int) -> dict[str, Any]:
         "stamps": stamps,
         "losses": losses,
         "tokens": tokens,
-        "updates": len(batches) // told["gradient_accumulation_steps"],
+        "updates": len(batches) // summary["gradient_accumulation_steps"],
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         "trl": trl.__version__,
     }

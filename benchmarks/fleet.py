@@ -196,29 +196,29 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
 
     print(f"{options.questions:,} questions, {options.tokens:g} tokens each, {options.tokens_per_second:g} a second at a place\n")
-    print(f"{'fleet':14}{'servers':>8}{'places':>8}{'foretold h':>12}{'simulated':>11}{'ratio':>8}", end="")
-    print(f"{'wasted':>9}{'foretold':>10}{'lost':>6}{'twice':>7}{'client ms an answer':>21}")
-    told: dict[str, Any] = {}
+    print(f"{'fleet':14}{'servers':>8}{'places':>8}{'predicted h':>12}{'simulated':>11}{'ratio':>8}", end="")
+    print(f"{'wasted':>9}{'predicted':>10}{'lost':>6}{'twice':>7}{'client ms an answer':>21}")
+    summary: dict[str, Any] = {}
     made = fleets(options)
     for name, fleet in made.items():
         if options.fleet and name not in options.fleet:
             continue
-        foretold = foretell(fleet, options.questions)
+        predicted = foretell(fleet, options.questions)
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             killed = options.questions // 2 if name == list(made)[-1] else None
             ran = simulate(fleet, options.questions, Path(folder) / "answers.jsonl", killed)
-        ratio, each = foretold["hours"] / ran.hours, ran.client_s / options.questions * 1000
-        print(f"{name:14}{fleet.servers:8}{fleet.workers:8,}{foretold['hours']:12.3f}{ran.hours:11.3f}{ratio:8.3f}", end="")
-        print(f"{ran.wasted:9,}{foretold['wasted']:10,.0f}{ran.lost:6}{ran.twice:7}{each:21.2f}", flush=True)
-        told[name] = {"servers": fleet.servers, "workers": fleet.workers, "foretold_hours": round(foretold["hours"], 4)}
-        told[name] |= {"ratio": round(ratio, 4), "foretold_wasted": round(foretold["wasted"]), **asdict(ran)}
-    first = next(iter(told.values()))
+        ratio, each = predicted["hours"] / ran.hours, ran.client_s / options.questions * 1000
+        print(f"{name:14}{fleet.servers:8}{fleet.workers:8,}{predicted['hours']:12.3f}{ran.hours:11.3f}{ratio:8.3f}", end="")
+        print(f"{ran.wasted:9,}{predicted['wasted']:10,.0f}{ran.lost:6}{ran.twice:7}{each:21.2f}", flush=True)
+        summary[name] = {"servers": fleet.servers, "workers": fleet.workers, "foretold_hours": round(predicted["hours"], 4)}
+        summary[name] |= {"ratio": round(ratio, 4), "foretold_wasted": round(predicted["wasted"]), **asdict(ran)}
+    first = next(iter(summary.values()))
     each_log, each_held = (first[key] / options.questions for key in ("log_bytes", "grown_bytes"))
     print(f"\nan answer of the first fleet: {each_log:,.0f} bytes of the log, {each_held:,.0f} bytes of the client's memory")
     whole = made["faults"]
     often = foretell(whole, 10_000_000)
     print(f"ten million questions at {whole.workers:,} places: {often['hours']:.1f} h, {often['wasted']:,.0f} requests wasted")
-    shown = told.get("faults") or next(iter(told.values()))
+    shown = summary.get("faults") or next(iter(summary.values()))
     ours, peer = shown["foretold_hours"], shown["hours"]
     line: dict[str, Any] = {
         "benchmark": "fleet",
@@ -227,7 +227,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "ratio": round(ours / peer, 4),
         "unit": "hours",
     }
-    line |= {"n": options.questions, "lost": sum(row["lost"] for row in told.values()), "fleets": told}
+    line |= {"n": options.questions, "lost": sum(row["lost"] for row in summary.values()), "fleets": summary}
     line["ten_million_hours"] = round(often["hours"], 2)
     line["options"] = {key: value for key, value in vars(options).items() if not isinstance(value, Path)}
     if options.out:

@@ -90,10 +90,10 @@ LOST = [0]
 """Rows that were neither kept nor told of."""
 
 
-def all_told(there: int, told: int, how: str) -> None:
+def total(there: int, summary: int, how: str) -> None:
     """Every row is kept or told of."""
-    LOST[0] += abs(there - told)
-    assert told == there, f"{there} rows, {how}"
+    LOST[0] += abs(there - summary)
+    assert summary == there, f"{there} rows, {how}"
 
 
 def one_line(error: CirfError) -> None:
@@ -185,8 +185,8 @@ def rows(work: File) -> Callable[[Any], None]:
             return
         kept = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
         there = sum(bool(line.strip()) for line in lines)
-        told = len(loaded.dropped) + sum(len(file.errors) for file in loaded.unusable)
-        all_told(there, kept + told, f"{kept} kept, {told} told of")
+        summary = len(loaded.dropped) + sum(len(file.errors) for file in loaded.unusable)
+        total(there, kept + summary, f"{kept} kept, {summary} told of")
 
     return case
 
@@ -230,7 +230,7 @@ def rationales(work: File) -> Callable[[Any], None]:
         by = data.draw(st.sampled_from(("auto", "ordinal", "line", "sentence", "option")))
         section = Segments(by=by, equations=data.draw(st.sampled_from(("keep", "split"))))
         found = cut_all([Rationale(problem.id, 0, text, "x")], section, [problem])
-        all_told(1, len(found.steps) + len(found.dropped), f"{len(found.steps)} cut, {len(found.dropped)} told of")
+        total(1, len(found.steps) + len(found.dropped), f"{len(found.steps)} cut, {len(found.dropped)} told of")
         if not found.steps:
             assert found.dropped[0].reason
             return
@@ -274,7 +274,7 @@ def answers(work: File) -> Callable[[Any], None]:
 
         with mock.patch.object(teachers, "ask", said):
             found, refused = teachers.teach(asked, taught_by, recipe.Segments(), task, log, 0)
-        all_told(3, len(found) + len(refused), f"{len(found)} judged, {len(refused)} refused")
+        total(3, len(found) + len(refused), f"{len(found)} judged, {len(refused)} refused")
         assert all(row.steps or row.fault("drop") for row in found)
 
     def writer(data: Any) -> None:
@@ -289,7 +289,7 @@ def answers(work: File) -> Callable[[Any], None]:
 
         with mock.patch.object(writers, "ask", said):
             made_of = writers.write_with_model(rows, asked, task, written_by, log, 0)
-        all_told(3, len(made_of), f"{len(made_of)} written")
+        total(3, len(made_of), f"{len(made_of)} written")
         assert all(len(row.results) == 2 and (row.by != "rule" or row.fault) for row in made_of)
 
     return lambda data: (teacher if data.draw(st.booleans()) else writer)(data)
@@ -346,7 +346,7 @@ def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
         except Exception as error:
             if type(error).__module__.startswith("hypothesis"):  # its own ways to end a case
                 raise
-            broken.append(f"{_told(error)}: {SEEN[0]}")
+            broken.append(f"{_described(error)}: {SEEN[0]}")
         seconds = time.process_time() - began
         slowest = max(slowest, seconds)
         if seconds > LONGEST:
@@ -361,14 +361,20 @@ def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
             try:
                 seed(chance)(settings(phases=(Phase.generate, Phase.shrink), **how)(given(st.data())(one)))()
             except Exception as error:
-                failure = f"{'; '.join(map(_told, getattr(error, 'exceptions', (error,))))}: {SEEN[0]}"
+                failure = f"{'; '.join(map(_described, getattr(error, 'exceptions', (error,))))}: {SEEN[0]}"
     faulthandler.cancel_dump_traceback_later()
     seconds = round(time.perf_counter() - began, 1)
-    told = {"cases": count, "failures": len(broken) + len(late), "lost": lost, "seconds": seconds, "slowest_s": round(slowest, 2)}
-    return told | {"failure": failure, "late": late[:3]}
+    summary = {
+        "cases": count,
+        "failures": len(broken) + len(late),
+        "lost": lost,
+        "seconds": seconds,
+        "slowest_s": round(slowest, 2),
+    }
+    return summary | {"failure": failure, "late": late[:3]}
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     at = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {str(error)[:300]} ({at.filename}:{at.lineno})"
 
@@ -381,14 +387,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     sys.setrecursionlimit(2000)
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         for kind in options.kinds:
-            told[kind] = row = tried(kind, options.cases, options.seed, File(place))
+            summary[kind] = row = tried(kind, options.cases, options.seed, File(place))
             bad = [*filter(None, [row["failure"]]), *row["late"]]
             said = f"{kind:12} {row['cases']:>7,} cases {row['seconds']:>8.1f} s, slowest {row['slowest_s']:.2f} s"
             print(f"{said}   {row['failures']} failed{': ' if bad else ''}{'; '.join(bad)}", flush=True)
-    tries, failures, lost = (sum(row[key] for row in told.values()) for key in ("cases", "failures", "lost"))
+    tries, failures, lost = (sum(row[key] for row in summary.values()) for key in ("cases", "failures", "lost"))
     print(
         json.dumps(
             {
@@ -401,7 +407,7 @@ def main() -> None:
                 "failures": failures,
                 "lost": lost,
                 "seed": options.seed,
-                "kinds": told,
+                "kinds": summary,
             }
         )
     )

@@ -95,13 +95,13 @@ def main() -> None:
         speed = tokens[name] / seconds[name]
         print(f"{name:22} {seconds[name] / count:.3f} s a question, {speed:5.1f} tokens/s, {same[name]} as in float32")
     peer, ours = list(sides)[:2]
-    told = {"benchmark": "gguf", "ours": round(seconds[ours] / count, 4), "peer": round(seconds[peer] / count, 4)}
-    told |= {"ratio": round(seconds[peer] / seconds[ours], 2), "unit": "s a question", "n": count, "type": ours.split()[-1]}
-    told |= {
+    summary = {"benchmark": "gguf", "ours": round(seconds[ours] / count, 4), "peer": round(seconds[peer] / count, 4)}
+    summary |= {"ratio": round(seconds[peer] / seconds[ours], 2), "unit": "s a question", "n": count, "type": ours.split()[-1]}
+    summary |= {
         "same": sum(one == other for one, other in zip(texts[ours], wanted, strict=True)),
         "llama_cpp": llama_cpp.__version__,
     }
-    print(json.dumps(told))
+    print(json.dumps(summary))
 
 
 if __name__ == "__main__":

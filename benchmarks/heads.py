@@ -87,9 +87,9 @@ def main() -> None:
     print(f"\nall passes {ratio:.2f} times as fast, those behind the first {later:.2f}; gradients differ by {apart:.1e}")
     if apart > _SLACK[model.dtype == torch.float32]:
         raise SystemExit("the two ways do not come to the same gradients")
-    told = {name: [round(value, 2) for value in row] for name, row in seconds.items()}
+    summary = {name: [round(value, 2) for value in row] for name, row in seconds.items()}
     print(json.dumps({"benchmark": "heads", "ratio": round(ratio, 2), "later": round(later, 2), "n": len(rows), "apart": apart}
-                     | {"seconds": told}))  # fmt: skip
+                     | {"seconds": summary}))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class _Side(NamedTuple):
     thinking: Any
     prompts: list[str]
     cap: int
-    told: str
+    summary: str
 
 
 def _of_run(options: argparse.Namespace) -> _Side:
@@ -71,8 +71,8 @@ def _untrained(options: argparse.Namespace) -> _Side:
     tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, latent.begin)
     task, problems = _asked(options)
     prompts = [backbone.prompt_text(tokenizer, task.render(hide(problem))) for problem in problems]
-    told = f"{options.model} in {latent.count} thoughts that it never learned"
-    return _Side(model, tokenizer, Thinking(model, tokenizer, latent), prompts, options.cap or task.cap, told)
+    summary = f"{options.model} in {latent.count} thoughts that it never learned"
+    return _Side(model, tokenizer, Thinking(model, tokenizer, latent), prompts, options.cap or task.cap, summary)
 
 
 def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:
@@ -126,7 +126,7 @@ def main() -> None:
 
     torch.set_num_threads(options.threads)
     asked = _untrained(options) if options.run is None else _of_run(options)
-    model, tokenizer, thinking, prompts, cap, told_by = asked
+    model, tokenizer, thinking, prompts, cap, label = asked
     prompts.sort(key=lambda prompt: -len(tokenizer(prompt, add_special_tokens=False).input_ids))  # as an evaluation's batches
     sides = {options.batch: f"batches of {options.batch}", 1: "one at a time"}
     for size in sides:  # to warm up
@@ -139,18 +139,18 @@ def main() -> None:
     differing = sum(one.ids != other.ids for one, other in zip(together, alone, strict=True))
     count = len(prompts)
     tokens = sum(output.tokens for output in alone) / count
-    print(f"{told_by}: {count} rows of {options.task}, cap {cap}, {tokens:.1f} tokens an answer")
+    print(f"{label}: {count} rows of {options.task}, cap {cap}, {tokens:.1f} tokens an answer")
     for size, name in sides.items():
         print(f"{name:15} {seconds[size] / count:.3f} s a question")
     print(f"{options.dtype}, {options.threads} threads; outputs that differ: {differing}")
     ours, peer = seconds[options.batch] / count, seconds[1] / count
     ratio = statistics.median(ratios)
     print(f"ratio {ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds)")
-    told = {"benchmark": "latent", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ratio, 2)}
-    told |= {"ratio_low": round(ratios[0], 2), "ratio_high": round(ratios[-1], 2), "rounds": len(ratios)}
-    told |= {"unit": "s a question", "n": count, "model": told_by, "task": options.task, "batch": options.batch}
-    told |= {"tokens": round(tokens, 1), "cap": cap, "dtype": options.dtype, "threads": options.threads}
-    print(json.dumps(told | {"same_outputs": differing == 0, "differing": differing}))
+    summary = {"benchmark": "latent", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ratio, 2)}
+    summary |= {"ratio_low": round(ratios[0], 2), "ratio_high": round(ratios[-1], 2), "rounds": len(ratios)}
+    summary |= {"unit": "s a question", "n": count, "model": label, "task": options.task, "batch": options.batch}
+    summary |= {"tokens": round(tokens, 1), "cap": cap, "dtype": options.dtype, "threads": options.threads}
+    print(json.dumps(summary | {"same_outputs": differing == 0, "differing": differing}))
 
 
 if __name__ == "__main__":

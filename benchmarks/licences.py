@@ -76,16 +76,16 @@ class Entry:
     reason: str | None
 
 
-def licence_of(told: Message | Any) -> str:
+def licence_of(summary: Message | Any) -> str:
     """The licence that metadata tell, as an SPDX expression, or ``unknown``.
 
     What cannot be read makes all of it unknown, lest a licence that is not allowed pass beside one that is: but not the text of a
     licence in ``License``, which is no name of one. Several classifiers all hold.
     """
-    if expression := told.get("License-Expression"):
+    if expression := summary.get("License-Expression"):
         return _spdx(expression) or "unknown"
-    text = [line for line in (told.get("License") or "").strip().splitlines() if line.strip()]
-    lines = [line for line in told.get_all("Classifier") or () if line.startswith("License ::") and line != _ANY]
+    text = [line for line in (summary.get("License") or "").strip().splitlines() if line.strip()]
+    lines = [line for line in summary.get_all("Classifier") or () if line.startswith("License ::") and line != _ANY]
     classified = list(dict.fromkeys(_spdx(line.split(" :: ")[-1]) or "unknown" for line in lines))
     if "unknown" in classified:
         return "unknown"
@@ -129,9 +129,9 @@ def entries() -> list[Entry]:
     for extras, label in ((), "cirf"), *(((extra,), extra) for extra in EXTRAS):
         for name in closure("cirf", extras):
             if name not in found and name != "cirf":
-                told = metadata.metadata(name)
-                licence = licence_of(told)
-                version = told["Version"].split("+")[0]  # a build's mark
+                summary = metadata.metadata(name)
+                licence = licence_of(summary)
+                version = summary["Version"].split("+")[0]  # a build's mark
                 found[name] = Entry(name, version, licence, label, why_allowed(name, licence))
     return [found[name] for name in sorted(found)]
 

@@ -94,7 +94,7 @@ def rules() -> dict[str, Callable[[str], Sequence[str]]]:
 
 def boundaries(rows: Sequence[dict[str, Any]], tolerance: int) -> dict[str, dict[str, float]]:
     """Precision, recall and F1 by rule."""
-    told, draw = {}, random.Random(1)
+    summary, draw = {}, random.Random(1)
     known = [labelled(row) for row in rows]
     for name, cut in {**rules(), "chance": None}.items():
         right = ours = theirs = 0
@@ -105,8 +105,8 @@ def boundaries(rows: Sequence[dict[str, Any]], tolerance: int) -> dict[str, dict
             ours, theirs = ours + len(places), theirs + len(starts)
         precision, recall = right / max(1, ours), right / max(1, theirs)
         f1 = 2 * precision * recall / max(1e-9, precision + recall)
-        told[name] = {"f1": round(f1, 3), "precision": round(precision, 3), "recall": round(recall, 3), "cuts": ours}
-    return told
+        summary[name] = {"f1": round(f1, 3), "precision": round(precision, 3), "recall": round(recall, 3), "cuts": ours}
+    return summary
 
 
 def codes(rows: Sequence[dict[str, Any]], sizes: Sequence[int], seeds: int) -> dict[str, dict[str, float]]:
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     asked = parser.parse_args()
-    told = {}
+    summary = {}
     for path in sorted(asked.data.glob("*.jsonl")):
         rows = [plain(row) for row in map(json.loads, path.read_text().splitlines()) if row["segments"]]
         made: dict[str, Any] = {"traces": len(rows), "boundaries": boundaries(rows, asked.tolerance)}
@@ -180,8 +180,8 @@ def main() -> None:
         print(f"{path.stem}: {len(rows)} traces, 100,000 characters cut in {made['milliseconds']} ms")
         for name, values in {**made["boundaries"], **made["codes"]}.items():
             print(f"  {name:28}" + "".join(f"{key:>10} {value:<6}" for key, value in values.items()))
-        told[path.stem] = made
-    print(json.dumps(told))
+        summary[path.stem] = made
+    print(json.dumps(summary))
 
 
 if __name__ == "__main__":

@@ -67,10 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise CirfError(f"{task}: {method} was asked other questions than those of {asked.run}")
         right = [shares[item] for task, shares in by_task.items() for item in kept[task]]
         low, high = wilson(sum(right), len(right))
-        told = {"n": len(right), "accuracy": mean(right), "low": low, "high": high}
-        told["mean"] = mean([mean([shares[item] for item in kept[task]]) for task, shares in by_task.items()])
-        document[method] = told
-        print(f"{method}: {told['accuracy']:.1%} ({low:.1%} to {high:.1%}, n = {len(right)}), mean of tasks {told['mean']:.1%}")
+        summary = {"n": len(right), "accuracy": mean(right), "low": low, "high": high}
+        summary["mean"] = mean([mean([shares[item] for item in kept[task]]) for task, shares in by_task.items()])
+        document[method] = summary
+        print(
+            f"{method}: {summary['accuracy']:.1%} ({low:.1%} to {high:.1%}, n = {len(right)}), "
+            f"mean of tasks {summary['mean']:.1%}"
+        )
     print(json.dumps(document))
 
 

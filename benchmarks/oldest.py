@@ -19,9 +19,13 @@ _BOUND = re.compile(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)")
 
 def lowest(project: Path = PROJECT) -> dict[str, str]:
     """The lower bound of each requirement, but torch's. ``ValueError`` for a requirement that is not a lower bound alone."""
-    told = tomllib.loads(project.read_text(encoding="utf-8"))
+    summary = tomllib.loads(project.read_text(encoding="utf-8"))
     found = {}
-    asked = told["project"]["dependencies"] + told["project"]["optional-dependencies"]["dev"] + told["build-system"]["requires"]
+    asked = (
+        summary["project"]["dependencies"]
+        + summary["project"]["optional-dependencies"]["dev"]
+        + summary["build-system"]["requires"]
+    )
     for line in asked:
         bound = _BOUND.fullmatch(line)
         if bound is None:

@@ -85,10 +85,10 @@ class Server:
                 text=True,
             )
         assert self._process.stdout is not None
-        told = self._process.stdout.readline()
-        if not told:
+        summary = self._process.stdout.readline()
+        if not summary:
             raise SystemExit(f"the server did not start:\n{self._log.read_text()}")
-        self.url: str = json.loads(told)["url"]
+        self.url: str = json.loads(summary)["url"]
         paths = self._asked("/openapi.json")["paths"]
         self.operations = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
 

@@ -71,10 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     document = {name: row.to_dict() for name, row in rows.items()}
     if asked.against_run is None and len(asked.runs) > 1:  # each run's two trainings, and not any two of one place
         apart = by_training(asked.runs, asked.methods, asked.tasks)
-        told = spread(apart)
-        middle, low, high = (f"{100 * value:+.1f}" for value in told)
+        summary = spread(apart)
+        middle, low, high = (f"{100 * value:+.1f}" for value in summary)
         print(f"by run: {', '.join(f'{100 * one:+.1f}' for one in apart)}; {middle} ({low} to {high}) by their spread alone")
-        document["by_run"] = {"differences": apart, **dict(zip(("mean", "low", "high"), told, strict=True))}
+        document["by_run"] = {"differences": apart, **dict(zip(("mean", "low", "high"), summary, strict=True))}
     print(json.dumps(document))
 
 

@@ -74,9 +74,9 @@ def main() -> None:
         low, high = row["interval"]
         print(f"{name:16}{row['accuracy']:7.1%}{low:9.1%} -{high:6.1%}{row['n']:5}{row['tokens']:8.1f}{row['truncated']:9.1%}")
     ours, peer = rows[options.method]["accuracy"], rows["cot"]["accuracy"] if options.untrained else None
-    told = {"benchmark": "overfit", "method": options.method, "ours": ours, "peer": peer}
-    told |= {"ratio": round(ours / peer, 2) if peer else None, "unit": "accuracy on its own training questions"}
-    print(json.dumps(told | {"n": rows[options.method]["n"], "epochs": options.epochs}))
+    summary = {"benchmark": "overfit", "method": options.method, "ours": ours, "peer": peer}
+    summary |= {"ratio": round(ours / peer, 2) if peer else None, "unit": "accuracy on its own training questions"}
+    print(json.dumps(summary | {"n": rows[options.method]["n"], "epochs": options.epochs}))
 
 
 if __name__ == "__main__":

@@ -80,12 +80,12 @@ def main() -> None:
         print(f"{name:9} {seconds[name] / count:.3f} s a question{until}")
     print(f"outputs that differ: {differing}")
     ours, peer = (seconds[name] / count for name in sides)
-    told = {"benchmark": "prefix", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(peer / ours, 2)}
-    told |= {"unit": "s a question", "n": count, "model": options.model, "task": options.task, "batch": options.batch}
-    told |= {"kept_tokens": round(kept), "once_s": round(once, 3), "differing": differing}
+    summary = {"benchmark": "prefix", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(peer / ours, 2)}
+    summary |= {"unit": "s a question", "n": count, "model": options.model, "task": options.task, "batch": options.batch}
+    summary |= {"kept_tokens": round(kept), "once_s": round(once, 3), "differing": differing}
     if options.batch == 1:
-        told |= {"first_token_ratio": round(first["computed"] / first["kept"], 2)}
-    print(json.dumps(told))
+        summary |= {"first_token_ratio": round(first["computed"] / first["kept"], 2)}
+    print(json.dumps(summary))
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def main() -> None:
         prose = read(page.read_text(encoding="utf-8"))
         bad = bad or bool(prose.banned)
         name = page.resolve().relative_to(ROOT) if page.resolve().is_relative_to(ROOT) else page
-        told = f"  avoid: {', '.join(sorted(set(prose.banned)))}" if prose.banned else ""
-        print(f"{name!s:36} {prose.words:6} words {prose.numbers:5} numbers {prose.sentence_length:5.1f} a sentence{told}")
+        summary = f"  avoid: {', '.join(sorted(set(prose.banned)))}" if prose.banned else ""
+        print(f"{name!s:36} {prose.words:6} words {prose.numbers:5} numbers {prose.sentence_length:5.1f} a sentence{summary}")
     sys.exit(bad)
 
 

@@ -115,8 +115,8 @@ def _settings(method: type[methods.Method]) -> Iterator[str]:
         return
     shared = next((each for each in methods.METHODS.values() if _shares(each, method)), None)
     if shared is not None:
-        told = set(rows_of(shared.Settings))
-        found = [row for row in found if row not in told]
+        details = set(rows_of(shared.Settings))
+        found = [row for row in found if row not in details]
         yield f"It has the settings of [`{shared.name}`](#{shared.name}){', with these differences:' if found else '.'}"
         if not found:
             return

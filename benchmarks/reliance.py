@@ -87,7 +87,7 @@ def measure(run: Path, name: str, count: int, seed: int) -> dict[str, Any]:
     functional = new[2:]
     training, held_out = context.examples(method)
     random.Random(seed).shuffle(training)
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for part, examples in (("held_out", held_out), ("training", training[:count])):
         rows = []
         for example in examples:
@@ -98,10 +98,10 @@ def measure(run: Path, name: str, count: int, seed: int) -> dict[str, Any]:
         chance = random.Random(f"exchange {seed}")
         own = losses(model, features, set(functional), end_token(tokenizer))
         other = losses(model, [exchanged(row, functional, chance) for row in features], set(functional), end_token(tokenizer))
-        told[part] = {"n": len(own), "tokens": round(mean([sum(map(len, row.values())) for row in own]), 1)}
-        told[part] |= {kind: round(mean([loss for row in own for loss in row[kind]]), 3) for kind in _KINDS}
-        told[part] |= {f"{kind}_added": [round(value, 3) for value in added(own, other, kind)] for kind in _KINDS[1:]}
-    return told
+        summary[part] = {"n": len(own), "tokens": round(mean([sum(map(len, row.values())) for row in own]), 1)}
+        summary[part] |= {kind: round(mean([loss for row in own for loss in row[kind]]), 3) for kind in _KINDS}
+        summary[part] |= {f"{kind}_added": [round(value, 3) for value in added(own, other, kind)] for kind in _KINDS[1:]}
+    return summary
 
 
 def main() -> None:
@@ -115,14 +115,14 @@ def main() -> None:
     from cirf.recipe.load import open_run
 
     open_run(options.run)
-    told = {name: measure(options.run, name, options.rows, options.seed) for name in options.methods}
+    summary = {name: measure(options.run, name, options.rows, options.seed) for name in options.methods}
     print(f"{'':32}{'n':>5}{'tokens':>8}{'functional':>12}{'results':>9}{'answer':>8}{'results, added':>20}{'answer, added':>20}")
-    for name, parts in told.items():
+    for name, parts in summary.items():
         for part, row in parts.items():
             gaps = [f"{row[f'{kind}_added'][0]:+.2f} ± {row[f'{kind}_added'][1]:.2f}" for kind in _KINDS[1:]]
             figures = "".join(f"{row[kind]:{width}.3f}" for kind, width in zip(_KINDS, (12, 9, 8), strict=True))
             print(f"{name + ', ' + part:32}{row['n']:5}{row['tokens']:8}{figures}{gaps[0]:>20}{gaps[1]:>20}")
-    print(json.dumps({"benchmark": "reliance", "unit": "nats a token; added: a trace", "methods": told}))
+    print(json.dumps({"benchmark": "reliance", "unit": "nats a token; added: a trace", "methods": summary}))
 
 
 if __name__ == "__main__":

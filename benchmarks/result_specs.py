@@ -286,7 +286,7 @@ def trainings() -> Table:
         (TERSE_SUBJECTS, SUBJECTS, COIN, "Coin Flip"),
         (TERSE_SUBJECTS, SUBJECTS, OTHERS, "out-of-domain"),
     )
-    lines = [pair(first, second, f"{name(first.key)} − {name(second.key)}, {told}") for first, second, _, told in asked]
+    lines = [pair(first, second, f"{name(first.key)} − {name(second.key)}, {summary}") for first, second, _, summary in asked]
     where = {row.label: tasks for row, (_, _, tasks, _) in zip(lines, asked, strict=True)}
     cells: dict[str, Callable[[Tasks], Cell]] = {"by question": less, "by training": by_training, "each seed": each_training}
 
@@ -628,8 +628,8 @@ def scaled() -> Table:
     sizes = {"small": "135M", "middle": "0.5B", "large": "1.5B"}
     every = ("cirf_full", "cirf_fast", "cirf_faster", "codi", "pause")
     lines = [
-        pair(of(key, f"scaling-cpu/{size}/base"), of("pause", f"scaling-cpu/{size}/base"), f"{told}: {name(key)}")
-        for size, told in sizes.items()
+        pair(of(key, f"scaling-cpu/{size}/base"), of("pause", f"scaling-cpu/{size}/base"), f"{summary}: {name(key)}")
+        for size, summary in sizes.items()
         for key in (every if size != "large" else ("cirf_full", "pause"))
     ]
     return Table(

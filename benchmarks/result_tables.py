@@ -269,8 +269,8 @@ def _points(value: float, sign: str = "") -> str:
     return format(100 * value, f"{sign}z.1f") if round(100 * value, 1) else "0.0"
 
 
-def _strong(told: str, strong: bool) -> str:
-    return f"**{told}**" if strong else told
+def _strong(summary: str, strong: bool) -> str:
+    return f"**{summary}**" if strong else summary
 
 
 def _p(value: float) -> str:

@@ -59,9 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     steps = training_steps(asked.run, asked.size)
     document = {"same": count(steps, str.strip), "masked": count(steps, masked)}
-    for name, told in (("the same text", document["same"]), ("the same but for case and numbers", document["masked"])):
-        print(f"{name}: {told['twins']:,} of {told['steps']:,} steps have a twin, {told['several']:,} of them several codes")
-        print(f"  {told['nats']:.3f} nats a step with a twin")
+    for name, summary in (("the same text", document["same"]), ("the same but for case and numbers", document["masked"])):
+        print(
+            f"{name}: {summary['twins']:,} of {summary['steps']:,} steps have a twin, "
+            f"{summary['several']:,} of them several codes"
+        )
+        print(f"  {summary['nats']:.3f} nats a step with a twin")
     print(json.dumps(document))
 
 

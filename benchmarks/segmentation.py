@@ -44,15 +44,15 @@ def measure(data: Path, file: str, rule: str, rows: int, codes: int, seed: int, 
     from cirf.store.run_folder import RunFolder
 
     context = Context(_recipe(data, file, rule, rows, codes, seed), RunFolder(out / f"{file}-{rule}"))
-    told: dict[str, Any] = {"file": file, "rule": rule}
+    summary: dict[str, Any] = {"file": file, "rule": rule}
     try:
         execute(context, "segments")
     except CirfError as error:
-        return told | {"kept": 0.0, "why": str(error)}
+        return summary | {"kept": 0.0, "why": str(error)}
     report = json.loads((context.folder.folder("segments") / "report.json").read_text())
     steps = context.steps()
     segments = [text for row in steps for text in row.segments]
-    told |= {
+    summary |= {
         "rationales": report["rows"],
         "kept": round(report["kept"] / report["rows"], 4),
         "rules": report["rules"],
@@ -64,10 +64,10 @@ def measure(data: Path, file: str, rule: str, rows: int, codes: int, seed: int, 
     try:
         execute(context, "codebook")
     except CirfError as error:
-        return told | {"why": str(error)}
+        return summary | {"why": str(error)}
     coded = [row["codes"] for row in context.rows(f"codebook-{codes}", "codes.jsonl")]
     measured = dataclasses.asdict(clustering(coded, codes))
-    return told | {name: round(value, 3) for name, value in measured.items()}
+    return summary | {name: round(value, 3) for name, value in measured.items()}
 
 
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:

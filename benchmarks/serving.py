@@ -81,8 +81,8 @@ class Wave:
         """A client that is slow to send, or hangs up."""
         asked = {"model": model, "messages": [{"role": "user", "content": f"Wait {number}"}], "max_tokens": 64, "stream": True}
         body = json.dumps(asked).encode()
-        told = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": len(body)}
-        head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        summary = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": len(body)}
+        head = "".join(f"{name}: {value}\r\n" for name, value in summary.items())
         request = f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n".encode() + body
         try:
             with socket.create_connection(address, timeout=30) as connection:
@@ -134,10 +134,10 @@ def _measure(options: argparse.Namespace, process: subprocess.Popen[str]) -> Non
     from openai import OpenAI
 
     assert process.stdout is not None
-    told = json.loads(process.stdout.readline())
-    url, model = urlsplit(told["url"]), told["models"][0]
+    summary = json.loads(process.stdout.readline())
+    url, model = urlsplit(summary["url"]), summary["models"][0]
     address = (str(url.hostname), int(url.port or 0))
-    client = OpenAI(base_url=f"{told['url']}/v1", api_key="none", max_retries=0, timeout=options.seconds + 60)
+    client = OpenAI(base_url=f"{summary['url']}/v1", api_key="none", max_retries=0, timeout=options.seconds + 60)
     Wave().ask(client, model, 1)  # to warm up
     memory, waves, seconds = [_memory(process.pid)], [], []
     lingering: list[threading.Thread] = []

@@ -101,7 +101,7 @@ def train(options: argparse.Namespace, adaptation: str, batch: int, recomputed: 
     from cirf.lm.training.trainer import TargetTrainer
     from cirf.recipe.schema import Finetune, Lora
 
-    told = shape_model.paper_lengths(options.task)[method]
+    summary = shape_model.paper_lengths(options.task)[method]
     lora = Lora(rank=options.rank, alpha=32)
     section = Finetune(
         lora=lora, epochs=1, batch_size=batch, gradient_accumulation_steps=max(1, ROWS_AN_UPDATE // batch), save_steps=10**6
@@ -111,7 +111,7 @@ def train(options: argparse.Namespace, adaptation: str, batch: int, recomputed: 
     model, tokenizer = shape_model.build_model(options.shape, options.device, dtype), shape_model.build_tokenizer()
     new = shape_model.new_tokens(model, tokenizer)
     an_update = batch * section.gradient_accumulation_steps
-    rows = shape_model.rows((options.warmup + options.updates) * an_update, told, options.prompt)
+    rows = shape_model.rows((options.warmup + options.updates) * an_update, summary, options.prompt)
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(TargetTrainer, "_save_checkpoint"):
         # Nothing is saved: a checkpoint of 8B with its optimiser's state is 98 GB.
         model, history, _ = finetune(model, tokenizer, rows, [], section, method, new, Path(folder), 0, clock, options.device)
@@ -220,23 +220,23 @@ def latency(options: argparse.Namespace) -> list[dict[str, Any]]:
     made = []
     model, tokenizer = answering(options)
     lengths = shape_model.paper_lengths(options.task)
-    room = options.prompt + max(told.written for told in lengths.values()) + 1
+    room = options.prompt + max(summary.written for summary in lengths.values()) + 1
     for batch in options.batches:
         prompts = shape_model.prompts(batch, options.prompt)
         for engine in engines(model, tokenizer, batch, room):
-            for method, told in lengths.items():
-                cell: dict[str, Any] = {"engine": engine.name, "batch": batch, "method": method, "tokens": told.written}
-                cell |= attempt(lambda e=engine, p=prompts, t=told: answered(options, e, p, t))  # type: ignore[misc]
+            for method, summary in lengths.items():
+                cell: dict[str, Any] = {"engine": engine.name, "batch": batch, "method": method, "tokens": summary.written}
+                cell |= attempt(lambda e=engine, p=prompts, t=summary: answered(options, e, p, t))  # type: ignore[misc]
                 made.append(cell)
                 seconds = f"  {cell['failed']}" if "failed" in cell else f"{cell['seconds']:12.3f}{cell['questions_per_s']:14.2f}"
-                print(f"{engine.name:34}{batch:6}  {method:12}{told.written:7}{seconds}", flush=True)
+                print(f"{engine.name:34}{batch:6}  {method:12}{summary.written:7}{seconds}", flush=True)
             engine.forget()
     return made
 
 
-def answered(options: argparse.Namespace, engine: shape_decode.Engine, prompts: list[str], told: Lengths) -> dict[str, Any]:
+def answered(options: argparse.Namespace, engine: shape_decode.Engine, prompts: list[str], summary: Lengths) -> dict[str, Any]:
     """Seconds from the text of some prompts to the last token of their answers, the fastest of some calls."""
-    seconds = shape_model.fastest(options.device, lambda: engine.write(prompts, told.written), options.repeats)
+    seconds = shape_model.fastest(options.device, lambda: engine.write(prompts, summary.written), options.repeats)
     return {"seconds": round(seconds, 5), "questions_per_s": round(len(prompts) / seconds, 3)}
 
 
@@ -294,30 +294,41 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         f"{options.shape} on {options.name}, torch {torch.__version__}, transformers {transformers.__version__}, {options.dtype}"
     )
     print(f"matrix products {options.peak / 1e12:,.2f} TFLOPS, memory {options.bandwidth / 1e9:,.1f} GB/s, both measured now")
-    told: dict[str, Any] = {"benchmark": "shape", "shape": options.shape, "device": options.name, "dtype": options.dtype}
-    told |= {"torch": torch.__version__, "transformers": transformers.__version__, "task": options.task, "prompt": options.prompt}
-    told |= {"peak_tflops": round(options.peak / 1e12, 3), "bandwidth_gb_s": round(options.bandwidth / 1e9, 2)}
+    summary: dict[str, Any] = {"benchmark": "shape", "shape": options.shape, "device": options.name, "dtype": options.dtype}
+    summary |= {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "task": options.task,
+        "prompt": options.prompt,
+    }
+    summary |= {"peak_tflops": round(options.peak / 1e12, 3), "bandwidth_gb_s": round(options.bandwidth / 1e9, 2)}
     parts = options.part or PARTS
     if "train-lora" in parts or "train-full" in parts:
         print(f"\n{'':5}{'rows of':12}{'batch':>6}{'recomputed':>11}{'tokens/s':>12}{'TFLOPS':>9}", end="")
         print(f"{'share':>8}{'padding':>9}{'GiB':>8}")
-        told["training"] = [row for kind in ("lora", "full") if f"train-{kind}" in parts for row in trainings(options, kind)]
+        summary["training"] = [row for kind in ("lora", "full") if f"train-{kind}" in parts for row in trainings(options, kind)]
     if "decode" in parts:
         print(
             f"\n{'engine':34}{'batch':>6}{'ms a step':>12}{'floor':>10}{'times':>8}{'tokens/s':>12}   same tokens, largest lead"
         )
-        told["decoding"] = (found := attempt(lambda: {"cells": decode(options)})).get("cells", found)
+        summary["decoding"] = (found := attempt(lambda: {"cells": decode(options)})).get("cells", found)
     if "latency" in parts:
         print(f"\n{'engine':34}{'batch':>6}  {'method':12}{'tokens':>7}{'seconds':>12}{'questions/s':>14}")
-        told["latency"] = (found := attempt(lambda: {"cells": latency(options)})).get("cells", found)
-    steps = [row for row in told.get("decoding", ()) if isinstance(row, dict) and row.get("batch") == 1 and "ms_a_step" in row]
+        summary["latency"] = (found := attempt(lambda: {"cells": latency(options)})).get("cells", found)
+    steps = [row for row in summary.get("decoding", ()) if isinstance(row, dict) and row.get("batch") == 1 and "ms_a_step" in row]
     if len(steps) > 1:
         ours, peer = steps[0]["ms_a_step"], min(row["ms_a_step"] for row in steps[1:])
-        told |= {"ours": ours, "peer": peer, "ratio": round(peer / ours, 3), "unit": "ms a step at batch 1", "n": options.steps}
+        summary |= {
+            "ours": ours,
+            "peer": peer,
+            "ratio": round(peer / ours, 3),
+            "unit": "ms a step at batch 1",
+            "n": options.steps,
+        }
     if options.out:
-        options.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(told))
-    return told
+        options.out.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(summary))
+    return summary
 
 
 if __name__ == "__main__":

@@ -115,8 +115,8 @@ def _train(model: str, adaptation: str, updates: int, folder: Path, rank: int) -
         with mock.patch.object(TargetTrainer, "_save_checkpoint"):
             _, history, _ = finetune(loaded, tokenizer, rows, [], section, "sft_cot", [], folder / "work", 0, device="cpu")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
-        told = {"peak_gib": round(peak, 2), "losses": [row["loss"] for row in history.losses]}
-        (folder / f"{rank}.json").write_text(json.dumps(told))
+        summary = {"peak_gib": round(peak, 2), "losses": [row["loss"] for row in history.losses]}
+        (folder / f"{rank}.json").write_text(json.dumps(summary))
     except BaseException:
         import traceback
 

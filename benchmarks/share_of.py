@@ -32,19 +32,19 @@ def share(
     runs: Sequence[Path], method: str, others: Sequence[Path], of: str, tasks: Sequence[str], draws: int, seed: int
 ) -> tuple[float, float, float, int]:
     """The share, the ends of its interval, and of how many questions it is."""
-    random, told, drawn, count = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws)), 0
+    random, summary, drawn, count = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws)), 0
     for task in tasks:
         ours, theirs = over(runs, method, task), over(others, of, task)
         both = sorted(ours.keys() & theirs.keys())
         if not both or (runs == others and ours.keys() != theirs.keys()):
             raise CirfError(f"{task}: {method} and {of} answered different questions")
         pairs = np.array([(ours[item], theirs[item]) for item in both]).T
-        told += pairs.mean(axis=1)
+        summary += pairs.mean(axis=1)
         kinds, often = np.unique(pairs, axis=1, return_counts=True)  # drawing questions anew is drawing how many of each kind
         drawn += kinds @ random.multinomial(len(both), often / len(both), draws).T / len(both)
         count += len(both)
     low, high = np.quantile(drawn[0] / drawn[1], (0.025, 0.975))
-    return float(told[0] / told[1]), float(low), float(high), count
+    return float(summary[0] / summary[1]), float(low), float(high), count
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

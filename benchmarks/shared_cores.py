@@ -96,8 +96,14 @@ def main() -> None:
         alone, shared = max(speeds[setting, False]), max(speeds[setting, True])
         print(f"{setting}: {alone:.3f}, {alone / idle:.2f}; {shared:.3f}, {shared / idle:.2f}")
     ours, shared = max(speeds["cirf", False]) / idle, max(speeds["cirf", True]) / idle
-    told = {"benchmark": "shared_cores", "ours": round(ours, 3), "peer": 1.0, "ratio": round(ours, 3), "shared": round(shared, 3)}
-    print(json.dumps(told | {"unit": "share of the idle speed", "n": options.repeats}))
+    summary = {
+        "benchmark": "shared_cores",
+        "ours": round(ours, 3),
+        "peer": 1.0,
+        "ratio": round(ours, 3),
+        "shared": round(shared, 3),
+    }
+    print(json.dumps(summary | {"unit": "share of the idle speed", "n": options.repeats}))
 
 
 if __name__ == "__main__":

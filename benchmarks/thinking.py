@@ -152,14 +152,14 @@ def measured(folder: File, seed: int) -> dict[str, Any]:
     print_probes(data["probes"])
     swap = data["probes"]["coconut"]["probes"]["swap"]
     found = {**data["methods"], "swap": swap}
-    told: dict[str, Any] = {name: {key: row[key] for key in ("accuracy", "interval", "n")} for name, row in found.items()}
+    summary: dict[str, Any] = {name: {key: row[key] for key in ("accuracy", "interval", "n")} for name, row in found.items()}
     tables = {name: {"handed_on": read_rows(folder / "run" / "evaluation" / name / "handed_on.jsonl")} for name in EPOCHS}
     gain = compare_rows(tables["coconut"], tables["direct_sft"])
     assert gain is not None
-    told["gain"] = {"difference": gain.difference, "interval": list(gain.interval), "p": gain.p}
-    told["as_partner"] = swap["as_partner"]
+    summary["gain"] = {"difference": gain.difference, "interval": list(gain.interval), "p": gain.p}
+    summary["as_partner"] = swap["as_partner"]
     seconds = {name: data["training"][name]["timings"]["training_seconds"] for name in EPOCHS}
-    return {"seed": seed, **told, "training_seconds": seconds}
+    return {"seed": seed, **summary, "training_seconds": seconds}
 
 
 def main() -> None:
@@ -172,8 +172,8 @@ def main() -> None:
     n = sum(row["swap"]["n"] for row in rows)
     means = {name: sum(row[name]["accuracy"] * row[name]["n"] for row in rows) / n for name in ("coconut", "direct_sft", "swap")}
     ours, peer = means["coconut"], means["direct_sft"]
-    told = {"benchmark": "thinking", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ours / peer, 2)}
-    print(json.dumps(told | {"unit": "accuracy", "n": n, "swapped": round(means["swap"], 4), "seeds": rows}))
+    summary = {"benchmark": "thinking", "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ours / peer, 2)}
+    print(json.dumps(summary | {"unit": "accuracy", "n": n, "swapped": round(means["swap"], 4), "seeds": rows}))
 
 
 if __name__ == "__main__":

@@ -100,14 +100,14 @@ def main() -> None:
     first = best[options.methods[0]]
     each = {name: made["seconds"] / made["examples"] * 1000 for name, made in best.items()}
     print(f"\n{'':16}{'s per 1,000 examples':>21}{'ratio':>7}{'passes an update':>18}{'positions an example':>22}")
-    told = {}
+    summary = {}
     for name, made in best.items():
         ratio = each[name] / (first["seconds"] / first["examples"] * 1000)
         passes, positions = made["passes"] / made["updates"], made["positions"] / made["examples"]
         print(f"{name:16}{each[name]:21.0f}{ratio:7.2f}{passes:18.1f}{positions:22.0f}")
-        told[name] = {"seconds": round(each[name], 1), "ratio": round(ratio, 2), "passes": round(passes, 2)}
-        told[name] |= {"positions": round(positions, 1)}
-    print(json.dumps({"benchmark": "training", "unit": "s per 1,000 examples", "n": options.rows, "methods": told}))
+        summary[name] = {"seconds": round(each[name], 1), "ratio": round(ratio, 2), "passes": round(passes, 2)}
+        summary[name] |= {"positions": round(positions, 1)}
+    print(json.dumps({"benchmark": "training", "unit": "s per 1,000 examples", "n": options.rows, "methods": summary}))
 
 
 if __name__ == "__main__":

@@ -154,9 +154,9 @@ def confidence(rows: Rows, known: Sequence[Sequence[int]] | None, methods: Seque
         one = {(name, score): auroc(right[name][places], found[name][score][places]) for name, score in columns}
         return [*one.values(), *(one[a] - one[b] for a, b in gaps)]
 
-    told = drawn(len(items), values)
-    table = {f"{name}: {score}": row for (name, score), row in zip(columns, told, strict=False)}
-    apart = {" ".join((*a, "-", *b)): row for (a, b), row in zip(gaps, told[len(columns) :], strict=True)}
+    summary = drawn(len(items), values)
+    table = {f"{name}: {score}": row for (name, score), row in zip(columns, summary, strict=False)}
+    apart = {" ".join((*a, "-", *b)): row for (a, b), row in zip(gaps, summary[len(columns) :], strict=True)}
     shares = {name: float(one.mean()) for name, one in right.items()}
     return {"n": len(items), "right": shares, "auroc": table, "differences": apart}
 
@@ -242,19 +242,19 @@ def routed(rows: Rows, fast: str, slow: str) -> dict[str, Any]:
     right = np.array([[by[item]["correct"] for item in items] for by in (quick, prose)])
     tokens = np.array([[by[item]["tokens"] for item in items] for by in (quick, prose)], dtype=float)
     prose_right = dict(zip(items, right[1].astype(float).tolist(), strict=True))
-    told: dict[str, Any] = {"n": len(items), "right": right.mean(axis=1).tolist(), "tokens": tokens.mean(axis=1).tolist()}
-    told |= {"either": float(right.any(axis=0).mean()), "by": {}}
+    summary: dict[str, Any] = {"n": len(items), "right": right.mean(axis=1).tolist(), "tokens": tokens.mean(axis=1).tolist()}
+    summary |= {"either": float(right.any(axis=0).mean()), "by": {}}
     for name, score in scores([quick[item] for item in items], None).items():
         made, spent = halves(items, right, tokens, score)
         gap = compare(dict(zip(items, made.tolist(), strict=True)), prose_right)
-        told["by"][name] = {
+        summary["by"][name] = {
             "auroc": auroc(right[0], score),
             "asked": float((spent > tokens[0]).mean()),
             "right": float(made.mean()),
             "tokens": float(spent.mean()),
             "difference": gap,
         }
-    return told
+    return summary
 
 
 def signals(quick: Rows, right: Vector, group: Vector) -> dict[str, tuple[float, float, float]]:
@@ -271,7 +271,7 @@ def signals(quick: Rows, right: Vector, group: Vector) -> dict[str, tuple[float,
 
 def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Sequence[str]) -> dict[str, Any]:
     """Each pair of runs, whose ``fast`` and ``slow`` methods answer, and all of them, a question by the mean of its pairs."""
-    told: dict[str, Any] = {"runs": {}}
+    summary: dict[str, Any] = {"runs": {}}
     ours, theirs = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for run, other in pairs:
         quick, prose = (
@@ -285,7 +285,7 @@ def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Seq
         for item, own, its in zip(items, made.tolist(), right[1].tolist(), strict=True):
             ours[item].append(float(own))
             theirs[item].append(float(its))
-        told["runs"][run.name] = {
+        summary["runs"][run.name] = {
             "n": len(items),
             "right": [*right.mean(axis=1).tolist(), float(made.mean())],
             "tokens": [*tokens.mean(axis=1).tolist(), float(spent.mean())],
@@ -295,41 +295,43 @@ def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Seq
         }
     both = [item for item in ours if len(ours[item]) == len(pairs)]
     gap = compare({item: mean(ours[item]) for item in both}, {item: mean(theirs[item]) for item in both})
-    share = [sum(row["tokens"][place] for row in told["runs"].values()) for place in (2, 1)]
-    return told | {"share_of_tokens": share[0] / share[1], "difference": gap.to_dict()}
+    share = [sum(row["tokens"][place] for row in summary["runs"].values()) for place in (2, 1)]
+    return summary | {"share_of_tokens": share[0] / share[1], "difference": gap.to_dict()}
 
 
-def show_confidence(told: Mapping[str, Any]) -> None:
+def show_confidence(summary: Mapping[str, Any]) -> None:
     """The tables of `confidence`."""
-    print(f"n = {told['n']}, right: {', '.join(f'{name} {share:.1%}' for name, share in told['right'].items())}")
+    print(f"n = {summary['n']}, right: {', '.join(f'{name} {share:.1%}' for name, share in summary['right'].items())}")
     for part in ("auroc", "differences"):
-        for name, (value, low, high) in told[part].items():
+        for name, (value, low, high) in summary[part].items():
             print(f"{name}: {value:{'+' if part == 'differences' else ''}.3f} [{low:.3f}, {high:.3f}]")
 
 
-def show_votes(told: Mapping[str, Any]) -> None:
+def show_votes(summary: Mapping[str, Any]) -> None:
     """The tables of `sampled`."""
-    print(f"n = {told['n']}")
-    for name, row in told["table"].items():
+    print(f"n = {summary['n']}")
+    for name, row in summary["table"].items():
         print(f"{name}: " + ", ".join(f"{key} {value:.3f}" if value <= 1 else f"{key} {value:.1f}" for key, value in row.items()))
-    for name, row in told["differences"].items():
+    for name, row in summary["differences"].items():
         print(describe_difference(row, *name.rpartition(", ")[0].split(" - ")) + f" by {name.rpartition(', ')[2]}")
 
 
-def show_routed(told: Mapping[str, Any], fast: str, slow: str) -> None:
+def show_routed(summary: Mapping[str, Any], fast: str, slow: str) -> None:
     """The table of `routed`."""
-    both = "; ".join(f"{name} {told['right'][k]:.1%}, {told['tokens'][k]:.1f} tokens" for k, name in enumerate((fast, slow)))
-    print(f"n = {told['n']}; {both}; either right {told['either']:.1%}")
-    for name, row in told["by"].items():
+    both = "; ".join(
+        f"{name} {summary['right'][k]:.1%}, {summary['tokens'][k]:.1f} tokens" for k, name in enumerate((fast, slow))
+    )
+    print(f"n = {summary['n']}; {both}; either right {summary['either']:.1%}")
+    for name, row in summary["by"].items():
         print(
             f"{name}: AUROC {row['auroc']:.3f}, {row['asked']:.0%} asked, {row['right']:.1%} right, {row['tokens']:.1f} tokens; "
             f"{describe_difference(row['difference'], 'cascade', slow)}"
         )
 
 
-def show_cascade(told: Mapping[str, Any]) -> None:
+def show_cascade(summary: Mapping[str, Any]) -> None:
     """The lines of `cascade`."""
-    for name, row in told["runs"].items():
+    for name, row in summary["runs"].items():
         answers = zip(("fast", "slow", "cascade"), row["right"], row["tokens"], strict=True)
         print(
             f"{name}: n = {row['n']}; " + "; ".join(f"{one} {right:.1%}, {tokens:.1f} tokens" for one, right, tokens in answers)
@@ -337,7 +339,7 @@ def show_cascade(told: Mapping[str, Any]) -> None:
         areas = ", ".join(f"{key} {value:.3f} [{low:.3f}, {high:.3f}]" for key, (value, low, high) in row["auroc"].items())
         would = ", ".join(f"{area} {100 * gain:+.1f}" for area, gain in row["gains"].items())
         print(f"    either right {row['either']:.1%}; AUROC: {areas}; points above slow at half of its tokens, by AUROC: {would}")
-    print(f"cascade, {told['share_of_tokens']:.2f} of the tokens: {told['difference']['sentence']}")
+    print(f"cascade, {summary['share_of_tokens']:.2f} of the tokens: {summary['difference']['sentence']}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -362,21 +364,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     if asked.part == "cascade":
         pairs = list(zip(asked.runs, asked.slow_archive or asked.runs, strict=True))
-        told = cascade(pairs, asked.fast, asked.slow, asked.tasks)
-        show_cascade(told)
+        summary = cascade(pairs, asked.fast, asked.slow, asked.tasks)
+        show_cascade(summary)
     elif asked.part == "route":
-        told = routed(read(asked.rows), asked.fast, asked.slow)
-        show_routed(told, asked.fast, asked.slow)
-        told |= {"by": {name: row | {"difference": row["difference"].to_dict()} for name, row in told["by"].items()}}
+        summary = routed(read(asked.rows), asked.fast, asked.slow)
+        show_routed(summary, asked.fast, asked.slow)
+        summary |= {"by": {name: row | {"difference": row["difference"].to_dict()} for name, row in summary["by"].items()}}
     elif asked.part == "votes":
-        told = sampled(read(asked.rows))
-        show_votes(told)
-        told |= {"differences": {name: row.to_dict() for name, row in told["differences"].items()}}
+        summary = sampled(read(asked.rows))
+        show_votes(summary)
+        summary |= {"differences": {name: row.to_dict() for name, row in summary["differences"].items()}}
     else:
         traces = read(asked.run / "traces" / "traces.jsonl") if asked.run else []
-        told = confidence(read(asked.rows), [row["codes"] for row in traces] or None, asked.methods)
-        show_confidence(told)
-    print(json.dumps(told))
+        summary = confidence(read(asked.rows), [row["codes"] for row in traces] or None, asked.methods)
+        show_confidence(summary)
+    print(json.dumps(summary))
 
 
 if __name__ == "__main__":

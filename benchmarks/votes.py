@@ -99,11 +99,15 @@ def main() -> None:
         spread = ratios[way]
         middle = statistics.median(passes[way])
         print(f"{way:14}{middle:10.1f}{statistics.median(spread):8.2f}{min(spread):8.2f}{max(spread):9.2f}", flush=True)
-    told = {"benchmark": "votes", "votes": options.votes, "unit": "ms a pass, prompts included", "n": len(prompts)}
-    told |= {"ours": round(statistics.median(passes["ours"]), 2), "peer": round(statistics.median(passes["generate"]), 2)}
-    told |= {"ratio": round(statistics.median(ratios["ours"]), 2), "rounds": options.rounds, "peer_is": "transformers generate"}
-    told |= {"spread": [round(min(ratios["ours"]), 2), round(max(ratios["ours"]), 2)]}
-    print(json.dumps(told | {"its_attention": round(statistics.median(ratios["its attention"]), 2)}))
+    summary = {"benchmark": "votes", "votes": options.votes, "unit": "ms a pass, prompts included", "n": len(prompts)}
+    summary |= {"ours": round(statistics.median(passes["ours"]), 2), "peer": round(statistics.median(passes["generate"]), 2)}
+    summary |= {
+        "ratio": round(statistics.median(ratios["ours"]), 2),
+        "rounds": options.rounds,
+        "peer_is": "transformers generate",
+    }
+    summary |= {"spread": [round(min(ratios["ours"]), 2), round(max(ratios["ours"]), 2)]}
+    print(json.dumps(summary | {"its_attention": round(statistics.median(ratios["its attention"]), 2)}))
 
 
 if __name__ == "__main__":

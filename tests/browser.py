@@ -84,9 +84,9 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """The value of an expression of JavaScript; a promise is waited for."""
-        told = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        summary = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in summary, summary["exceptionDetails"]
+        return summary["result"].get("value")
 
     def until(self, script: str, seconds: float = 5.0) -> bool:
         """Whether an expression comes true within the time: events such as a dialog's closing come a moment later."""
@@ -119,9 +119,9 @@ class Browser:
     def press(self, key: str, control: bool = False) -> None:
         """Press a key where the focus is."""
         text = "" if control else {"Enter": "\r"}.get(key, "")
-        told = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key], "text": text, "modifiers": 2 * control}
-        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **told)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **told)
+        summary = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key], "text": text, "modifiers": 2 * control}
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **summary)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **summary)
 
     def type(self, text: str) -> None:
         """Type a text where the focus is."""
@@ -129,8 +129,8 @@ class Browser:
 
     def picture(self, path: Path, whole: bool = False) -> None:
         """A screenshot of the window, or of the whole page."""
-        told = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(told["data"]))
+        summary = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(summary["data"]))
 
     def _send(self, method: str, parameters: Mapping[str, Any], session: str | None) -> int:
         self._number += 1
@@ -150,13 +150,13 @@ class Browser:
             self._held += more
         line, _, self._held = self._held.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
-        told = message.get("params", {})
+        summary = message.get("params", {})
         if message.get("method") == "Runtime.exceptionThrown":
-            self.errors.append(told["exceptionDetails"])
-        elif message.get("method") == "Log.entryAdded" and told["entry"]["level"] == "error":
-            self.errors.append(told["entry"]["text"])
-        elif message.get("method") == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-            self.errors.append(told["args"])
+            self.errors.append(summary["exceptionDetails"])
+        elif message.get("method") == "Log.entryAdded" and summary["entry"]["level"] == "error":
+            self.errors.append(summary["entry"]["text"])
+        elif message.get("method") == "Runtime.consoleAPICalled" and summary["type"] in ("error", "assert"):
+            self.errors.append(summary["args"])
         elif message.get("method") == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(summary["request"]["url"])
         return message

@@ -29,10 +29,10 @@ _ROOM = 8 * 2**30
 
 def pytest_configure() -> None:
     """Keep temporary files in memory where there is room for them: many small ones are written to last."""
-    memory, told = Path("/dev/shm"), Path("/proc/meminfo")
-    if not memory.is_dir() or not os.access(memory, os.W_OK) or not told.is_file():
+    memory, summary = Path("/dev/shm"), Path("/proc/meminfo")
+    if not memory.is_dir() or not os.access(memory, os.W_OK) or not summary.is_file():
         return
-    available = 1024 * int(next(line.split()[1] for line in told.read_text().splitlines() if line.startswith("MemAvailable")))
+    available = 1024 * int(next(line.split()[1] for line in summary.read_text().splitlines() if line.startswith("MemAvailable")))
     if min(shutil.disk_usage(memory).free, available) > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 

@@ -89,15 +89,15 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             hub.seen.append(f"{self.command} {path}")
             if path.startswith("/large/") or self.headers.get("Authorization") == f"Bearer {TOKEN}":
-                status, headers, told = hub.answer(path, body)
+                status, headers, summary = hub.answer(path, body)
             else:
-                status, headers, told = 401, {}, {"error": f"Invalid token {self.headers.get('Authorization')}"}
-            sent = json.dumps(told).encode()
+                status, headers, summary = 401, {}, {"error": f"Invalid token {self.headers.get('Authorization')}"}
+            sent = json.dumps(summary).encode()
             self.send_response(status)
             for name, value in {"Content-Type": "application/json", "Content-Length": str(len(sent)), **headers}.items():
                 self.send_header(name, value)
-            if "error" in told:
-                self.send_header("X-Error-Message", told["error"])
+            if "error" in summary:
+                self.send_header("X-Error-Message", summary["error"])
             self.end_headers()
             self.wfile.write(sent)
 

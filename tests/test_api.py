@@ -92,9 +92,9 @@ def test_an_evaluation_has_the_scores_of_the_stage(context: Context, tmp_path: P
     test = [{"id": p.id, "question": p.question, "answer": p.answer} for p in problems]
     score = cirf.evaluate(model, tokenizer, test, max_new_tokens=24 + 32, batch_size=4, output_dir=tmp_path / "kept")
     stage = context.folder.folder("evaluation/cirf_full")
-    told = json.loads((stage / "scores.json").read_text())["tasks"][name]
+    summary = json.loads((stage / "scores.json").read_text())["tasks"][name]
     assert {key: score.to_dict()[key] for key in ("accuracy", "interval", "tokens", "n")} == {
-        key: told[key] for key in ("accuracy", "interval", "tokens", "n")
+        key: summary[key] for key in ("accuracy", "interval", "tokens", "n")
     }
     kept = read_rows(tmp_path / "kept" / "evaluate.jsonl")
     assert [row["output"] for row in kept] == [row["output"] for row in read_rows(stage / f"{name}.jsonl")]

@@ -54,12 +54,12 @@ def test_no_text_of_the_data_or_the_models_and_no_place_is_in_it(
 def test_its_answers_are_a_table_with_a_row_an_answer(archived: Path, finished: Path) -> None:
     answers = pandas.read_parquet(archived / "answers.parquet")
     report = json.loads((finished / "report.json").read_text())
-    told = answers.groupby("method")
+    summary = answers.groupby("method")
     for column, key in (("correct", "accuracy"), ("tokens", "tokens"), ("truncated", "truncated"), ("unparsed", "unparsed")):
-        assert told[column].mean().to_dict() == pytest.approx({name: row[key] for name, row in report["methods"].items()})
-    seconds = told["seconds"].mean().to_dict()
+        assert summary[column].mean().to_dict() == pytest.approx({name: row[key] for name, row in report["methods"].items()})
+    seconds = summary["seconds"].mean().to_dict()
     assert seconds == pytest.approx({name: row["latency_mean_s"] for name, row in report["methods"].items()}, rel=1e-4)
-    codes = told["codes"].agg(lambda found: sum(map(len, found)))
+    codes = summary["codes"].agg(lambda found: sum(map(len, found)))
     assert codes["cirf_full"] == report["codebook"]["written"] > 0 == codes["cot"]
     assert set(answers["run"]) == {"run"}
 
@@ -68,9 +68,9 @@ def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_pa
     copy = shutil.copytree(archived, tmp_path / "copy")
     assert tinyrun.cirf("report", copy).code == 0
     ours, theirs = (json.loads((folder / "report.json").read_text()) for folder in (copy, finished))
-    for told in (*ours["training"].values(), *theirs["training"].values()):
-        del told["settings"]  # they name files, of which the archive keeps the names alone
-        told["train"] = [[update, round(loss, 4)] for update, loss in told["train"]]
+    for summary in (*ours["training"].values(), *theirs["training"].values()):
+        del summary["settings"]  # they name files, of which the archive keeps the names alone
+        summary["train"] = [[update, round(loss, 4)] for update, loss in summary["train"]]
     for part in ("methods", "comparisons", "training", "latency", "data", "environment", "verdict"):
         assert ours[part] == theirs[part], part
     label = next(row["label"] for row in theirs["codebook"]["codes"] if row["count"])
@@ -79,12 +79,12 @@ def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_pa
 
 
 def test_analyses_of_answers_are_those_of_the_run(archived: Path, finished: Path, tmp_path: Path) -> None:
-    told = []
+    summary = []
     for name, folder in (("run", archived), ("finished", finished)):
         said = tinyrun.cirf("analyze", shutil.copytree(folder, tmp_path / name), "--json")
         assert said.code == 0, said.err
-        told.append(without_folders(json.loads(said.out)))
-    ours, theirs = told
+        summary.append(without_folders(json.loads(said.out)))
+    ours, theirs = summary
     assert "an archive keeps no codes" in ours["left_out"]["clustering"]
     for name in ("pareto", "pairs", "difficulty"):
         assert ours["analyses"][name]["tables"] == theirs["analyses"][name]["tables"]
@@ -158,9 +158,9 @@ def test_a_record_that_names_files_outside_of_its_stage_is_refused(finished: Pat
     run, victim = shutil.copytree(finished, tmp_path / "run"), tmp_path / "victim.jsonl"
     victim.write_text('{"mine": 1}\n')
     path = run / "evaluation" / "cirf_full" / "stage.json"
-    told = json.loads(path.read_text())
-    told["files"] |= {name: "0" * 64}
-    path.write_text(record(told))
+    summary = json.loads(path.read_text())
+    summary["files"] |= {name: "0" * 64}
+    path.write_text(record(summary))
     said = tinyrun.cirf("archive", run, "--out", tmp_path / "out" / "deep" / "archive")
     assert said.code == 2 and "stage.json: gone, or not as it was written" in said.err
     assert victim.read_text() == '{"mine": 1}\n'

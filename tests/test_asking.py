@@ -53,8 +53,8 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
     for name in ("cirf_full", "direct_sft"):
         (run / "models" / name / "recipe.yaml").unlink()  # as if it came from elsewhere
         document("ask", run / "models" / name, "How many?")
-    told, default = ("float32", "cpu", 1), ("bfloat16", "auto", None)
-    assert [(section.dtype, section.device, section.threads) for section in loaded] == [told, told, default, default]
+    summary, default = ("float32", "cpu", 1), ("bfloat16", "auto", None)
+    assert [(section.dtype, section.device, section.threads) for section in loaded] == [summary, summary, default, default]
     assert [cap for cap, *_ in capped] == [25 + 64, 24 + 64, 128 + 64, 512]
 
 
@@ -72,8 +72,8 @@ def test_of_prose_the_answer_is_told_apart(finished: Path, monkeypatch: pytest.M
 def test_a_trace_that_was_cut_off_has_no_answer(finished: Path, monkeypatch: pytest.MonkeyPatch, cut: bool, answer: str) -> None:
     output = decode.TimedOutput(4, 0.1, 0.1, "<cirf_001>5<cirf_000>6", cut)
     monkeypatch.setattr(decode, "generate_one", lambda *arguments, **more: output)
-    told = document("ask", finished, "How many?")
-    assert told["answer"] == answer and [step["result"] for step in told["steps"]] == ["5", "6"]
+    summary = document("ask", finished, "How many?")
+    assert summary["answer"] == answer and [step["result"] for step in summary["steps"]] == ["5", "6"]
     lines = tinyrun.cirf("ask", finished, "How many?").out.splitlines()
     assert len(lines) == 4 and lines[2] == answer and lines[3].startswith("4 tokens") and ("cut off" in lines[3]) == cut
 
@@ -206,12 +206,12 @@ def test_what_is_printed_as_it_is_written_is_what_is_printed_at_once(
 
 def test_functional_tokens_are_explained(kinds: Path) -> None:
     plain = document("ask", kinds, "How many?", "--budget", "3", "--grammar")
-    told = document("ask", kinds, "How many?", "--budget", "3", "--grammar", "--explain")
-    explained = told.pop("explain")
-    assert {name: value for name, value in told.items() if name != "seconds"} == {
+    summary = document("ask", kinds, "How many?", "--budget", "3", "--grammar", "--explain")
+    explained = summary.pop("explain")
+    assert {name: value for name, value in summary.items() if name != "seconds"} == {
         name: value for name, value in plain.items() if name != "seconds"
     }
-    assert [one["token"] for one in explained] == [step["token"] for step in told["steps"] if step["token"]] != []
+    assert [one["token"] for one in explained] == [step["token"] for step in summary["steps"] if step["token"]] != []
     known = json.loads((kinds / "models" / "cirf_full" / "functions.json").read_text())["codes"]
     for one in explained:
         row = known[str(int(one["token"][6:-1]))]

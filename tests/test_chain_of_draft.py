@@ -129,8 +129,8 @@ def test_no_two_questions_share_a_run_of_words() -> None:
 
 
 def test_a_prompt_is_instruction_examples_and_question() -> None:
-    told = method().prompt(Problem("p", "scienceqa", "What is ice?", "B", ("a gas", "water")), tasks.get("scienceqa"))
-    blocks = told.split("\n\n")
+    summary = method().prompt(Problem("p", "scienceqa", "What is ice?", "B", ("a gas", "water")), tasks.get("scienceqa"))
+    blocks = summary.split("\n\n")
     assert blocks[0] == (
         "Think in steps, but write only a short draft of each: at most five words, or one equation. Then write #### and the "
         "letter of the right option. Some examples:"
@@ -146,10 +146,10 @@ def test_a_prompt_is_instruction_examples_and_question() -> None:
 @pytest.mark.parametrize("subset", SUBSETS)
 def test_the_examples_follow_the_part_of_the_task(subset: str) -> None:
     task = tasks.get("bbh")
-    told = method().prompt(Problem("p", "bbh", "Which?", "A", subset=subset), task)
+    summary = method().prompt(Problem("p", "bbh", "Which?", "A", subset=subset), task)
     for shot in shots_of(task):
-        assert (shot.question in told and shot.worked in told) == (shot.subset == subset), shot.question
-    assert any(told.startswith(opening) for opening in method().openings(task))
+        assert (shot.question in summary and shot.worked in summary) == (shot.subset == subset), shot.question
+    assert any(summary.startswith(opening) for opening in method().openings(task))
 
 
 def test_a_task_without_examples_is_asked_by_the_instruction_alone() -> None:
@@ -188,9 +188,9 @@ def own(tmp_path: Path) -> Path:
 def test_a_task_of_ones_own_brings_its_examples(own: Path) -> None:
     task = tasks.get(str(own))
     assert task.shots and shots_of(task) == task.shots
-    told = method().prompt(Problem("p", "clock", "It is 9:00. And now?", "9:00"), task)
-    assert told.startswith(task.cot_instruction(Problem("p", "clock", "?", "?")))
-    assert all(f"Q: {shot.question}\nA: {shot.worked}\n" in told for shot in task.shots)
+    summary = method().prompt(Problem("p", "clock", "It is 9:00. And now?", "9:00"), task)
+    assert summary.startswith(task.cot_instruction(Problem("p", "clock", "?", "?")))
+    assert all(f"Q: {shot.question}\nA: {shot.worked}\n" in summary for shot in task.shots)
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,9 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: tinyrun.Worksh
         found = checked(source)
         assert found["refused"] == wanted
         assert (found["total"]["problems"], found["total"]["usable"]) == (5, 5)
-    told = tinyrun.cirf("check", mine).out
-    assert "mine.jsonl: 7 of 12 rows (58.3 %) cannot be used: not valid JSON (2: lines 5, 11), " in told
-    assert "`cirf run` stops, since problems.max_unusable_share is 0.05" in told
+    summary = tinyrun.cirf("check", mine).out
+    assert "mine.jsonl: 7 of 12 rows (58.3 %) cannot be used: not valid JSON (2: lines 5, 11), " in summary
+    assert "`cirf run` stops, since problems.max_unusable_share is 0.05" in summary
     assert f"{at[5]}: not valid JSON" in run(tmp_path, "--set", "problems.max_unusable_share=0").error()
     said = run(tmp_path).error()
     assert (
@@ -129,10 +129,10 @@ def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun
     theirs = write_lines(tmp_path / "theirs.jsonl", *answers, {"id": "1"})
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=mine, rationales={"files": [str(theirs)]})
     counts = "answer is empty (1: line 21), not valid JSON (1: line 9)"
-    told = tinyrun.cirf("check", recipe).out
-    assert f"mine.jsonl: 2 of 60 rows (3.33 %) cannot be used: {counts}; `cirf run` drops them and goes on" in told
-    assert "theirs.jsonl: 1 of 41 rows (2.44 %) cannot be used: no field `rationale` (1: line 41); `cirf run` drops" in told
-    assert "dropped:" not in told
+    summary = tinyrun.cirf("check", recipe).out
+    assert f"mine.jsonl: 2 of 60 rows (3.33 %) cannot be used: {counts}; `cirf run` drops them and goes on" in summary
+    assert "theirs.jsonl: 1 of 41 rows (2.44 %) cannot be used: no field `rationale` (1: line 41); `cirf run` drops" in summary
+    assert "dropped:" not in summary
     said = run(tmp_path, "--until", "rationales")
     assert said.code == 0, said.err
     assert f"problems: mine.jsonl: 2 of 60 rows cannot be used and are dropped: {counts}" in said.err
@@ -231,10 +231,10 @@ def test_the_updates_that_rows_make_are_told_and_what_is_too_few(workshop: tinyr
     assert (found["rows"], found["updates"], found["too_few"]) == (228, 174, False)  # a fifth is tested on, a twentieth held out
     assert "updates: 228 rows make 174 updates in 6 passes\n" in tinyrun.cirf("check", mine).out
     keys = ("--set", "finetune.epochs=2", "--set", "finetune.batch_size=8", "--set", "finetune.gradient_accumulation_steps=2")
-    told = (
+    summary = (
         "228 rows make 30 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: set finetune.epochs: auto"
     )
-    assert f"updates: {told}, or lower finetune.gradient_accumulation_steps" in tinyrun.cirf("check", mine, *keys).out
+    assert f"updates: {summary}, or lower finetune.gradient_accumulation_steps" in tinyrun.cirf("check", mine, *keys).out
     tested = workshop.recipe(tmp_path / "recipe.yaml", train=mine)  # with a test and a tenth held out
     assert checked(tested, *keys)["updates"]["rows"] == 270
     dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys)
@@ -280,8 +280,8 @@ def test_a_rule_that_cuts_more_rationales_is_named(tmp_path: Path) -> None:
     ]
     mine = tmp_path / "mine.jsonl"
     mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = tinyrun.cirf("check", mine, "--set", "segments.by=line").out
-    assert "segments.by: " in told and "of the rationales into 2 to 10 steps, line cuts 0%" in told
+    summary = tinyrun.cirf("check", mine, "--set", "segments.by=line").out
+    assert "segments.by: " in summary and "of the rationales into 2 to 10 steps, line cuts 0%" in summary
     assert "segments.by: " not in tinyrun.cirf("check", mine).out
 
 
@@ -310,16 +310,16 @@ def test_files_of_two_kinds_are_told(tmp_path: Path) -> None:
     ]
     mine = tmp_path / "mine.jsonl"
     mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = tinyrun.cirf("check", mine).out
-    assert "rows of several kinds (30 have yes or no as answer, 30 have a number as answer)" in " ".join(told.split())
+    summary = tinyrun.cirf("check", mine).out
+    assert "rows of several kinds (30 have yes or no as answer, 30 have a number as answer)" in " ".join(summary.split())
 
 
 def test_too_few_rows_and_traces_that_save_little_are_told(tmp_path: Path) -> None:
     rows = [{"question": f"What is {n} and 1?", "answer": f"{n + 1}", "rationale": f"{n}+1={n + 1}"} for n in range(20)]
     mine = tmp_path / "mine.jsonl"
     mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = " ".join(tinyrun.cirf("check", mine).out.split())
-    assert "20 usable rows are too few to learn from" in told and "traces are hardly shorter than the rationales" in told
+    summary = " ".join(tinyrun.cirf("check", mine).out.split())
+    assert "20 usable rows are too few to learn from" in summary and "traces are hardly shorter than the rationales" in summary
 
 
 UNITS = [

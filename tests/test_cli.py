@@ -330,9 +330,9 @@ def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: ti
     run = shutil.copytree(finished, tmp_path / "run")
     assert {row["state"] for row in one_document("status", run)} == {"done"}
     assert set(one_document("report", run)["methods"]) == {"cirf_full", "direct_sft", "cot"}
-    told = one_document("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", run)
-    assert set(told["methods"]) == {"cirf_full", "direct_sft", "cot"}
-    assert told == json.loads((run / "report.json").read_text())
+    summary = one_document("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", run)
+    assert set(summary["methods"]) == {"cirf_full", "direct_sft", "cot"}
+    assert summary == json.loads((run / "report.json").read_text())
     codes = one_document("codes", run)
     assert 1 <= len(codes) <= 4 and sum(row["count"] for row in codes) == 36 * 3
     written = one_document("codes", run, "Step 1: There are 2 + 3 = 5 coins.\nStep 2: There are 5 + 1 = 6 coins.")
@@ -367,10 +367,10 @@ def test_the_same_for_people(finished: Path, workshop: tinyrun.Workshop) -> None
 
 def test_the_last_line_of_a_run_says_which_method_to_use(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
-    told = tinyrun.cirf("report", run).out.splitlines()[-1]
+    summary = tinyrun.cirf("report", run).out.splitlines()[-1]
     verdict = json.loads((run / "report.json").read_text())["verdict"]
-    assert told == verdict["sentence"] and verdict["n"] == 8
-    assert told.startswith(("use ", "too few test questions to tell which to use")) and "n = 8" in told
+    assert summary == verdict["sentence"] and verdict["n"] == 8
+    assert summary.startswith(("use ", "too few test questions to tell which to use")) and "n = 8" in summary
     assert 'id="verdict"' in (run / "report.html").read_text(encoding="utf-8")
 
 

@@ -107,8 +107,8 @@ def test_without_thoughts_and_teacher_it_is_direct_sft_to_the_bit(run: Path) -> 
     for file in ("model.safetensors", "tokenizer.json", "chat_template.jinja", "sft.jsonl", "config.json"):
         one, other = ((folder / file).read_bytes() for folder in folders)
         assert one == other, file
-    told = [json.loads((folder / "history.json").read_text()) | {"method": ""} for folder in folders]
-    assert told[0] == told[1] and _rows(run, "none") == _rows(run, "direct_sft")
+    summary = [json.loads((folder / "history.json").read_text()) | {"method": ""} for folder in folders]
+    assert summary[0] == summary[1] and _rows(run, "none") == _rows(run, "direct_sft")
     assert not (folders[0] / "latent.json").exists() and not (folders[0] / "latent").exists()
 
 

@@ -131,5 +131,5 @@ def test_validation_tells_how_well_codes_are_foretold(run: Path) -> None:
     assert "code_loss" not in last("direct_sft")
     found = {name: last(name)["code_loss"] for name in ("cirf_full", *CONTROLS)}
     assert found["single"] < found["shuffled"]  # one token is foretold better than tokens that are drawn
-    told = json.loads((run / "report.json").read_text())["training"]["single"]["numbers"]
-    assert told["code_loss"] == found["single"] and told["code_loss_untrained"] > 0
+    summary = json.loads((run / "report.json").read_text())["training"]["single"]["numbers"]
+    assert summary["code_loss"] == found["single"] and summary["code_loss_untrained"] > 0

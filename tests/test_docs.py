@@ -83,10 +83,10 @@ def test_a_template_is_in_plain_words(template: Path) -> None:
 
 
 def test_keys_and_methods_are_explained_in_plain_words() -> None:
-    told = [row.meaning for schema in (Recipe, Sweep) for row in rows(schema)]
+    details = [row.meaning for schema in (Recipe, Sweep) for row in rows(schema)]
     for method in methods.METHODS.values():
-        told += [method.summary, *(row.meaning for row in rows_of(method.Settings))]
-    assert not [text for text in told if prose.banned(text)]
+        details += [method.summary, *(row.meaning for row in rows_of(method.Settings))]
+    assert not [text for text in details if prose.banned(text)]
 
 
 def test_prose_is_measured_as_it_reads() -> None:

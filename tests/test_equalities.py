@@ -49,8 +49,8 @@ def run(ran: tuple[Path, str]) -> Path:
 
 
 def history(run: Path, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((run / "models" / name / "history.json").read_text())
-    return told
+    summary: dict[str, Any] = json.loads((run / "models" / name / "history.json").read_text())
+    return summary
 
 
 def served(run: Path, name: str) -> tuple[Any, Any]:
@@ -163,9 +163,9 @@ def test_plain_generate_with_the_saved_tokenizer_gives_what_was_evaluated(run: P
 def test_pauses_in_a_users_text_are_broken_up(run: Path) -> None:
     _, tokenizer = served(run, "pause")
     pause = tokenizer.convert_tokens_to_ids(PAUSE)
-    told = prompt_text(tokenizer, f"What does {PAUSE}{PAUSE} mean?")
-    assert "< pause>< pause>" in told and tokenizer(told).input_ids.count(pause) == 5
-    features, _ = tokenise([Row(told, f"a {PAUSE}", 7)], tokenizer, 10**6)
+    summary = prompt_text(tokenizer, f"What does {PAUSE}{PAUSE} mean?")
+    assert "< pause>< pause>" in summary and tokenizer(summary).input_ids.count(pause) == 5
+    features, _ = tokenise([Row(summary, f"a {PAUSE}", 7)], tokenizer, 10**6)
     assert features[0].ids.count(pause) == 5
 
 

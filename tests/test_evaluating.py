@@ -95,7 +95,7 @@ def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
     entry = json.dumps([{"task": "jsonl", "name": "odd", "test_file": str(tinyrun.write_jsonl(tmp_path / "odd.jsonl", lines))}])
     keys = ("--set", f"problems.tasks={entry}", "--set", "evaluate.latency_questions=0", "--quiet")
     moved = shutil.copytree(finished / "models" / "direct_sft", tmp_path / "direct_sft")
-    told = {}
+    summary = {}
     for name, model, method in (("in", finished / "models" / "direct_sft", "direct_sft"), ("run", finished, "direct_sft"),
                                 ("moved", moved, "direct_sft"), ("bare", workshop.backbone, "cot")):  # fmt: skip
         out = tmp_path / name
@@ -109,14 +109,14 @@ def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
         overlap = json.loads((out / "problems" / "problems.json").read_text())["overlap"]
         (row,) = overlap["models"]
         assert overlap["tasks"] == {} and row["methods"] == [method]
-        told[name] = (row["known"], row["tasks"].get("odd", {}).get("exact"), row["tasks"].get("odd", {}).get("near"))
+        summary[name] = (row["known"], row["tasks"].get("odd", {}).get("exact"), row["tasks"].get("odd", {}).get("near"))
         page = (out / "report.html").read_text()
         if row["known"]:
             line = "of 5 test questions of odd, 2 were trained on"
             assert row["questions"] == 40 and row["runs"] == ["run"] and line in said.out and line in page
         else:
             assert f"{method}: what the model was trained on is not known" in said.out and "is not known" in page
-    assert told == {"in": (True, 2, 3), "run": (True, 2, 3), "moved": (False, None, None), "bare": (False, None, None)}
+    assert summary == {"in": (True, 2, 3), "run": (True, 2, 3), "moved": (False, None, None), "bare": (False, None, None)}
 
 
 def test_commands_that_ask_otherwise_have_folders_of_their_own(

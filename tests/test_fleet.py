@@ -49,18 +49,18 @@ def test_a_program_that_waits_for_nothing_is_told_so() -> None:
 
 def test_without_faults_the_arithmetic_foretells_the_hours(tmp_path: Path) -> None:
     made = Fleet(4, 5, PACE, Faults())
-    ran, foretold = simulate(made, 600, tmp_path / "log.jsonl"), foretell(made, 600)
+    ran, predicted = simulate(made, 600, tmp_path / "log.jsonl"), foretell(made, 600)
     assert (ran.asked, ran.wasted, ran.lost, ran.twice) == (600, 0, 0, 0)
-    assert ran.hours == pytest.approx(foretold["hours"], rel=0.06)
+    assert ran.hours == pytest.approx(predicted["hours"], rel=0.06)
 
 
 def test_with_faults_nothing_is_lost_and_the_arithmetic_still_holds(tmp_path: Path) -> None:
     faults = Faults(busy=0.01, broken=0.02, dropped=0.02, retry_after=3, dead_from=60, dead_for=120)
     made = Fleet(4, 5, PACE, faults)
-    ran, foretold = simulate(made, 1500, tmp_path / "log.jsonl"), foretell(made, 1500)
+    ran, predicted = simulate(made, 1500, tmp_path / "log.jsonl"), foretell(made, 1500)
     assert (ran.lost, ran.twice) == (0, 0)
-    assert ran.hours == pytest.approx(foretold["hours"], rel=0.08)
-    assert foretold["wasted"] * 0.6 < ran.wasted < foretold["wasted"] * 2  # calls to the dead server are not foretold
+    assert ran.hours == pytest.approx(predicted["hours"], rel=0.08)
+    assert predicted["wasted"] * 0.6 < ran.wasted < predicted["wasted"] * 2  # calls to the dead server are not foretold
     keys = [json.loads(line)["key"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert len(keys) == len(set(keys)) == 1500
 

@@ -48,8 +48,8 @@ def test_the_slurm_script_is_one_and_starts_torchrun_on_each_machine() -> None:
     options = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?", text, re.MULTILINE))
     assert options["nodes"] == "2" and options["ntasks-per-node"] == "1" and "requeue" in options
     (line,) = [line for line in text.splitlines() if line.startswith("srun torchrun")]
-    told = {"SLURM_NNODES": options["nodes"], "SLURM_JOB_ID": "7", "first": "node-1"}
-    asked = runs_cirf(shlex.split(re.sub(r"\$(\w+)", lambda found: told.get(found[1], found[0]), line))[2:])
+    summary = {"SLURM_NNODES": options["nodes"], "SLURM_JOB_ID": "7", "first": "node-1"}
+    asked = runs_cirf(shlex.split(re.sub(r"\$(\w+)", lambda found: summary.get(found[1], found[0]), line))[2:])
     assert asked.nnodes == options["nodes"] and asked.nproc_per_node == options["gpus-per-node"]
     assert asked.rdzv_endpoint == "node-1:29500" and "export ACCELERATE_USE_FSDP=true" in text
 

@@ -191,12 +191,12 @@ def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: 
 
 def test_another_guide_or_none_is_said(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run / "models" / "soft_cot", tmp_path / "moved")
-    told = json.loads((moved / "soft.json").read_text())
+    summary = json.loads((moved / "soft.json").read_text())
     other = _small(tmp_path / "other", "gpt2", 4)
     for guide, fault in ((other, "another model than the one"), (tmp_path / "gone", "cannot be had")):
-        (moved / "soft.json").write_text(json.dumps(told | {"guide": str(guide)}))
+        (moved / "soft.json").write_text(json.dumps(summary | {"guide": str(guide)}))
         assert fault in tinyrun.cirf("ask", moved, "How many?").error()
-    (moved / "soft.json").write_text(json.dumps(told))
+    (moved / "soft.json").write_text(json.dumps(summary))
     (moved / "soft.safetensors").unlink()
     assert "not there, damaged or of another width" in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "recipe.yaml").unlink()
@@ -287,8 +287,8 @@ def test_an_encoder_of_a_map_alone_is_taken_up_again(
         assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models").code != 0
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models")
     assert said.code == 0, said.err
-    told = json.loads((tmp_path / "run" / "prepared" / "sem_cot" / "report.json").read_text())
-    assert "encoder_map" in told and "encoder" not in told
+    summary = json.loads((tmp_path / "run" / "prepared" / "sem_cot" / "report.json").read_text())
+    assert "encoder_map" in summary and "encoder" not in summary
 
 
 def test_the_chosen_trial_brings_its_guide(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -313,11 +313,11 @@ def test_how_the_guide_is_asked_and_who_it_is_is_part_of_what_is_prepared(
     tinyrun.write_backbone(tmp_path / "small")
     for name in ("soft_cot", "sem_cot"):
         base = _recipe(name, backbone="bundled:smollm2-135m-instruct", guide=str(tmp_path / "small"))
-        told = []
+        summary = []
         for change in ({}, {"empty_system": False}, {"attn_implementation": "eager"}):
             recipe = base.model_copy(update={"backbone": base.backbone.model_copy(update=change)})
-            told.append(keys.preparing(recipe, methods.get(name, recipe)))
-        assert told[0] != told[1] != told[2] != told[0]
+            summary.append(keys.preparing(recipe, methods.get(name, recipe)))
+        assert summary[0] != summary[1] != summary[2] != summary[0]
     monkeypatch.chdir(tmp_path)
     relative = absolute(_recipe("soft_cot", guide="small"))
     assert relative.variants["soft_cot"].settings["guide"] == str((tmp_path / "small").resolve())

@@ -66,16 +66,16 @@ def test_the_pickle_does_run_where_it_is_opened(workshop: tinyrun.Workshop, tmp_
 
 def test_no_pickled_language_model_is_opened(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     folder = pickled(workshop.backbone, tmp_path / "model", tmp_path / "mark")
-    with pytest.raises(CirfError, match="safetensors") as told:
+    with pytest.raises(CirfError, match="safetensors") as summary:
         load_model(folder, schema.Backbone(model=str(folder)))
-    assert "\n" not in str(told.value) and not (tmp_path / "mark").exists()
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
 
 
 def test_no_pickled_sentence_model_is_opened(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     folder = pickled(workshop.embedder, tmp_path / "model", tmp_path / "mark")
-    with pytest.raises(CirfError, match="safetensors") as told:
+    with pytest.raises(CirfError, match="safetensors") as summary:
         Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
-    assert "\n" not in str(told.value) and not (tmp_path / "mark").exists()
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
 
 
 def placed(folder: Path, file: str, index: str = "model.safetensors.index.json") -> None:
@@ -107,9 +107,9 @@ def test_no_settings_of_a_model_lead_to_a_pickle(
     folder = shutil.copytree(workshop.backbone, tmp_path / "model")
     place(folder)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle is opened"))
-    with pytest.raises(CirfError, match=r"holds pickled weights|adapter_model\.safetensors") as told:
+    with pytest.raises(CirfError, match=r"holds pickled weights|adapter_model\.safetensors") as summary:
         load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(summary.value)
 
 
 @pytest.mark.parametrize("inner", ["2_Dense", "0_Router/query_0_Dense"])
@@ -128,9 +128,9 @@ def test_no_module_of_a_sentence_model_is_a_pickle(
     modules.append({"idx": 2, "name": "2", "path": inner, "type": "sentence_transformers.models.Dense"})
     (folder / "modules.json").write_text(json.dumps(modules))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle is opened"))
-    with pytest.raises(CirfError, match=r"pytorch_model\.bin holds pickled weights") as told:
+    with pytest.raises(CirfError, match=r"pytorch_model\.bin holds pickled weights") as summary:
         Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(summary.value)
 
 
 def test_a_pickle_beside_safetensors_is_left_alone(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_weights_of_another_shape_are_one_line(workshop: tinyrun.Workshop, tmp_p
     name = next(name for name, value in weights.items() if value.ndim == 2 and "embed" not in name)
     weights[name] = weights[name][:1].clone()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CirfError, match=r"weights have other shapes than its config\.json says") as told:
+    with pytest.raises(CirfError, match=r"weights have other shapes than its config\.json says") as summary:
         load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(summary.value)
 
 
 def test_a_configuration_of_countless_layers_is_refused_at_once(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_code_of_a_sentence_model_is_not_run(workshop: tinyrun.Workshop, tmp_pat
     modules = json.loads((folder / "modules.json").read_text())
     modules[0]["type"] = "own.Own"
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(CirfError) as told:
+    with pytest.raises(CirfError) as summary:
         Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
-    assert "\n" not in str(told.value) and not mark.exists()
+    assert "\n" not in str(summary.value) and not mark.exists()
 
 
 def indexed(source: Path, folder: Path, mark: Path) -> Path:
@@ -234,13 +234,13 @@ def indexed(source: Path, folder: Path, mark: Path) -> Path:
 
 def test_no_pickle_is_opened_because_an_index_names_it(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     folder = indexed(workshop.backbone, tmp_path / "model", tmp_path / "mark")
-    with pytest.raises(CirfError, match=r"a\.bin holds pickled weights") as told:
+    with pytest.raises(CirfError, match=r"a\.bin holds pickled weights") as summary:
         load_model(folder, schema.Backbone(model=str(folder)))
-    assert "\n" not in str(told.value) and not (tmp_path / "mark").exists()
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
     folder = indexed(workshop.embedder, tmp_path / "embedder", tmp_path / "mark")
-    with pytest.raises(CirfError, match=r"a\.bin holds pickled weights") as told:
+    with pytest.raises(CirfError, match=r"a\.bin holds pickled weights") as summary:
         Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
-    assert "\n" not in str(told.value) and not (tmp_path / "mark").exists()
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
 
 
 MODULES = {
@@ -259,15 +259,15 @@ def test_no_pickle_of_a_sentence_models_module_is_opened(workshop: tinyrun.Works
     (folder / "last").mkdir()
     (folder / "last" / "config.json").write_text(json.dumps(MODULES[kind]))
     (folder / "last" / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
-    with pytest.raises(CirfError, match=r"pytorch_model\.bin holds pickled weights") as told:
+    with pytest.raises(CirfError, match=r"pytorch_model\.bin holds pickled weights") as summary:
         Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
-    assert "\n" not in str(told.value) and not mark.exists()
+    assert "\n" not in str(summary.value) and not mark.exists()
 
 
 def test_more_functional_tokens_than_any_model_has_are_damage(tmp_path: Path) -> None:
     code = {"label": "adds", "count": 1, "examples": ["1 + 1 = 2"]}
-    told = {"delimiters": "cirf", "size": 10**9, "codes": {"0": code}}
-    (tmp_path / "functions.json").write_text(json.dumps(told))
+    summary = {"delimiters": "cirf", "size": 10**9, "codes": {"0": code}}
+    (tmp_path / "functions.json").write_text(json.dumps(summary))
     with pytest.raises(CirfError, match=r"functions\.json: damaged"):
         functions_of(tmp_path)
     (tmp_path / "functions.json").write_text("[" * 100_000)

@@ -54,9 +54,9 @@ def test_every_damaged_file_is_named_and_its_stage_comes_out_as_it_was(
     whole = tinyrun.artefacts(run)
     for name, harm in HARM.items():
         harm(run / name)
-    told = tinyrun.cirf("status", run, "--verify", "--json")
-    assert told.code == 1, told.err
-    rows = {row["stage"]: row for row in json.loads(told.out)}
+    summary = tinyrun.cirf("status", run, "--verify", "--json")
+    assert summary.code == 1, summary.err
+    rows = {row["stage"]: row for row in json.loads(summary.out)}
     stages = {name.rpartition("/")[0] for name in HARM}
     assert {name for name, row in rows.items() if row["state"] == "damaged"} == stages
     for name in HARM:
@@ -148,11 +148,11 @@ def test_a_record_of_before_records_had_hashes_stands(tmp_path: Path) -> None:
     plan = stage("a", "x", made=made)
     bring(folder, [plan])
     path = tmp_path / "a/stage.json"
-    told = json.loads(path.read_text())
-    assert len(told.pop("sha256")) == 64
-    path.write_text(json.dumps(told))
+    summary = json.loads(path.read_text())
+    assert len(summary.pop("sha256")) == 64
+    path.write_text(json.dumps(summary))
     assert bring(folder, [plan]) == [] and made == ["a"]
-    path.write_text(json.dumps(told | {"summary": {"rows": 7}, "sha256": "0" * 64}))
+    path.write_text(json.dumps(summary | {"summary": {"rows": 7}, "sha256": "0" * 64}))
     assert folder.damaged("a") == ["stage.json"]
 
 
@@ -177,9 +177,9 @@ def test_times_of_another_type_are_not_known(tmp_path: Path, seconds: Any) -> No
 def test_a_record_of_other_types_is_a_damaged_one(tmp_path: Path, change: dict[str, Any]) -> None:
     folder = RunFolder(tmp_path)
     bring(folder, [stage("a", "x", made=[])])
-    told = json.loads((tmp_path / "a/stage.json").read_text())
-    told.pop("sha256")  # a record of before these hashes, which alone would tell
-    (tmp_path / "a/stage.json").write_text(json.dumps(told | change))
+    summary = json.loads((tmp_path / "a/stage.json").read_text())
+    summary.pop("sha256")  # a record of before these hashes, which alone would tell
+    (tmp_path / "a/stage.json").write_text(json.dumps(summary | change))
     assert folder.damaged("a") == ["stage.json"]
     with pytest.raises(CirfError, match=r"stage\.json: damaged; `cirf run` makes the stage again"):
         folder.finished("a")

@@ -78,8 +78,8 @@ def test_methods_with_functional_tokens_are_probed_by_their_traces(finished: Pat
     out = tmp_path / "out"
     said = tinyrun.cirf("probe", finished, "--probes", "drop", "--results", "keep", *caps, "--out", out, "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)["probes"]["cirf_full"]
-    assert told["units"] == "steps" and told["results"] == "keep" and list(told["probes"]) == ["none", "keep", "drop"]
+    summary = json.loads(said.out)["probes"]["cirf_full"]
+    assert summary["units"] == "steps" and summary["results"] == "keep" and list(summary["probes"]) == ["none", "keep", "drop"]
     answered = read_rows(finished / "evaluation" / "cirf_full" / "sums.jsonl")
     assert [row["output"] for row in _rows(out, "cirf_full")["keep"]] == [row["output"] for row in answered]
 
@@ -101,8 +101,8 @@ def test_a_killed_probing_asks_only_what_is_missing(run: Path, tmp_path: Path, m
     assert tinyrun.cirf("probe", run, *keys, "--out", killed).code == 0
     assert calls == [4, 4, 4]  # eight questions in batches of four: the second one again
     for name in ("sums.jsonl", "probes.json"):
-        told = [(out / "probes" / "coconut" / name).read_bytes() for out in (whole, killed)]
-        assert told[0] == told[1]
+        summary = [(out / "probes" / "coconut" / name).read_bytes() for out in (whole, killed)]
+        assert summary[0] == summary[1]
 
 
 def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:

@@ -127,11 +127,11 @@ def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
     problems = [Problem(f"p{place}", "sums", question.format(place), GOLD, None, WORKING) for place in range(50)]
     behind = set()
     for problem in problems:
-        told = prompt_text(tokenizer, method.prompt(problem, task))
+        summary = prompt_text(tokenizer, method.prompt(problem, task))
         other = dataclasses.replace(problem, answer="1", rationale=None)
-        assert told == prompt_text(tokenizer, method.prompt(other, task)) and problem.question in told
-        assert GOLD not in told and WORKING not in told
-        behind.add(told.partition(problem.question)[2])
+        assert summary == prompt_text(tokenizer, method.prompt(other, task)) and problem.question in summary
+        assert GOLD not in summary and WORKING not in summary
+        behind.add(summary.partition(problem.question)[2])
     (same,) = behind  # whatever is asked
     most = 60 if method.trained else 200  # a template's few tokens; the untrained are asked for a form
     assert len(encode(tokenizer, same)) < most
@@ -139,8 +139,8 @@ def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
     assert bool(examples) == method.trained
     for example in examples:
         secret = dataclasses.replace(example.problem, answer=GOLD, rationale=WORKING)
-        told = method.training_prompt(dataclasses.replace(example, problem=secret), task)
-        assert GOLD not in told and WORKING not in told
+        summary = method.training_prompt(dataclasses.replace(example, problem=secret), task)
+        assert GOLD not in summary and WORKING not in summary
 
 
 # 2. What is asked was seen in training

@@ -54,14 +54,14 @@ def front(card: str) -> Any:
 
 
 def test_a_model_arrives_whole_private_and_loads(run: Path, hub: Hub, tmp_path: Path) -> None:
-    told = document(run, "--to", "me/tiny")
+    summary = document(run, "--to", "me/tiny")
     there = hub.files["models/me/tiny"]
     assert hub.private == {"models/me/tiny": True} and hub.commits == 1
-    assert told["url"].startswith(f"{hub.url}/me/tiny/commit/") and told["pushed"]
-    assert {row["name"]: row["bytes"] for row in told["files"]} == {name: len(data) for name, data in there.items()}
+    assert summary["url"].startswith(f"{hub.url}/me/tiny/commit/") and summary["pushed"]
+    assert {row["name"]: row["bytes"] for row in summary["files"]} == {name: len(data) for name, data in there.items()}
     folder = run / "models" / "cirf_full"
-    assert {*there, *told["left_out"]} == {path.name for path in folder.iterdir()}
-    assert set(told["left_out"]) == {"sft.jsonl", "timings.json"}
+    assert {*there, *summary["left_out"]} == {path.name for path in folder.iterdir()}
+    assert set(summary["left_out"]) == {"sft.jsonl", "timings.json"}
     for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"):
         assert there[name] == (folder / name).read_bytes()
     assert b'from_pretrained("me/tiny")' in there["README.md"] and b"vllm serve me/tiny" in there["README.md"]
@@ -85,18 +85,18 @@ def test_what_is_there_is_replaced_and_who_sees_it_is_not_changed_unasked(run: P
 
 
 def test_a_dry_run_lists_and_shows_and_asks_nobody(run: Path, hub: Hub) -> None:
-    told = document(run, "--to", "me/tiny", "--dry-run")
-    assert not told["pushed"] and "url" not in told and told["visibility"] == "private" and not hub.seen
-    card = told["card"]
+    summary = document(run, "--to", "me/tiny", "--dry-run")
+    assert not summary["pushed"] and "url" not in summary and summary["visibility"] == "private" and not hub.seen
+    card = summary["card"]
     assert front(card)["library_name"] == "transformers" and "## Data and licences" in card
     said = tinyrun.cirf("push", run, "--to", "me/tiny", "--dry-run")
     assert said.code == 0 and card in said.out and "\nmodel.safetensors " in said.out and not hub.seen
 
 
 def test_the_rows_go_as_a_data_set(run: Path, hub: Hub) -> None:
-    told = document(run, "--to", "me/traces", "--traces")
+    summary = document(run, "--to", "me/traces", "--traces")
     there = hub.files["datasets/me/traces"]
-    assert told["kind"] == "dataset" and hub.private == {"datasets/me/traces": True}
+    assert summary["kind"] == "dataset" and hub.private == {"datasets/me/traces": True}
     assert there.keys() == {"README.md", "sft.jsonl"}
     assert there["sft.jsonl"] == (run / "models" / "cirf_full" / "sft.jsonl").read_bytes()
     card = there["README.md"].decode()

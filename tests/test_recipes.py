@@ -107,7 +107,7 @@ TAUGHT = ["one-teacher", "another-teacher"]
 
 def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
     """Data sets and rationale files such as the recipe reads."""
-    told: list[dict[str, str]] = []
+    summary: list[dict[str, str]] = []
     for entry in recipe.problems.tasks:
         if entry.task == "jsonl" or tasks.get(entry.task).generated:
             continue
@@ -118,10 +118,12 @@ def write_mirror(folder: Path, recipe: Recipe, each: int) -> None:
                 kind = f"{entry.task}/{part.config}" if part.config else entry.task
                 made = [mirror_row(kind, number, split == "test") for number in range(count)]
                 tinyrun.write_jsonl(folder / entry.task / f"{part.stem}.jsonl", [row for row, _, _ in made])
-                told += [{"question": question, "rationale": rationale} for _, question, rationale in made if split == "train"]
+                summary += [{"question": question, "rationale": rationale} for _, question, rationale in made if split == "train"]
     for place, name in enumerate(recipe.rationales.files or TAUGHT):
         texts = (
-            told if place == 0 else [row | {"rationale": row["rationale"].replace("Step 2: ", "Step 2: Well, ")} for row in told]
+            summary
+            if place == 0
+            else [row | {"rationale": row["rationale"].replace("Step 2: ", "Step 2: Well, ")} for row in summary]
         )
         path = folder / name if name.endswith(".jsonl") else folder / "rationales" / f"{name}.jsonl"
         tinyrun.write_jsonl(path, texts)

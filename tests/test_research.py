@@ -33,20 +33,20 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
     *lines, document = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["sums", "by run"]  # and not the same once more as that of all
     assert lines[-1] == "by run: +0.0, +66.7; +33.3 (-390.2 to +456.9) by their spread alone"  # 12.706 of 1/3 (Student)
-    told = json.loads(document)["all"]
-    assert (told["n"], told["difference"], told["wins"], told["losses"]) == (2, 0.5, 1, 0)
-    told = json.loads(document)["by_run"]
-    assert told["differences"] == pytest.approx([0.0, 2 / 3]) and told["mean"] == pytest.approx(1 / 3)
-    assert (told["low"], told["high"]) == pytest.approx((1 / 3 - 12.7062 / 3, 1 / 3 + 12.7062 / 3), abs=1e-4)
+    summary = json.loads(document)["all"]
+    assert (summary["n"], summary["difference"], summary["wins"], summary["losses"]) == (2, 0.5, 1, 0)
+    summary = json.loads(document)["by_run"]
+    assert summary["differences"] == pytest.approx([0.0, 2 / 3]) and summary["mean"] == pytest.approx(1 / 3)
+    assert (summary["low"], summary["high"]) == pytest.approx((1 / 3 - 12.7062 / 3, 1 / 3 + 12.7062 / 3), abs=1e-4)
     over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
-    assert (told["n"], told["difference"]) == (2, 0.75)
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
+    assert (summary["n"], summary["difference"]) == (2, 0.75)
     runs = [str(one), str(two)]
     over_seeds.main([*runs, "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", *runs])
     assert "by run" not in capsys.readouterr().out  # runs named side by side need not belong together
     over_seeds.main([str(one), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(one), str(two)])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
-    assert (told["n"], told["difference"]) == (2, 0.75)  # 1 and 1, less 0 and a half
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
+    assert (summary["n"], summary["difference"]) == (2, 0.75)  # 1 and 1, less 0 and a half
 
 
 def test_all_tasks_are_pooled_by_question_in_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,9 +55,13 @@ def test_all_tasks_are_pooled_by_question_in_each_run(tmp_path: Path, capsys: py
         evaluated(folder, {"ours": {"a": right, "b": right, "c": right}, "theirs": {"a": 0, "b": 0, "c": 0}})
         evaluated(folder, {"ours": {"a": 0}, "theirs": {"a": 1}}, task="more")  # the same name, another question
     over_seeds.main([*map(str, folders), "--methods", "ours", "theirs", "--tasks", "sums", "more"])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [(told[name]["n"], told[name]["difference"]) for name in ("sums", "more", "all")] == [(3, 0.5), (1, -1), (4, 0.125)]
-    assert told["by_run"]["differences"] == [0.5, -0.25]
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [(summary[name]["n"], summary[name]["difference"]) for name in ("sums", "more", "all")] == [
+        (3, 0.5),
+        (1, -1),
+        (4, 0.125),
+    ]
+    assert summary["by_run"]["differences"] == [0.5, -0.25]
 
 
 def test_a_method_beside_itself_is_told_by_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,15 +74,15 @@ def test_a_share_over_several_runs_is_that_of_a_question_s_mean(tmp_path: Path, 
     one = evaluated(tmp_path / "one", {"ours": {"a": 1, "b": 1, "c": 0}, "theirs": {"a": 1, "b": 1, "c": 1}})
     two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 1, "b": 0}})
 
-    def told(*runs: Path, of: tuple[Path, ...] = (one,)) -> tuple[float, int]:
+    def summary(*runs: Path, of: tuple[Path, ...] = (one,)) -> tuple[float, int]:
         given = ["--methods", "ours", "--of", "theirs", "--tasks", "sums", "--draws", "100", "--of-run", *map(str, of)]
         share_of.main([*map(str, runs), *given])
         found = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
         assert found["low"] <= found["share"] <= found["high"]
         return round(found["share"], 6), found["n"]
 
-    assert (told(one), told(two), told(one, two)) == ((0.666667, 3), (0.5, 2), (0.75, 2))
-    assert told(one, of=(one, two)) == (1.333333, 2)  # two of two, to one and a half
+    assert (summary(one), summary(two), summary(one, two)) == ((0.666667, 3), (0.5, 2), (0.75, 2))
+    assert summary(one, of=(one, two)) == (1.333333, 2)  # two of two, to one and a half
 
 
 def test_no_question_in_common_is_refused(tmp_path: Path) -> None:
@@ -122,8 +126,8 @@ def test_only_questions_with_a_rationale_count_as_learned(run: Path, capsys: pyt
     write_rows(verdicts / "evaluation" / "ours" / "sums.jsonl", rows)
     assert near.clear(run, "sums", near.learned_from(run)) == {"b", "d"}
     near.main([str(run), "--methods", "ours", "--tasks", "sums", "--verdicts", str(verdicts)])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
-    assert (told["n"], told["accuracy"], told["mean"]) == (2, 0.5, 0.5)
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
+    assert (summary["n"], summary["accuracy"], summary["mean"]) == (2, 0.5, 0.5)
 
 
 def test_a_benchmark_counts_as_much_as_another_in_the_mean_of_them(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,8 +136,8 @@ def test_a_benchmark_counts_as_much_as_another_in_the_mean_of_them(run: Path, ca
         write_rows(run / "evaluation" / "ours" / f"{task}.jsonl", rows)
     problems(run / "problems" / "test" / "more.jsonl", e="Who sells loaves?", g=f"{USED} cellar.", f=f"{HELD} all.")
     near.main([str(run), "--methods", "ours", "--tasks", "sums", "more"])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
-    assert (told["n"], round(told["accuracy"], 4), told["mean"]) == (3, 0.3333, 0.5)  # none of two, one of one
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
+    assert (summary["n"], round(summary["accuracy"], 4), summary["mean"]) == (3, 0.3333, 0.5)  # none of two, one of one
 
 
 def test_verdicts_on_other_questions_are_refused(run: Path) -> None:
@@ -178,10 +182,10 @@ def test_the_same_step_with_two_codes_costs_its_entropy(tmp_path: Path, capsys: 
     codes.insert(0, {"problem": "a", "sample": 1, "codes": [1]})
     write_rows(tmp_path / "codebook-8" / "codes.jsonl", codes)
     same_steps.main([str(tmp_path), "--size", "8"])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["same"] == {"steps": 5, "twins": 2, "several": 0, "nats": 0.0}
-    assert [told["masked"][key] for key in ("steps", "twins", "several")] == [5, 5, 3]
-    assert told["masked"]["nats"] == pytest.approx((2 * math.log(3 / 2) + math.log(3)) / 5)
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["same"] == {"steps": 5, "twins": 2, "several": 0, "nats": 0.0}
+    assert [summary["masked"][key] for key in ("steps", "twins", "several")] == [5, 5, 3]
+    assert summary["masked"]["nats"] == pytest.approx((2 * math.log(3 / 2) + math.log(3)) / 5)
     assert same_steps.masked("Is 4.") != same_steps.masked("is 4")
 
 
@@ -232,8 +236,8 @@ def test_two_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     coin_states.main([str(tmp_path / "one"), "--methods", "ours", "theirs", "--against-run", str(tmp_path / "two")])
     ours, theirs, difference, document = capsys.readouterr().out.splitlines()
-    told = "3 of 3 functional tokens right; states right behind these 3 of 3, behind the others 0 of 0"
-    assert ours == f"ours: 0 of 3 states wrong {{}}; of 1 traces 1 whole, 1 sound; {told}"
+    summary = "3 of 3 functional tokens right; states right behind these 3 of 3, behind the others 0 of 0"
+    assert ours == f"ours: 0 of 3 states wrong {{}}; of 1 traces 1 whole, 1 sound; {summary}"
     assert theirs == (
         "theirs: 2 of 3 states wrong {'flips heads': 1, 'keeps tails': 1}; of 1 traces 1 whole, 0 sound; "
         "no functional tokens that tell who flips"
@@ -245,11 +249,11 @@ def test_two_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_functional_token_means_what_it_mostly_stands_before() -> None:
     strayed = TOKENS.replace("<cirf_020>tails", "<cirf_010>heads")
     readings = {name: coin_states.read(QUESTION, trace) for name, trace in (("a", TOKENS), ("b", TOKENS), ("c", strayed))}
-    assert coin_states.tokens_told(readings) == (
+    assert coin_states.token_summary(readings) == (
         "8 of 9 functional tokens right; states right behind these 7 of 8, behind the others 0 of 1"
     )
     single = {"a": coin_states.read(QUESTION, TOKENS.replace("_020", "_010"))}
-    assert coin_states.tokens_told(single) == "no functional tokens that tell who flips"
+    assert coin_states.token_summary(single) == "no functional tokens that tell who flips"
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,12 @@ def rerun(folder: Path, recipe: Path, *more: str) -> set[str]:
     """Run again and tell what was made, after a look whether ``--dry-run`` had told the same."""
     said = tinyrun.cirf("run", recipe, "--out", folder, "--dry-run", "--json", *more)
     assert said.code == 0, said.err
-    foretold = {row["stage"]: row["state"] for row in json.loads(said.out)["stages"]}
+    predicted = {row["stage"]: row["state"] for row in json.loads(said.out)["stages"]}
     before = tinyrun.stages(folder)
     said = tinyrun.cirf("run", recipe, "--out", folder, *more)
     assert said.code == 0, said.err
     made = tinyrun.remade(before, tinyrun.stages(folder))
-    not_done = {stage for stage, state in foretold.items() if state != "done"}
+    not_done = {stage for stage, state in predicted.items() if state != "done"}
     assert made <= not_done  # what is called done is never touched
     assert bool(made) == bool(not_done)
     assert set(states(folder).values()) == {"done"}
@@ -332,14 +332,14 @@ def test_a_changed_key_makes_again_just_what_depends_on_it(
 
 
 def test_what_is_trained_is_not_foretold_again(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    def foretold(**keys: Any) -> tuple[set[str], str]:
+    def predicted(**keys: Any) -> tuple[set[str], str]:
         recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
         people, data = (tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", *more).out for more in ([], ["--json"]))
         return set(json.loads(data).get("methods", {})), people
 
-    methods, people = foretold()
+    methods, people = predicted()
     assert not methods and "nothing is left to train" in people
-    methods, people = foretold(finetune__overrides={"direct_sft": {"epochs": 2}})
+    methods, people = predicted(finetune__overrides={"direct_sft": {"epochs": 2}})
     assert methods == {"direct_sft"} and "direct_sft: 36 rows" in people and "cirf_full: " not in people
 
 
@@ -349,7 +349,7 @@ def test_trials_that_are_done_are_not_foretold_again(
 ) -> None:
     keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__trial_epochs": trial_epochs}
 
-    def told(*rates: float) -> str:
+    def summary(*rates: float) -> str:
         recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rates=[*rates])
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run")
         assert said.code == 0, said.err
@@ -357,15 +357,15 @@ def test_trials_that_are_done_are_not_foretold_again(
 
     rates = (0.001, 0.01)
     times = " in each of 2 trainings" if trial_epochs is None else " after 2 trials of "
-    assert times in told(*rates)
+    assert times in summary(*rates)
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rates=[*rates])
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "trials").code == 0
     if trial_epochs is None:
-        assert "nothing is left to train" in told(*rates)  # one of them is chosen
-        assert "direct_sft: 36 rows" in told(*rates, 0.02) and " in each of " not in told(*rates, 0.02)
+        assert "nothing is left to train" in summary(*rates)  # one of them is chosen
+        assert "direct_sft: 36 rows" in summary(*rates, 0.02) and " in each of " not in summary(*rates, 0.02)
     else:
-        assert "direct_sft: 36 rows" in told(*rates) and " trial" not in told(*rates).split("direct_sft: 36 rows")[1]
-        assert " after 1 trial of " in told(*rates, 0.02)
+        assert "direct_sft: 36 rows" in summary(*rates) and " trial" not in summary(*rates).split("direct_sft: 36 rows")[1]
+        assert " after 1 trial of " in summary(*rates, 0.02)
 
 
 def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
@@ -401,8 +401,8 @@ def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(works
 def test_rationale_files_and_result_files_count_with_their_content(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(16)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
-    told = tinyrun.write_jsonl(tmp_path / "told.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows])
-    keys = {"train": bare, "methods": ["cirf_full"], "rationales__files": [str(told)], "evaluate__latency_questions": 0}
+    summary = tinyrun.write_jsonl(tmp_path / "told.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows])
+    keys = {"train": bare, "methods": ["cirf_full"], "rationales__files": [str(summary)], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     run = tmp_path / "run"
     assert tinyrun.cirf("run", recipe, "--out", run).code == 0
@@ -417,7 +417,7 @@ def test_rationale_files_and_result_files_count_with_their_content(workshop: tin
     assert rerun(run, recipe) == after_results
     changed(results, results, lambda rows: rows[0].update(results=["9"] * len(rows[0]["results"])))
     assert rerun(run, recipe) == after_results
-    changed(told, told, lambda rows: rows[0].update(rationale=rows[0]["rationale"].replace("There are", "We have")))
+    changed(summary, summary, lambda rows: rows[0].update(rationale=rows[0]["rationale"].replace("There are", "We have")))
     assert {"rationales", "segments", "embeddings", "models/cirf_full"} <= rerun(run, recipe)
 
 
@@ -471,8 +471,8 @@ def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyr
     for until, left in wanted.items():
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--json", "--until", until)
         assert said.code == 0, said.err
-        told = json.loads(said.out)
-        assert list(told.get("methods", {})) == left and ("segments" in told) == (until != "problems")
+        summary = json.loads(said.out)
+        assert list(summary.get("methods", {})) == left and ("segments" in summary) == (until != "problems")
     tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"learning_rates": [1e-3, 2e-3]})
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "trials")
     assert list(json.loads(said.out)["methods"]) == ["cirf_full"], said.err
@@ -493,12 +493,12 @@ def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyr
 def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml"), "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    summary = json.loads(said.out)
     assert not (tmp_path / "run").exists()
-    assert {row["state"] for row in told["stages"]} == {"open"}
-    assert told["problems"] == {"train": 36, "validation": 4, "test": {"sums": 8}}
-    assert set(told["methods"]) == {"cirf_full", "direct_sft"}
-    assert told["methods"]["cirf_full"]["rows"] == 36 and told["methods"]["cirf_full"]["updates"] == 5
+    assert {row["state"] for row in summary["stages"]} == {"open"}
+    assert summary["problems"] == {"train": 36, "validation": 4, "test": {"sums": 8}}
+    assert set(summary["methods"]) == {"cirf_full", "direct_sft"}
+    assert summary["methods"]["cirf_full"]["rows"] == 36 and summary["methods"]["cirf_full"]["updates"] == 5
 
 
 def test_limit_takes_so_many_rows_of_each(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -530,8 +530,8 @@ def test_limit_takes_no_more_of_an_only_file_for_the_test_than_a_whole_run(
 def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(40)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
-    told = tinyrun.write_jsonl(tmp_path / "told.jsonl", rows[30:])
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=bare, rationales__files=[str(told)])
+    summary = tinyrun.write_jsonl(tmp_path / "told.jsonl", rows[30:])
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=bare, rationales__files=[str(summary)])
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "segments", "--limit", "5")
     assert said.code == 0, said.err
     assert len(read_rows(tmp_path / "run" / "segments" / "segments.jsonl")) == 5 + 1  # to train on, and held out
@@ -596,9 +596,9 @@ def test_rows_that_were_not_drawn_are_not_told_as_trained_on(workshop: tinyrun.W
     assert said.code == 0, said.err
     history = json.loads((tmp_path / "run/models/direct_sft/history.json").read_text())
     assert (history["rows"], history["validation_rows"]) == (8, 2)
-    told = json.loads((tmp_path / "run/report.json").read_text())["data"]
-    assert told["train"] == {"sums": 8} and told["validation"] == {"sums": 2} and told["segmented"] == 10
-    assert told["segmentable"] == 1.0 and told["cut"] == 40
+    summary = json.loads((tmp_path / "run/report.json").read_text())["data"]
+    assert summary["train"] == {"sums": 8} and summary["validation"] == {"sums": 2} and summary["segmented"] == 10
+    assert summary["segmentable"] == 1.0 and summary["cut"] == 40
     assert "| Training questions | sums 8 |" in (tmp_path / "run/models/direct_sft/README.md").read_text()
     assert len(read_rows(tmp_path / "run/problems/train.jsonl")) == 30
 
@@ -635,14 +635,14 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
 def test_the_log_the_end_and_the_report_warn(run: tuple[Path, tinyrun.Said]) -> None:
     folder, said = run
     assert said.code == 0, said.err
-    told = "cirf_full is not trained enough to be used: only 0% of its answers to 3 held-out questions are well-formed"
-    assert f"checks/cirf_full: WARNING: {told}" in said.err
-    assert f"warning: {told}" in said.out
+    summary = "cirf_full is not trained enough to be used: only 0% of its answers to 3 held-out questions are well-formed"
+    assert f"checks/cirf_full: WARNING: {summary}" in said.err
+    assert f"warning: {summary}" in said.out
     found = json.loads((folder / "report.json").read_text())["checks"]
     assert found["cirf_full"]["n"] == 3 and found["cirf_full"]["well_formed"] == 0.0
-    assert any(told in line for line in found["cirf_full"]["faults"]) and "well_formed" in found["direct_sft"]
+    assert any(summary in line for line in found["cirf_full"]["faults"]) and "well_formed" in found["direct_sft"]
     page = (folder / "report.html").read_text()
-    assert told in page and page.index(told) < page.index("Accuracy and cost")
+    assert summary in page and page.index(summary) < page.index("Accuracy and cost")
 
 
 def test_a_check_asks_held_out_questions_alone(run: tuple[Path, tinyrun.Said]) -> None:
@@ -670,11 +670,14 @@ def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: ti
     assert said.code == 0, said.err
     history = json.loads((tmp_path / "run" / "models" / "cirf_full" / "history.json").read_text())
     epoch, total = history["updates_per_epoch"], 3 * history["updates_per_epoch"]
-    told = f"the training of cirf_full was ended after {epoch} of {total} updates"
-    assert history["ended"].startswith(told) and history["updates"] == len(history["losses"]) == epoch
-    assert f"warning: {told}" in said.out and "finetune.epochs: auto" in said.out and "finetune.min_well_formed: 0" in said.out
+    summary = f"the training of cirf_full was ended after {epoch} of {total} updates"
+    assert history["ended"].startswith(summary) and history["updates"] == len(history["losses"]) == epoch
+    assert f"warning: {summary}" in said.out and "finetune.epochs: auto" in said.out and "finetune.min_well_formed: 0" in said.out
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["checks"]["cirf_full"]["faults"][0].startswith(told) and set(report["methods"]) == {"cirf_full", "direct_sft"}
+    assert report["checks"]["cirf_full"]["faults"][0].startswith(summary) and set(report["methods"]) == {
+        "cirf_full",
+        "direct_sft",
+    }
     whole = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--set", "finetune.min_well_formed=0")
     assert whole.code == 0, whole.err
     history = json.loads((tmp_path / "run" / "models" / "cirf_full" / "history.json").read_text())

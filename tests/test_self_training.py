@@ -118,12 +118,12 @@ def test_rationales_of_a_question_learn_its_kept_traces_and_the_right_answer() -
     method = methods.get("cirf_self", recipe)
     wrong, right, other = _row("<cirf_001>5", correct=False), _row("<cirf_003>2+2=4"), _row("<cirf_002>4")
     answers = {"once": [right, wrong, wrong], "missed": [wrong] * 3, "twice": [other, right, right]}
-    rows, told = method.prepare(_material(answers, recipe, asked))
+    rows, summary = method.prepare(_material(answers, recipe, asked))
     assert asked == [("cirf_full", 3, 0.5, 0.9)]
     assert [(row["problem"], row["sample"], row["right"]) for row in rows] == [
         ("once", 0, 1), ("once", 1, 1), ("missed", 0, 0), ("missed", 1, 0), ("twice", 0, 3), ("twice", 1, 3),
     ]  # fmt: skip
-    assert (told["own"], told["right"], told["samples"], told["different"]) == (0.6667, 0.4444, 9, 1.0)
+    assert (summary["own"], summary["right"], summary["samples"], summary["different"]) == (0.6667, 0.4444, 9, 1.0)
     first = "<cirf_000>four</cirf>4"
     kept, second = "<cirf_003>2+2=4</cirf>4", "<cirf_002>4</cirf>4"
     learnt = []
@@ -140,8 +140,8 @@ def test_its_control_learns_the_same_rows_without_functional_tokens() -> None:
     plain, own = methods.get("plain", recipe), methods.get("cirf_self", recipe)
     right, wrong = _row("<cirf_003>2+2=4<cirf_001><cirf_000>4"), _row("<cirf_001>5", correct=False)
     material = _material({"once": [right, wrong], "missed": [wrong] * 2}, recipe, asked)
-    rows, told = plain.prepare(material)
-    assert (rows, told) == own.prepare(material) and asked[0] == asked[1]
+    rows, summary = plain.prepare(material)
+    assert (rows, summary) == own.prepare(material) and asked[0] == asked[1]
     assert plain.needs() == own.needs() and plain.prepared_by(recipe) == own.prepared_by(recipe) and not plain.functional
     trace = Trace("p", 0, (0, 1), ("four", ""), "4")
     learnt = [plain.target(Example(Problem("p", "gsm8k", "How many?", "4"), ("a", "b"), trace, row)) for row in rows]

@@ -179,14 +179,14 @@ def test_pruning_is_shared(
         work.mkdir(exist_ok=True)
         return compress.searching(Context(settings, RunFolder(finished)), "greedy", work)
 
-    told = go(tmp_path / "alone")
+    summary = go(tmp_path / "alone")
     wanted = (tmp_path / "alone" / "compression.jsonl").read_bytes()
-    assert told["rows"] == len(searched) > 24
+    assert summary["rows"] == len(searched) > 24
     log = (tmp_path / "alone" / "scratch" / "paths.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "both" / "scratch").mkdir(parents=True)
     (tmp_path / "both" / "scratch" / "paths.jsonl").write_text("".join(log[:11]))  # one window, and part of another
     searched.clear()
-    assert together(lambda share: go(tmp_path / "both")) == [told, told]
+    assert together(lambda share: go(tmp_path / "both")) == [summary, summary]
     assert (tmp_path / "both" / "compression.jsonl").read_bytes() == wanted
-    assert len(searched) == told["rows"] - 8
-    assert together(lambda share: go(tmp_path / "both"), 3) == [told] * 3 and len(searched) == told["rows"] - 8
+    assert len(searched) == summary["rows"] - 8
+    assert together(lambda share: go(tmp_path / "both"), 3) == [summary] * 3 and len(searched) == summary["rows"] - 8

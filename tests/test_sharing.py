@@ -63,8 +63,8 @@ def test_a_stage_taken_over_is_what_it_would_be_had_it_been_made(tmp_path: Path,
     write_atomic(alone.root / "recipe.yaml", "name: run\n")
     alone.run(vectors())
     assert tinyrun.artefacts(run.root) == tinyrun.artefacts(alone.root)
-    told, there = (json.loads((each.folder("models/some") / "timings.json").read_text()) for each in (run, other))
-    assert told == there and told["device"] == "cpu"
+    summary, there = (json.loads((each.folder("models/some") / "timings.json").read_text()) for each in (run, other))
+    assert summary == there and summary["device"] == "cpu"
     assert run.finished("models/some").seconds == other.finished("models/some").seconds
     assert not any((run.root / ".work").iterdir())
 
@@ -117,9 +117,9 @@ def gone(source: Path) -> str:
 
 
 def outside(source: Path) -> str:
-    told = json.loads((source / "stage.json").read_text())
-    told["files"]["../../../stolen.txt"] = told["files"]["small.json"]
-    (source / "stage.json").write_text(record(told))
+    summary = json.loads((source / "stage.json").read_text())
+    summary["files"]["../../../stolen.txt"] = summary["files"]["small.json"]
+    (source / "stage.json").write_text(record(summary))
     return "models/some/stage.json: damaged"
 
 

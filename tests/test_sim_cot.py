@@ -107,8 +107,8 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _history(run: Path, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((run / "models" / name / "history.json").read_text())
-    return told
+    summary: dict[str, Any] = json.loads((run / "models" / name / "history.json").read_text())
+    return summary
 
 
 def _weights(run: Path, name: str) -> dict[str, torch.Tensor]:

@@ -44,16 +44,16 @@ def states(folder: Path) -> dict[str, str]:
 
 
 def test_every_candidate_answers_held_out_questions_and_the_best_is_trained(auto: Path) -> None:
-    told = json.loads((auto / "codebook-size" / "sizes.json").read_text())
-    assert [row["size"] for row in told["sizes"]] == [3, 5] and all(row["n"] == 3 for row in told["sizes"])
+    summary = json.loads((auto / "codebook-size" / "sizes.json").read_text())
+    assert [row["size"] for row in summary["sizes"]] == [3, 5] and all(row["n"] == 3 for row in summary["sizes"])
     held_out = [row["id"] for row in read_rows(auto / "problems" / "validation.jsonl")][:3]
     for size in (3, 5):
         rows = read_rows(auto / "sized" / str(size) / "answers" / "sums.jsonl")
         assert [row["id"] for row in rows] == held_out
         assert json.loads((auto / "sized" / str(size) / "history.json").read_text())["updates"] == 2
         assert not list((auto / "sized" / str(size)).rglob("*.safetensors"))
-    best = max(told["sizes"], key=lambda row: row["accuracy"])["size"]
-    assert told["chosen"] == best
+    best = max(summary["sizes"], key=lambda row: row["accuracy"])["size"]
+    assert summary["chosen"] == best
     assert json.loads((auto / "models" / "cirf_full" / "functions.json").read_text())["size"] == best
     recipe = load(str(auto / "recipe.yaml"))
     assert (recipe.codebook.size, recipe.codebook.chosen) == (best, True)
@@ -96,8 +96,8 @@ def test_most_answers_win_and_the_smaller_of_equal_ones(tmp_path: Path) -> None:
     recipe = parse("name: r\nproblems: {tasks: [{task: gsm8k}]}\ncodebook: {size: auto, sizes: [8, 4, 16]}\n", "r", [])
     context = Context(recipe, RunFolder(tmp_path))
     for size, accuracy in ((4, 0.4), (8, 0.6), (16, 0.6)):
-        told = {"accuracy": accuracy, "interval": [0.2, 0.8], "n": 5, "tokens": 7.0, "unparsed": 0.0}
-        write_atomic(tmp_path / "sized" / str(size) / "answers" / "scores.json", to_json({"overall": told}))
+        summary = {"accuracy": accuracy, "interval": [0.2, 0.8], "n": 5, "tokens": 7.0, "unparsed": 0.0}
+        write_atomic(tmp_path / "sized" / str(size) / "answers" / "scores.json", to_json({"overall": summary}))
     work = tmp_path / "work"
     note = sizes.choose(context, (8, 4, 16), work)["notes"][0]
     assert json.loads((work / "sizes.json").read_text())["chosen"] == 8

@@ -114,8 +114,8 @@ def test_what_to_send_to_vllm_names_the_models_own_ids(run: Path) -> None:
     from cirf.lm.backbone import load_tokenizer
 
     tokenizer = load_tokenizer(run / "models" / "cirf_full")
-    told = json.loads(tinyrun.cirf("codes", run, "--forbid", "1", "--forbid", "3").out)
-    assert told == {"logit_bias": {str(tokenizer.convert_tokens_to_ids(f"<cirf_00{code}>")): -100 for code in (1, 3)}}
+    summary = json.loads(tinyrun.cirf("codes", run, "--forbid", "1", "--forbid", "3").out)
+    assert summary == {"logit_bias": {str(tokenizer.convert_tokens_to_ids(f"<cirf_00{code}>")): -100 for code in (1, 3)}}
     rationed = json.loads(tinyrun.cirf("codes", run, "--at-most", "1=2").out)["structured_outputs"]["regex"]
     assert rationed.count("(<cirf_001>[^<]{0,40}") == 1 and "{0,2}</cirf>" in rationed and not rationed.startswith("<cirf>")
 
@@ -147,7 +147,7 @@ def test_training_and_test_questions_are_answered_with_functional_tokens_alone(c
     said = tinyrun.cirf("without-results", copy, "--limit", "6", "--quiet")
     assert said.code == 0, said.err
     (out,) = (copy / "evaluations").iterdir()
-    told = json.loads((out / "shares.json").read_text())
+    summary = json.loads((out / "shares.json").read_text())
     known = {row["id"] for row in read_rows(copy / "problems" / "train.jsonl")}
     for split, line in zip(("train", "test"), said.out.splitlines(), strict=False):
         rows = read_rows(out / split / "without" / "sums.jsonl")
@@ -158,11 +158,11 @@ def test_training_and_test_questions_are_answered_with_functional_tokens_alone(c
         right = sum(row["correct"] for row in rows)
         low, high = wilson(right, 6)
         assert line.startswith(f"{split}: {right / 6:.1%} right with functional tokens alone (95 % interval {low:.1%} to ")
-        assert f"to {high:.1%}, n = 6); " in line and told[split]["with"]["n"] == 6
+        assert f"to {high:.1%}, n = 6); " in line and summary[split]["with"]["n"] == 6
         assert {row["id"] for row in read_rows(out / split / "with" / "sums.jsonl")} == {row["id"] for row in rows}
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     again = tinyrun.cirf("without-results", copy, "--limit", "6", "--json")
-    assert json.loads(again.out) == told and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert json.loads(again.out) == summary and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     assert tinyrun.cirf("report", copy).code == 0
 
 

@@ -67,10 +67,10 @@ def test_a_file_is_old_or_new_after_a_kill_at_a_random_moment_of_its_write(tmp_p
         assert written == "A"
         time.sleep(random.Random(seed).uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
-        told = "".join(line.strip() for line in process.stdout)
+        summary = "".join(line.strip() for line in process.stdout)
     content = path.read_text()
     assert len(content) == size and len(set(content)) == 1
-    count = len(written + told)  # so many writes were told of; the next one may be in place untold
+    count = len(written + summary)  # so many writes were told of; the next one may be in place untold
     assert content[0] in {"AB"[(count - 1) % 2], "AB"[count % 2]}
     write_atomic(path, "C")  # what the kill left behind is in no one's way
     assert path.read_text() == "C"
@@ -392,8 +392,8 @@ def test_a_damaged_record_says_what_to_remove(tmp_path: Path) -> None:
 def test_a_stage_says_what_it_was_made_from(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.run(house.plan("a", {"x": "1", "deep/y": "2"}, section={"k": 1}))
-    told = json.loads((tmp_path / "a" / "stage.json").read_text())
-    assert told["stage"] == "a" and told["section"] == {"k": 1} and list(told["files"]) == ["deep/y", "x"]
+    summary = json.loads((tmp_path / "a" / "stage.json").read_text())
+    assert summary["stage"] == "a" and summary["section"] == {"k": 1} and list(summary["files"]) == ["deep/y", "x"]
 
 
 def test_rows_are_written_as_they_are_read(tmp_path: Path) -> None:
@@ -611,9 +611,9 @@ def old(finished: Path, tmp_path: Path) -> Path:
     """A finished run as a version left it that had no hashes in records, no times, and fewer keys."""
     run = shutil.copytree(finished, tmp_path / "run")
     for path in run.rglob("stage.json"):
-        told = json.loads(path.read_text())
-        del told["sha256"]
-        path.write_text(json.dumps(told))
+        summary = json.loads(path.read_text())
+        del summary["sha256"]
+        path.write_text(json.dumps(summary))
     (run / "environment.json").unlink()
     (run / "problems" / "timings.json").unlink()
     made = yaml.safe_load((run / "recipe.yaml").read_text())
@@ -638,8 +638,8 @@ def test_what_has_not_changed_since_stands_and_is_reported(old: Path) -> None:
 
 def test_a_stage_whose_code_has_changed_is_made_again_with_what_rests_on_it(old: Path) -> None:
     record = old / "segments" / "stage.json"
-    told = json.loads(record.read_text())
-    record.write_text(json.dumps(told | {"key": "0" * len(told["key"])}))
+    summary = json.loads(record.read_text())
+    record.write_text(json.dumps(summary | {"key": "0" * len(summary["key"])}))
     rows = {row["stage"]: row["state"] for row in json.loads(tinyrun.cirf("status", old, "--json").out)}
     assert rows["problems"] == "done" and rows["segments"] == "stale" and rows["evaluation/cot"] == "done"
     before = tinyrun.stages(old)

@@ -71,10 +71,10 @@ def test_a_run_learns_them(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err
     models = tmp_path / "run" / "models"
-    plain, told = ([row["completion"] for row in read_rows(models / name / "sft.jsonl")] for name in ("cirf_full", "told"))
-    assert len(plain) == len(told) and plain != told
+    plain, summary = ([row["completion"] for row in read_rows(models / name / "sft.jsonl")] for name in ("cirf_full", "told"))
+    assert len(plain) == len(summary) and plain != summary
     from cirf.lm.vocabulary import parse_trace
 
-    for short, long in zip(plain, told, strict=True):
+    for short, long in zip(plain, summary, strict=True):
         pairs = list(zip(parse_trace(short), parse_trace(long), strict=True))
         assert all(a == b and new.startswith(old) for (a, old), (b, new) in pairs)

@@ -52,7 +52,7 @@ class Swept:
 
     file: Path
     out: Path
-    foretold: dict[str, Any]
+    predicted: dict[str, Any]
     said: tinyrun.Said
 
     def record(self) -> dict[str, Any]:
@@ -67,12 +67,12 @@ def swept(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) 
     """Five runs, of which one stands in two parts, and one that cannot be; nothing in it may be changed."""
     folder = tmp_path_factory.mktemp("sweep")
     file = write_sweep(folder / "small.yaml", base(workshop), PARTS)
-    foretold = tinyrun.cirf("sweep", file, "--out", folder / "out", "--dry-run", "--json")
-    assert foretold.code == 0, foretold.err
+    predicted = tinyrun.cirf("sweep", file, "--out", folder / "out", "--dry-run", "--json")
+    assert predicted.code == 0, predicted.err
     assert not (folder / "out").exists()
     said = tinyrun.cirf("sweep", file, "--out", folder / "out")
     assert said.code == 2, said.err
-    return Swept(file, folder / "out", json.loads(foretold.out), said)
+    return Swept(file, folder / "out", json.loads(predicted.out), said)
 
 
 def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept, tmp_path: Path) -> None:
@@ -83,16 +83,16 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
     begun = {point["run"] for point in swept.record()["points"] if point["stages"]["made"] or point["stages"]["taken"]}
     assert set(json.loads(said.out)["runs"]) == begun >= {SMALL, SHORT}
     assert {path.name for path in out.iterdir()} == {"answers.parquet", "measured.json"}
-    told = [json.loads(tinyrun.cirf("analyze", folder, "--json").out)["analyses"] for folder in (out, swept.out)]
-    assert told[0]["pareto"]["tables"] == without_folders(told[1]["pareto"]["tables"])
+    summary = [json.loads(tinyrun.cirf("analyze", folder, "--json").out)["analyses"] for folder in (out, swept.out)]
+    assert summary[0]["pareto"]["tables"] == without_folders(summary[1]["pareto"]["tables"])
     assert tinyrun.cirf("report", out / SHORT).code == 0 and (out / SHORT / "report.html").is_file()
     assert f"with RUN one of {SMALL}, " in tinyrun.cirf("report", out).error()
 
 
 def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept: Swept) -> None:
     record = swept.record()
-    told = [(point["part"], point["point"], point["run"], point["state"]) for point in record["points"]]
-    assert told == [
+    summary = [(point["part"], point["point"], point["run"], point["state"]) for point in record["points"]]
+    assert summary == [
         *(("codes", run.removeprefix("codes/"), run, "done") for run in (SMALL, RANDOM, TRAINED, OTHER)),
         ("trained", "codebook.size=4", TRAINED, "done"),  # the same point, run once
         ("trained", "codebook.size=500", FAILS, "failed"),
@@ -117,8 +117,8 @@ def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept:
 
 
 def test_a_dry_run_tells_what_then_happens(swept: Swept) -> None:
-    assert swept.foretold["stages"] == {"asked": 42, "done": 0, "taken": 24, "made": 18}
-    for row in swept.foretold["runs"]:
+    assert swept.predicted["stages"] == {"asked": 42, "done": 0, "taken": 24, "made": 18}
+    for row in swept.predicted["runs"]:
         stages = swept.stages(row["run"])
         made = [stage for stage, state in row["stages"].items() if state == "made"]
         assert made == stages["made"] + stages["open"], row["run"]  # a run that fails leaves some open
@@ -189,7 +189,7 @@ def test_damage_is_mended_in_a_finished_sweep(swept: Swept, tmp_path: Path) -> N
 def test_the_file_as_resolved_asks_for_the_same(swept: Swept, tmp_path: Path) -> None:
     said = tinyrun.cirf("sweep", swept.out / "sweep.yaml", "--out", tmp_path / "out", "--dry-run", "--json")
     assert said.code == 0, said.err
-    assert json.loads(said.out)["runs"] == swept.foretold["runs"]
+    assert json.loads(said.out)["runs"] == swept.predicted["runs"]
 
 
 def test_another_version_of_the_file_takes_over_what_the_first_has_left(
@@ -207,8 +207,8 @@ def test_another_version_of_the_file_takes_over_what_the_first_has_left(
 def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, swept: Swept, tmp_path: Path) -> None:
     file = write_sweep(tmp_path / "small.yaml", base(workshop, methods=["cirf_full", "direct_sft", "cot"]), PARTS)
     arguments = ["--out", tmp_path / "out", "--share", finished, "--until", "traces", "--json"]
-    foretold = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--dry-run")
-    assert json.loads(foretold.out)["stages"] == {"asked": 28, "done": 0, "taken": 22, "made": 6}
+    predicted = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--dry-run")
+    assert json.loads(predicted.out)["stages"] == {"asked": 28, "done": 0, "taken": 22, "made": 6}
     said = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--set", "codebook.vq_epochs=1", "--quiet")
     assert said.code == 0, said.err
     assert said.err == ""

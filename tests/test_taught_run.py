@@ -43,10 +43,10 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
         assert said.code == 0 and "40 questions go to 1 model;" in said.out and not server.asked
         said = tinyrun.cirf("run", path, "--out", tmp_path / "run")
         assert said.code == 0, said.err
-        told = json.loads((tmp_path / "run" / "teacher" / "report.json").read_text())["models"]["m"]
-        assert told["answers"] == 40 and 0.5 < told["right"] < 1 and 2 < told["steps_mean"] < 3
+        summary = json.loads((tmp_path / "run" / "teacher" / "report.json").read_text())["models"]["m"]
+        assert summary["answers"] == 40 and 0.5 < summary["right"] < 1 and 2 < summary["steps_mean"] < 3
         rationales = read_rows(tmp_path / "run" / "rationales" / "rationales.jsonl")
-        assert len(rationales) == round(40 * told["usable"]) and {row["source"] for row in rationales} == {"m"}
+        assert len(rationales) == round(40 * summary["usable"]) and {row["source"] for row in rationales} == {"m"}
         assert all(len(row["prompt"]) == 16 for row in rationales)
         results = read_rows(tmp_path / "run" / "results" / "results.jsonl")
         assert all(row["by"] == "llm" and len(row["results"]) == 3 and all(row["results"]) for row in results)

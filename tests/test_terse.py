@@ -116,10 +116,10 @@ def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path
     assert (tmp_path / "run/models/sft_cot/config.json").is_file()  # what it goes on from
     assert lines and any(len(text.splitlines()) > 2 for text in lines)
     assert any(re.fullmatch(r"[A-Za-z]+ (heads|tails)", line) for text in lines for line in text.splitlines()[1:])
-    for told, trace in zip(lines, traces, strict=True):
+    for summary, trace in zip(lines, traces, strict=True):
         inner, answer = trace.removeprefix("<cirf>").split("</cirf>")
         said = re.sub(r"<cirf_\d+>", " ", inner).split()
-        assert " ".join(told.split()) == " ".join((*said, "####", answer))
+        assert " ".join(summary.split()) == " ".join((*said, "####", answer))
 
 
 def test_settings_at_their_defaults_leave_keys_alone_and_a_start_is_a_training_before_it() -> None:

@@ -57,8 +57,8 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
     assert made["loads"] == [{"together": False, "models": 3, "weights_bytes": weights, "free_bytes": 6 * weights - 1}]
     before = json.loads((finished / "latency" / "timings.json").read_text())
 
-    def items(told: dict, method: str) -> set[tuple[str, str]]:
-        return {(row["task"], row["id"]) for row in told["rows"] if row["method"] == method}
+    def items(summary: dict, method: str) -> set[tuple[str, str]]:
+        return {(row["task"], row["id"]) for row in summary["rows"] if row["method"] == method}
 
     assert items(made, "cot") == items(made, "direct") == items(made, "cirf_full") == items(before, "cot")
     monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights)

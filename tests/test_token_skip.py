@@ -116,10 +116,10 @@ def test_every_rationale_is_taught_once_at_one_of_the_ratios(run: Path) -> None:
 
 def test_the_achieved_share_is_near_the_one_asked_for(run: Path) -> None:
     for name in ("rules", "chance"):  # not where numbers stay whatever they weigh
-        told = json.loads((run / "prepared" / name / "report.json").read_text())["ratios"]
-        assert sum(row["rows"] for row in told.values()) == len(_rows(run, name))
-        assert all(abs(row["achieved"] - float(ratio)) < 0.05 for ratio, row in told.items())
-        assert [row["tokens"] for row in told.values()] == sorted((row["tokens"] for row in told.values()), reverse=True)
+        summary = json.loads((run / "prepared" / name / "report.json").read_text())["ratios"]
+        assert sum(row["rows"] for row in summary.values()) == len(_rows(run, name))
+        assert all(abs(row["achieved"] - float(ratio)) < 0.05 for ratio, row in summary.items())
+        assert [row["tokens"] for row in summary.values()] == sorted((row["tokens"] for row in summary.values()), reverse=True)
 
 
 def test_rules_keep_numbers_and_chance_does_not(run: Path) -> None:

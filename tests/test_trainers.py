@@ -63,14 +63,14 @@ def test_every_trainer_trains_on_the_ids_that_we_train_on(finished: Path, tmp_pa
     out = tmp_path / "out"
     said = tinyrun.cirf("export", finished, "--format", trainer, "--out", out, "--method", name, "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    summary = json.loads(said.out)
     tokenizer = AutoTokenizer.from_pretrained(out / "start")
     settings = yaml.safe_load((out / "config.yaml").read_text())
     if trainer == "llama-factory":
         info = json.loads((out / "dataset_info.json").read_text())[settings["dataset"]]
         assert info["columns"] == {"prompt": "instruction", "response": "output"} and (out / info["file_name"]).is_file()
     rows = [json.loads(line) for line in (out / "rows" / "train.jsonl").read_text().splitlines()]
-    assert len(rows) == told["rows"] == 36 and told["left_out"] == 0
+    assert len(rows) == summary["rows"] == 36 and summary["left_out"] == 0
     assert [as_encoded(trainer, row, tokenizer, settings) for row in rows] == trained_on(finished, name)
 
 

@@ -52,11 +52,11 @@ def test_trl_trains_on_what_we_train_on(finished: Path, tmp_path: Path, name: st
     environment = tinyrun.ENVIRONMENT | {"HF_HOME": str(tmp_path / "home")}
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    summary = json.loads(done.stdout.splitlines()[-1])
     labels = collate(features, 0)["labels"].tolist()
-    for feature, learned, taught in zip(features, labels, told["taught"], strict=True):
+    for feature, learned, taught in zip(features, labels, summary["taught"], strict=True):
         assert taught == {"ids": list(feature.ids), "labels": learned[: len(feature.ids)]}
-    assert len(told["losses"]) == 3 and told["losses"][-1] < told["losses"][0]
+    assert len(summary["losses"]) == 3 and summary["losses"][-1] < summary["losses"][0]
 
 
 REWARDED = """
@@ -92,11 +92,11 @@ def test_trl_is_rewarded_as_we_are(finished: Path, workshop: tinyrun.Workshop, t
     script = [sys.executable, "-c", REWARDED, str(recipe.parent), str(tmp_path / "out")]
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    summary = json.loads(done.stdout.splitlines()[-1])
     tokenizer = load_tokenizer(finished / "models/cirf_full")
-    assert len(told["rows"]) == 36 and all(row["prompt"].endswith("<cirf>") for row in told["rows"])
-    assert len(told["seen"]) == 2 == len(told["rewards"])
-    for prompts, ids, rewards in told["seen"]:
-        assert set(prompts) <= {row["prompt"] for row in told["rows"]}
+    assert len(summary["rows"]) == 36 and all(row["prompt"].endswith("<cirf>") for row in summary["rows"])
+    assert len(summary["seen"]) == 2 == len(summary["rewards"])
+    for prompts, ids, rewards in summary["seen"]:
+        assert set(prompts) <= {row["prompt"] for row in summary["rows"]}
         outputs = [output_of(tokenizer, row, [end_token(tokenizer)]) for row in ids]
         assert rewards == [len(output.text) - output.truncated for output in outputs]

@@ -70,15 +70,15 @@ def test_confidence_of_functional_tokens_that_know(tmp_path: Path, capsys: pytes
     write_rows(tmp_path / "rows.jsonl", rows)
     uses.main(["confidence", str(tmp_path / "rows.jsonl")])
     *lines, document = capsys.readouterr().out.splitlines()
-    told = json.loads(document)
-    assert told["n"] == 120 and told["right"] == {"cirf_full": pytest.approx(1 / 3), "terse": pytest.approx(1 / 3)}
-    assert told["auroc"]["cirf_full: functional, mean"] == [1, 1, 1]
-    value, low, high = told["auroc"]["cirf_full: answer"]
+    summary = json.loads(document)
+    assert summary["n"] == 120 and summary["right"] == {"cirf_full": pytest.approx(1 / 3), "terse": pytest.approx(1 / 3)}
+    assert summary["auroc"]["cirf_full: functional, mean"] == [1, 1, 1]
+    value, low, high = summary["auroc"]["cirf_full: answer"]
     assert low < 0.5 < high and low < value < high
-    gap, low, _ = told["differences"]["cirf_full functional, mean - cirf_full answer"]
+    gap, low, _ = summary["differences"]["cirf_full functional, mean - cirf_full answer"]
     assert gap == pytest.approx(1 - value) and low > 0.2
-    assert told["differences"]["cirf_full all, fitted - cirf_full plain, fitted"][1] > 0.2
-    assert "terse: line breaks, mean" in told["auroc"] and "terse: transitions" not in told["auroc"]
+    assert summary["differences"]["cirf_full all, fitted - cirf_full plain, fitted"][1] > 0.2
+    assert "terse: line breaks, mean" in summary["auroc"] and "terse: transitions" not in summary["auroc"]
     assert lines[0] == "n = 120, right: cirf_full 33.3%, terse 33.3%"
 
 
@@ -92,12 +92,12 @@ def test_votes_by_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     rows += [vote(0, "all", "4", 1, -1.0, "terse")] * 3
     write_rows(tmp_path / "rows.jsonl", rows)
     uses.main(["votes", str(tmp_path / "rows.jsonl")])
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    every, plan, terse = (told["table"][name] for name in ("cirf_full all", "cirf_full plan", "terse all"))
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    every, plan, terse = (summary["table"][name] for name in ("cirf_full all", "cirf_full plan", "terse all"))
     assert (every["pass@k"], every["majority"], every["plans"], every["answers"]) == (1, 0, 1, 2)
     assert (plan["pass@k"], plan["best"], plan["plans"], plan["answers"], plan["tokens"]) == (1, 1, 3, 3, 21)
     assert (terse["pass@k"], terse["one"]) == (0, 0)
-    assert told["differences"]["cirf_full plan - terse all, pass@k"]["difference"] == 1
+    assert summary["differences"]["cirf_full plan - terse all, pass@k"]["difference"] == 1
 
 
 def test_a_cascade_keeps_to_its_tokens() -> None:
@@ -123,13 +123,13 @@ def test_prose_is_asked_where_results_are_improbable(tmp_path: Path, capsys: pyt
     write_rows(tmp_path / "rows.jsonl", rows)
     uses.main(["route", str(tmp_path / "rows.jsonl"), "--fast", "terse"])
     *lines, document = capsys.readouterr().out.splitlines()
-    told, plain = json.loads(document), len("mrmrme")
-    assert told["n"] == 200 and told["right"] == [0.75, 0.375] and told["tokens"] == [plain, 60]
-    by = told["by"]["results, sum"]
+    summary, plain = json.loads(document), len("mrmrme")
+    assert summary["n"] == 200 and summary["right"] == [0.75, 0.375] and summary["tokens"] == [plain, 60]
+    by = summary["by"]["results, sum"]
     assert by["auroc"] == 1 and by["asked"] == pytest.approx(0.25, abs=0.02)  # of the wrong ones half are right in prose
     assert by["right"] == pytest.approx(0.875, abs=0.02) and by["tokens"] == pytest.approx(plain + 60 * by["asked"])
     assert by["difference"]["difference"] == pytest.approx(by["right"] - 0.375)
-    assert told["by"]["line breaks, mean"]["right"] < by["right"] - 0.05
+    assert summary["by"]["line breaks, mean"]["right"] < by["right"] - 0.05
     assert lines[0] == "n = 200; terse 75.0%, 6.0 tokens; sft_cot 37.5%, 60.0 tokens; either right 87.5%"
 
 

@@ -159,11 +159,11 @@ def test_a_learning_rate_that_comes_with_a_preset_is_not_tried_among_others() ->
 
 def test_what_a_variant_depends_on_knows_its_method() -> None:
     made = recipe("variants: {x: {method: direct_sft}, y: {method: sft_cot}, z: {method: pause}}")
-    told = [methods.get(name, made).taught_by for name in ("x", "y", "z", "pause", "direct_sft")]
-    assert len({json.dumps(one, sort_keys=True) for one in told}) == 5
-    assert told[-1] == {}  # so that a run from before there were variants stands
+    details = [methods.get(name, made).taught_by for name in ("x", "y", "z", "pause", "direct_sft")]
+    assert len({json.dumps(one, sort_keys=True) for one in details}) == 5
+    assert details[-1] == {}  # so that a run from before there were variants stands
     asked = methods.get("z", recipe("variants: {z: {method: pause, settings: {answered: 1}}}"))
-    assert asked.taught_by == told[2] and asked.identity != methods.get("z", made).identity
+    assert asked.taught_by == details[2] and asked.identity != methods.get("z", made).identity
 
 
 def test_a_variant_of_a_pruned_method_is_pruned_as_that_is() -> None:
@@ -196,22 +196,22 @@ def shown(*arguments: str) -> Any:
 
 @pytest.mark.parametrize("name", methods.names())
 def test_the_command_tells_a_methods_settings_and_presets(name: str) -> None:
-    told, made = shown(name), methods.named(name)
-    assert (told["name"], told["summary"], told["trained"]) == (name, made.summary, made.trained)
-    assert [row["name"] for row in told["settings"] if "." not in row["name"]] == list(made.Settings.model_fields)
-    assert all(row["type"] and row["meaning"] for row in told["settings"]) and list(told["presets"]) == list(made.presets)
+    details, made = shown(name), methods.named(name)
+    assert (details["name"], details["summary"], details["trained"]) == (name, made.summary, made.trained)
+    assert [row["name"] for row in details["settings"] if "." not in row["name"]] == list(made.Settings.model_fields)
+    assert all(row["type"] and row["meaning"] for row in details["settings"]) and list(details["presets"]) == list(made.presets)
     said = tinyrun.cirf("methods", name)
     assert said.code == 0 and said.out.startswith(f"{name}: {made.summary}\n") and max(map(len, said.out.splitlines())) < 160
-    assert all(f"\n{row['name']}: {row['type']}." in said.out for row in told["settings"])
+    assert all(f"\n{row['name']}: {row['type']}." in said.out for row in details["settings"])
     assert all(f"preset {preset}\n" in said.out for preset in made.presets)
 
 
 def test_what_the_command_tells_of_pause() -> None:
-    told = shown("pause")
+    details = shown("pause")
     row = {"name": "n", "type": "a whole number of at least 0", "default": "5", "unit": "tokens", "answering": False}
-    assert {key: told["settings"][0][key] for key in row} == row
-    assert [setting["answering"] for setting in told["settings"]] == [False, True, False]
-    paper = told["presets"]["paper"]
+    assert {key: details["settings"][0][key] for key in row} == row
+    assert [setting["answering"] for setting in details["settings"]] == [False, True, False]
+    paper = details["presets"]["paper"]
     assert paper["settings"] == {"n": 5} and paper["training"]["weight_decay"] == 0.01
     assert "there is no method 'paus'; the nearest is 'pause'" in tinyrun.cirf("methods", "paus").error()
 
@@ -351,8 +351,12 @@ def test_a_change_makes_again_what_depends_on_it_and_nothing_else(
     assert said.code == 0, said.err
     assert tinyrun.remade(before, tinyrun.stages(run)) == expected
     if expected and "model" not in changes:
-        told = {"a setting for answering": [3], "the model's own setting for answering": [2], "a setting of the training": [1, 5]}
-        assert pauses(asked, "many") == told.get(name, [0])
+        details = {
+            "a setting for answering": [3],
+            "the model's own setting for answering": [2],
+            "a setting of the training": [1, 5],
+        }
+        assert pauses(asked, "many") == details.get(name, [0])
 
 
 def test_a_dry_run_counts_what_a_preset_trains(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -360,10 +364,12 @@ def test_a_dry_run_counts_what_a_preset_trains(workshop: tinyrun.Workshop, tmp_p
     made = workshop.recipe(tmp_path / "r.yaml", **keys, variants=VARIANTS)
     said = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
-    assert list(told["methods"]) == ["one", "plain"] and told["prepared"] == ["terse_equations"]
-    assert (told["methods"]["one"]["updates"], told["methods"]["plain"]["updates"]) == (5, 5)  # half of 9; 5 of 8 rows
-    longer = {name: row["tokens_trained"] / (0.5 if name == "one" else 1) / row["rows"] for name, row in told["methods"].items()}
+    details = json.loads(said.out)
+    assert list(details["methods"]) == ["one", "plain"] and details["prepared"] == ["terse_equations"]
+    assert (details["methods"]["one"]["updates"], details["methods"]["plain"]["updates"]) == (5, 5)  # half of 9; 5 of 8 rows
+    longer = {
+        name: row["tokens_trained"] / (0.5 if name == "one" else 1) / row["rows"] for name, row in details["methods"].items()
+    }
     assert longer["one"] - longer["plain"] > 5 - 1  # five pauses more and the marks of its prompt, one end token less
     people = tinyrun.cirf("run", made, "--out", tmp_path / "run", "--dry-run").out
     assert re.search(r"terse_equations: .* prepared/terse_equations", people)

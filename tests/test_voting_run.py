@@ -73,16 +73,16 @@ def test_votes_of_a_run_are_those_of_its_recipe(finished: Path, tmp_path: Path) 
     recipe["evaluate"] |= {"latency_questions": 0, "max_new_tokens": 4}
     (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
-    def told(*arguments: str) -> dict[str, Any]:
+    def summary(*arguments: str) -> dict[str, Any]:
         out = tmp_path / "-".join(["out", *arguments])
         said = tinyrun.cirf("evaluate", run, "--votes", "2", *OWN, *arguments, "--out", out, "--json")
         assert said.code == 0, said.err
         voting = json.loads(said.out)["voting"]
         return {key: voting[key] for key in ("method", "fallback", "agreement")}
 
-    assert told() == {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
-    assert told("--method", "direct_sft") == {"method": "direct_sft", "fallback": None, "agreement": None}
-    assert told("--method", "cot") == {"method": "cot", "fallback": None, "agreement": None}
+    assert summary() == {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
+    assert summary("--method", "direct_sft") == {"method": "direct_sft", "fallback": None, "agreement": None}
+    assert summary("--method", "cot") == {"method": "cot", "fallback": None, "agreement": None}
 
 
 def test_the_same_numbers_of_votes_are_the_same_command(finished: Path, tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def _table(page: str, label: str) -> list[dict[str, str]]:
 
 def test_seconds_until_another_agreement_was_settled_are_not_told(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_questions=1"]
-    told += ["--set", "evaluate.voting.fallback=cot"]
-    assert tinyrun.cirf(*told).code == 0
+    summary = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_questions=1"]
+    summary += ["--set", "evaluate.voting.fallback=cot"]
+    assert tinyrun.cirf(*summary).code == 0
     recipe = yaml.safe_load((out / "recipe.yaml").read_text())
     methods = {"cirf_full", "cot"}
     from cirf.report.data.collect import read_voting

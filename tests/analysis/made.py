@@ -54,7 +54,7 @@ def run(
     dice = random.Random(draw)
     methods = {}
     for method, by_task in shares.items():
-        told = {}
+        summary = {}
         for task, share in by_task.items():
             length = (tokens or {}).get(method, 10)
             rows = [
@@ -70,8 +70,8 @@ def run(
             write_rows(folder / "evaluation" / method / f"{task}.jsonl", rows)
             row = {"accuracy": sum(one["correct"] for one in rows) / questions, "n": questions}
             row["tokens"] = sum(one["tokens"] for one in rows) / questions
-            told[task] = row | ({"latency_mean_s": seconds[method]} if seconds else {})
-        methods[method] = {"tasks": told}
+            summary[task] = row | ({"latency_mean_s": seconds[method]} if seconds else {})
+        methods[method] = {"tasks": summary}
     trained = [task for task in dict.fromkeys([*next(iter(shares.values()), {}), *(codes or {})]) if task not in out]
     problems, coded, steps, texts, traces = [], [], [], [], []
     for task, rationales in (codes or {}).items():

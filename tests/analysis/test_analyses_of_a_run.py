@@ -35,17 +35,17 @@ def analysed(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(folder: Path) -> dict[str, Any]:
+def summary(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "analysis" / "analysis.json").read_text())
     return found
 
 
 def rows_of(folder: Path, name: str, table: str) -> list[dict[str, Any]]:
-    return next(row["rows"] for row in told(folder)["analyses"][name]["tables"] if row["name"] == table)
+    return next(row["rows"] for row in summary(folder)["analyses"][name]["tables"] if row["name"] == table)
 
 
 def test_every_table_lies_there_as_csv_and_latex_and_every_picture_as_svg(analysed: Path) -> None:
-    found = told(analysed)
+    found = summary(analysed)
     assert set(found["analyses"]) | set(found["left_out"]) == set(analysis.names())
     for name, row in found["analyses"].items():
         for table in row["tables"]:
@@ -126,7 +126,7 @@ def test_what_a_run_lacks_is_said_and_what_it_has_is_made(finished: Path, tmp_pa
     said = tinyrun.cirf("analyze", folder)
     assert said.code == 0, said.err
     assert "pareto: left out: no method was evaluated yet" in said.out
-    assert set(told(folder)["analyses"]) >= {"semantics", "transitions", "statistics", "hyperparameters"}
+    assert set(summary(folder)["analyses"]) >= {"semantics", "transitions", "statistics", "hyperparameters"}
     alone = tinyrun.cirf("analyze", folder, "pareto")
     assert alone.code == 2 and "pareto: no method was evaluated yet" in alone.err
     assert tinyrun.cirf("analyze", folder, "paretto").err.count("did you mean pareto?") == 1

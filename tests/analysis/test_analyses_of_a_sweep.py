@@ -30,43 +30,43 @@ WITH_PAPER = ("geometry", "clustering", "representation", "initialisation")
 
 
 @pytest.fixture(scope="module")
-def told(analysed):
+def summary(analysed):
     return json.loads((analysed / "analysis.json").read_text())["analyses"]
 
 
-def table(told, analysis, name=None):
-    return next(one["rows"] for one in told[analysis]["tables"] if one["name"] == (name or analysis))
+def table(summary, analysis, name=None):
+    return next(one["rows"] for one in summary[analysis]["tables"] if one["name"] == (name or analysis))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_made_with_tables_and_pictures(name, told, analysed):
-    assert told[name]["pictures"]
-    for one in told[name]["tables"]:
+def test_each_is_made_with_tables_and_pictures(name, summary, analysed):
+    assert summary[name]["pictures"]
+    for one in summary[name]["tables"]:
         assert one["rows"]
         with (analysed / name / f"{one['name']}.csv").open() as file:
             assert len(list(csv.DictReader(file))) == len(one["rows"])
         assert "\\toprule" in (analysed / name / f"{one['name']}.tex").read_text()
-    for picture in told[name]["pictures"]:
+    for picture in summary[name]["pictures"]:
         svg = (analysed / name / f"{picture}.svg").read_text()
         assert svg.startswith('<svg role="group" aria-label="') and "nan" not in svg.lower().replace("nano", "")
-        points = re.findall(r'<g class="mark point" [^>]*data-told="([^"]+)" tabindex="0"', svg)
+        points = re.findall(r'<g class="mark point" [^>]*data-description="([^"]+)" tabindex="0"', svg)
         assert points and all(re.search(r"\d", said) for said in points)  # each tells a number, to mouse and keyboard
         assert all(said in re.match(r'<svg role="group" aria-label="([^"]+)"', svg)[1] for said in points)
 
 
 @pytest.mark.parametrize("name", WITH_PAPER)
-def test_the_papers_rows_are_marked(name, told, runs):
-    sources = {row["source"] for row in table(told, name)}
+def test_the_papers_rows_are_marked(name, summary, runs):
+    sources = {row["source"] for row in table(summary, name)}
     assert "paper" in sources and sources & set(runs.values())
 
 
-def test_geometry_is_that_of_the_saved_rows(told, sweep, runs):
+def test_geometry_is_that_of_the_saved_rows(summary, sweep, runs):
     for point, matrix, key in (
         (runs["sizes"], "input", "model.embed_tokens.weight"),
         (runs["backbone"], "input", "transformer.wte.weight"),
         (runs["backbone"], "output", "lm_head.weight"),
     ):
-        row = next(row for row in table(told, "geometry") if row["source"] == point and row["matrix"] == matrix)
+        row = next(row for row in table(summary, "geometry") if row["source"] == point and row["matrix"] == matrix)
         model = sweep / point / "models" / "cirf_full"
         tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         with safe_open(model / "model.safetensors", framework="pt") as file:
@@ -76,14 +76,16 @@ def test_geometry_is_that_of_the_saved_rows(told, sweep, runs):
         assert row["bias"] == pytest.approx(np.sqrt((w.mean(axis=0) ** 2).sum()) / norms.mean())
         cosines = [w[i] @ w[j] / norms[i] / norms[j] for i in range(len(w)) for j in range(i)]
         assert (row["mean_cosine"], row["max_cosine"]) == (pytest.approx(np.mean(cosines)), pytest.approx(max(cosines)))
-    tied = {row["matrix"] for row in table(told, "geometry") if row["source"] == runs["base"]}
+    tied = {row["matrix"] for row in table(summary, "geometry") if row["source"] == runs["base"]}
     assert tied == {"codebook", "input"}
-    unlike = next(row for row in table(told, "geometry") if row["source"] == runs["initialisation"] and row["matrix"] == "input")
+    unlike = next(
+        row for row in table(summary, "geometry") if row["source"] == runs["initialisation"] and row["matrix"] == "input"
+    )
     assert unlike["cosine"] is None and unlike["init"] == "random"
 
 
-def test_clustering_is_that_of_the_files(told, sweep):
-    row = next(row for row in table(told, "clustering") if row["representation"] == "raw" and row["size"] == 4)
+def test_clustering_is_that_of_the_files(summary, sweep):
+    row = next(row for row in table(summary, "clustering") if row["representation"] == "raw" and row["size"] == 4)
     run = sweep / row["source"]
     tasks = {one["id"]: one["task"] for one in read_rows(run / "problems" / "train.jsonl")}
     rows = [one for one in read_rows(run / "codebook-4" / "codes.jsonl") if one["problem"] in tasks]
@@ -93,11 +95,11 @@ def test_clustering_is_that_of_the_files(told, sweep):
     named = [tasks[one["problem"]] for one in rows for _ in one["codes"]]
     assert row["task_ami"] == pytest.approx(adjusted_mutual_info_score(named, codes))
     assert row["ami_low"] < row["ami"] < row["ami_high"]
-    assert {one["size"] for one in table(told, "clustering") if one["source"] != "paper"} == {4, 6, 8}
+    assert {one["size"] for one in table(summary, "clustering") if one["source"] != "paper"} == {4, 6, 8}
 
 
-def test_accuracies_are_those_of_the_rows(told, sweep):
-    for row in table(told, "representation"):
+def test_accuracies_are_those_of_the_rows(summary, sweep):
+    for row in table(summary, "representation"):
         if row["source"] != "paper":
             rows = read_rows(sweep / row["source"] / "evaluation" / "cirf_full" / "sums.jsonl")
             assert row["task:sums"] == sum(one["correct"] for one in rows) / len(rows)

@@ -62,13 +62,13 @@ def test_a_point_tells_its_numbers_to_mouse_and_keyboard(browser: Browser, of_a_
     for section in ("codebook_size", "geometry", "scaling"):
         points = f"[...document.querySelector('#{section} svg').querySelectorAll('.mark.point')]"
         last = f"{points}.filter(one => one.getBoundingClientRect().height > 4).at(-1)"  # nothing lies over it
-        told = browser.run(f"({last}.id = '{section}-last', {last}.dataset.told)")
+        summary = browser.run(f"({last}.id = '{section}-last', {last}.dataset.description)")
         browser.hover(f"#{section}-last")
-        assert browser.run(tip) == told
+        assert browser.run(tip) == summary
         browser.hover("h1")
         assert browser.run(tip) is None
         browser.run(f"document.getElementById('{section}-last').focus()")
-        assert browser.run(tip) == told
+        assert browser.run(tip) == summary
         browser.run("document.activeElement.blur()")
     assert browser.errors == []
 
@@ -98,8 +98,8 @@ def test_rows_are_filtered_and_sorted(browser: Browser, of_a_sweep: str, runs: d
     browser.type("question, raw")
     shown = browser.run(f"{rows}.map(row => row.textContent)")
     assert 0 < len(shown) < total and all("raw" in text.lower() or "question" in text.lower() for text in shown)
-    told = browser.run("document.querySelector('[data-count=geometry-geometry]').textContent")
-    assert told == f"{len(shown)} of {total} rows"
+    summary = browser.run("document.querySelector('[data-count=geometry-geometry]').textContent")
+    assert summary == f"{len(shown)} of {total} rows"
     head = "document.querySelector('table[data-table=geometry-geometry] th:first-child')"
     column = f"{rows}.map(row => row.cells[0].textContent)"
     before = browser.run(column)

@@ -28,8 +28,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found = []
     for size in (4, 8):
         run = made.run(tmp_path / f"run{size}", {"cirf_full": {"sums": 0.5}}, codes=codes, codebook__size=size)
-        for told in run.methods["cirf_full"]["tasks"].values():
-            told |= {"interval": wilson(told["accuracy"] * told["n"], told["n"]), "truncated": 0.0, "unparsed": 0.0}
+        for summary in run.methods["cirf_full"]["tasks"].values():
+            summary |= {"interval": wilson(summary["accuracy"] * summary["n"], summary["n"]), "truncated": 0.0, "unparsed": 0.0}
         run.data["recipe"]["backbone"]["model"] = str(tmp_path / "nowhere")
         run.data["data"].update(test={}, reports={"problems": {}})
         run.data["codebook"] = {"codes": [], "used": 0, "size": size}
@@ -40,14 +40,14 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def analyze(folder: Path, *asked: str) -> dict[str, Any]:
     analyzing.analyze(folder, asked, False, True)
-    told: dict[str, Any] = json.loads((folder / "analysis" / "analysis.json").read_text())
-    return told
+    summary: dict[str, Any] = json.loads((folder / "analysis" / "analysis.json").read_text())
+    return summary
 
 
 def test_an_analysis_that_fails_leaves_the_others(runs, tmp_path, capsys):
-    told = analyze(tmp_path)
-    assert "nowhere" in told["left_out"]["statistics"]
-    assert {"pareto", "codebook_size", "transitions"} <= set(told["analyses"])
+    summary = analyze(tmp_path)
+    assert "nowhere" in summary["left_out"]["statistics"]
+    assert {"pareto", "codebook_size", "transitions"} <= set(summary["analyses"])
     with pytest.raises(CirfError, match=r"statistics: .*nowhere"):
         analyze(tmp_path, "pareto", "statistics")
 
@@ -59,9 +59,9 @@ def test_what_can_no_longer_be_made_goes_and_what_is_no_analysis_stays(runs, tmp
     (tmp_path / "analysis" / "labels-asked.jsonl").write_text("")
     analyze(tmp_path, "pareto")
     assert (tmp_path / "analysis" / "statistics" / "old.csv").is_file()
-    told = analyze(tmp_path)
+    summary = analyze(tmp_path)
     there = {path.name for path in (tmp_path / "analysis").iterdir() if path.is_dir()}
-    assert there == {*told["analyses"], "mine"} and (tmp_path / "analysis" / "labels-asked.jsonl").is_file()
+    assert there == {*summary["analyses"], "mine"} and (tmp_path / "analysis" / "labels-asked.jsonl").is_file()
 
 
 def test_a_run_that_two_parts_name_is_one_run(runs, tmp_path, capsys):

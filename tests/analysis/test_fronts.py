@@ -35,8 +35,8 @@ def run(folder: Any, *methods: str, share: dict[str, float] = BOTH, **keys: Any)
 def run_of(folder: Any, shares: dict[str, dict[str, float]], **keys: Any) -> Any:
     found = made.run(folder, shares, **keys)
     for method in found.methods.values():
-        for told in method["tasks"].values():
-            told |= {"interval": wilson(told["accuracy"] * told["n"], told["n"]), "truncated": 0.0, "unparsed": 0.0}
+        for summary in method["tasks"].values():
+            summary |= {"interval": wilson(summary["accuracy"] * summary["n"], summary["n"]), "truncated": 0.0, "unparsed": 0.0}
     return found
 
 
@@ -59,9 +59,9 @@ def test_a_name_in_the_picture_says_what_sets_its_run_apart(tmp_path):
         "base": {}, "eight": {"codebook__size": 8}, "bare": {"codebook__representation": "raw"}, "again": {"codebook__size": 8}
     }  # fmt: skip
     runs = {name: run(tmp_path / name, "cirf_full", "cot", **keys) for name, keys in changes.items()}
-    told = make("pareto", *(runs[name] for name in ("base", "eight", "bare"))).pictures["tiny-135m-in-tokens"]
+    summary = make("pareto", *(runs[name] for name in ("base", "eight", "bare"))).pictures["tiny-135m-in-tokens"]
     for name in ("CIRF", "CIRF, K 8", "CIRF, raw", "CoT, untrained", "CoT, untrained, K 8", "CoT, untrained, raw"):
-        assert f" {name}: " in told  # in the description, whole
+        assert f" {name}: " in summary  # in the description, whole
     twice = make("pareto", *runs.values()).pictures["tiny-135m-in-tokens"]
     same = [runs["base"], run(tmp_path / "same", "cirf_full", "cot"), runs["eight"], runs["bare"]]
     alike = make("pareto", *same).pictures["tiny-135m-in-tokens"]
@@ -170,9 +170,9 @@ def test_the_papers_layout_has_the_spread_over_runs_beside_the_interval(tmp_path
     shown.methods["cirf_full"]["tasks"]["coin_flip"] |= {"accuracy": 0.8317, "accuracy_sd": 0.0155, "latency_sd_s": 0.012}
     found = get("pareto").make(Source([shown], paper=True))
     lines = [(row["source"], row["metric"], row["task:coin_flip"]) for row in rows(found, "main") if row["method"] == "cirf_full"]
-    ours = [told for source, _, told in lines if source != "paper"]
+    ours = [summary for source, _, summary in lines if source != "paper"]
     assert ours[0].startswith("83.2\N{NO-BREAK SPACE}% ± 1.55 (") and ours[1] == "0.42 ± 0.01 s"
-    theirs = [told for source, _, told in lines if source == "paper"]
+    theirs = [summary for source, _, summary in lines if source == "paper"]
     assert theirs[:2] == ["83.2\N{NO-BREAK SPACE}% ± 1.55", "0.48 ± 0.01 s"]
     once = get("pareto").make(Source([run(tmp_path / "once", "cirf_full")]))
     assert not any(key.endswith("_sd") for one in once.tables for key in one.to_dict()["rows"][0])

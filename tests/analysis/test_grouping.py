@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Found, Lacking
-from cirf.analysis.groups import file_name, grouped, model_names, put, told_apart
+from cirf.analysis.groups import distinct_labels, file_name, grouped, model_names, put
 from cirf.analysis.source import Source
 from cirf.errors import CirfError
 
@@ -66,7 +66,7 @@ def test_backbones_of_one_last_part_are_not_mixed(tmp_path):
 
 
 def test_a_group_that_lacks_a_key_is_not_base(tmp_path):
-    assert told_apart([{"a": "1", "b": "1"}, {"a": "1", "b": "1"}, {"a": "2"}, {"a": "1"}]) == [
+    assert distinct_labels([{"a": "1", "b": "1"}, {"a": "1", "b": "1"}, {"a": "2"}, {"a": "1"}]) == [
         "base 1",
         "base 2",
         "2, no b",
@@ -80,7 +80,7 @@ def test_a_group_that_lacks_a_key_is_not_base(tmp_path):
     )
 )
 def test_what_differs_has_labels_and_files_that_differ(several):
-    labels = told_apart(several, lambda key, value: value[:1])
+    labels = distinct_labels(several, lambda key, value: value[:1])
     assert len({file_name(label) for label in labels}) == len(several)
 
 

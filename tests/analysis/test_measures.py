@@ -54,8 +54,8 @@ def test_geometry_by_another_way(rows, scale):
 def test_bias_of_rows_of_one_length_follows_from_their_cosines(rows):
     unit = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     found, count = measures(unit), len(unit)
-    told = 1 / count + (1 - 1 / count) * (found["mean_cosine"] or 0.0)
-    assert found["bias"] ** 2 == pytest.approx(max(told, 0.0), abs=1e-9)
+    summary = 1 / count + (1 - 1 / count) * (found["mean_cosine"] or 0.0)
+    assert found["bias"] ** 2 == pytest.approx(max(summary, 0.0), abs=1e-9)
 
 
 def test_a_row_of_zeros_makes_no_pair():
@@ -121,8 +121,8 @@ def test_a_fit_is_numpys_and_each_point_is_foretold_by_the_others(seed):
     slope, intercept = np.polyfit(x, y, 1)
     assert (line.slope, line.intercept) == (pytest.approx(slope), pytest.approx(intercept))
     assert line.r2 == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
-    foretold = [np.polyval(np.polyfit(np.delete(x, i), np.delete(y, i), 1), x[i]) for i in range(6)]
-    assert line.r2_out == pytest.approx(1 - ((y - foretold) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    predicted = [np.polyval(np.polyfit(np.delete(x, i), np.delete(y, i), 1), x[i]) for i in range(6)]
+    assert line.r2_out == pytest.approx(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
 
 
 def test_draws_take_the_same_questions_for_all_points():

@@ -59,12 +59,12 @@ def test_labels_of_another_codebook_are_passed_over_and_a_models_own_are_kept(ru
     assert tinyrun.cirf("label", run / "models" / "cirf_full", f"{other}=of the model").code == 0
     assert tinyrun.cirf("label", run, f"{code}=named in this folder").code == 0
     assert {codes(run)[code], codes(run)[other]} == {"named in this folder", "of the model"}  # as the model has them
-    told = json.loads((run / "labels.json").read_text())
-    assert told["labels"] == {code: "named in this folder"}
-    (run / "labels.json").write_text(json.dumps(told | {"codes": "0123456789abcdef"}))
+    summary = json.loads((run / "labels.json").read_text())
+    assert summary["labels"] == {code: "named in this folder"}
+    (run / "labels.json").write_text(json.dumps(summary | {"codes": "0123456789abcdef"}))
     assert tinyrun.cirf("report", run).code == 0
     assert "named in this folder" not in (run / "report.html").read_text()
-    (run / "labels.json").write_text(json.dumps(told | {"labels": {code: "<b>"}}))
+    (run / "labels.json").write_text(json.dumps(summary | {"labels": {code: "<b>"}}))
     assert "cannot be a label" in tinyrun.cirf("report", run).err
 
 
@@ -119,7 +119,7 @@ def test_whatever_a_model_says_is_a_clean_label_or_none(text: str) -> None:
 @given(st.text())
 def test_a_label_is_clean_or_refused(text: str) -> None:
     try:
-        told = clean(text)
+        summary = clean(text)
     except CirfError:
         return
-    assert clean(told) == told and 0 < len(told) <= 40
+    assert clean(summary) == summary and 0 < len(summary) <= 40

@@ -94,18 +94,20 @@ def test_the_picture_shows_what_the_tables_say(tmp_path: Path) -> None:
     lines = dict(re.findall(r'text-anchor: end[^>]*? y="([\d.]+)"[^>]*>(\w+)<', picture))
     assert list(lines.values()) == order
     heights = [float(y) for y in lines]
-    ticks = [(float(x), int(told)) for x, told in re.findall(r'text-anchor: middle[^>]*? x="([\d.]+)"[^>]*>(\d+)<', picture)]
+    ticks = [
+        (float(x), int(summary)) for x, summary in re.findall(r'text-anchor: middle[^>]*? x="([\d.]+)"[^>]*>(\d+)<', picture)
+    ]
     (left, low), (right, high) = ticks[0], ticks[-1]
     points = re.findall(
-        r'data-method="(\w+)" data-told="[^"]*: ([\d.]+)[^"]*".*?<use [^>]*? x="([\d.]+)" y="([\d.]+)"', picture, re.S
+        r'data-method="(\w+)" data-description="[^"]*: ([\d.]+)[^"]*".*?<use [^>]*? x="([\d.]+)" y="([\d.]+)"', picture, re.S
     )
     assert [name for name, *_ in points] == order
     level = heights[0] - float(points[0][3])  # a name's foot is a little below the middle of its line
     path = r'd="M ([\d.]+) ([\d.]+) \s*L ([\d.]+) ([\d.]+) \s*"[^>]*'
     spans = [[float(end) for end in ends] for ends in re.findall(path + "stroke-opacity: 0.55", picture)]
-    for (name, told, x, y), height, span in zip(points, heights, spans, strict=True):
+    for (name, summary, x, y), height, span in zip(points, heights, spans, strict=True):
         share = 100 * solved[name] / 40
-        assert float(told) == share and float(y) == pytest.approx(height - level, abs=0.1)
+        assert float(summary) == share and float(y) == pytest.approx(height - level, abs=0.1)
         ends = [low + (at - left) * (high - low) / (right - left) for at in (float(x), span[0], span[2])]
         assert ends == pytest.approx([share, *(100 * end for end in wilson(solved[name], 40))], abs=0.1)
         assert span[1] == span[3] == float(y)
@@ -201,8 +203,8 @@ def test_runs_are_told_apart_and_one_method_is_no_pair(tmp_path: Path) -> None:
     st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))))
 )
 def test_bars_are_the_longest_runs_without_a_difference(drawn: tuple[int, set[tuple[int, int]]]) -> None:
-    n, told = drawn
-    apart = {frozenset(pair) for pair in told if len(set(pair)) == 2}
+    n, summary = drawn
+    apart = {frozenset(pair) for pair in summary if len(set(pair)) == 2}
     names = [f"m{place}" for place in range(n)]
     found = together(names, lambda one, two: frozenset((int(one[1:]), int(two[1:]))) in apart)
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Lacking
-from cirf.analysis.predictability import foretold
+from cirf.analysis.predictability import predicted
 from cirf.analysis.source import Source
 
 PLACE, BEFORE, ALL = "place of the step", "code before", "task, place, code before"
@@ -100,14 +100,14 @@ def test_a_question_is_foretold_by_others_alone():
     dice = np.random.default_rng(1)
     questions = np.repeat(np.arange(40), 5)
     own = dice.integers(0, SIZE, 40)[questions]
-    found, right = foretold(np.eye(40)[questions], own, questions, SIZE)
+    found, right = predicted(np.eye(40)[questions], own, questions, SIZE)
     assert found.mean() > math.log(SIZE) - 0.05 and right.mean() < 0.5
 
 
 def test_a_code_that_no_other_question_has_costs_much_and_not_all():
     questions = np.repeat(np.arange(20), 3)
     own = np.where(questions == 7, 3, questions % 2)
-    found, _ = foretold(np.eye(2)[questions % 2], own, questions, SIZE)
+    found, _ = predicted(np.eye(2)[questions % 2], own, questions, SIZE)
     assert np.isfinite(found).all() and found[questions == 7].min() > 3 > found[questions != 7].max()
 
 

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from cirf.analysis import get
 from cirf.analysis.analysis import Found, Lacking
-from cirf.analysis.groups import grouped, told_apart
+from cirf.analysis.groups import distinct_labels, grouped
 from cirf.analysis.source import Source
 from cirf.store.jsonl import read_rows
 
@@ -162,10 +162,10 @@ def test_clustering_says_which_way_centring_falls(tmp_path):
 
 def test_clustering_marks_a_codebook_of_few_segments(tmp_path):
     codes = {"sums": [[number % 4, (number + 1) % 4] for number in range(24)]}  # 48 segments
-    for size, told in ((4, ""), (8, "few")):
+    for size, summary in ((4, ""), (8, "few")):
         found = make("clustering", made.run(tmp_path / str(size), {}, codes=codes, codebook__size=size))
-        assert [row["few"] for row in rows(found, "clustering")] == [told]
-        assert any("few segments" in note for note in found.notes) == bool(told)
+        assert [row["few"] for row in rows(found, "clustering")] == [summary]
+        assert any("few segments" in note for note in found.notes) == bool(summary)
 
 
 def family(tmp_path: Any, model: str, better: float, **keys: Any) -> Any:
@@ -247,4 +247,4 @@ def test_groups_tell_what_sets_them_apart(tmp_path):
     ]
     assert [group.label for group in grouped([*runs, *runs], ("codebook.size",))] == ["base", "seed 2", "learning_rate 0.2"]
     assert all(len(group.runs) == 2 for group in grouped(runs, ("codebook.size",)))
-    assert told_apart([{"a": "x", "b": "y"}, {"a": "z", "b": "y"}]) == ["x", "z"]
+    assert distinct_labels([{"a": "x", "b": "y"}, {"a": "z", "b": "y"}]) == ["x", "z"]

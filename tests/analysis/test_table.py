@@ -110,14 +110,14 @@ def test_rows_all_alike_keep_their_columns_and_no_row_begins_with_a_command() ->
 
 
 def test_signs_of_reasoning_are_those_that_pdflatex_knows() -> None:
-    told = escape("γ ≤ 3 × 4 − 2 √9 → “x”…\N{NO-BREAK SPACE}%")
-    assert told.isascii() and r"$\gamma$ $\leq$ 3 $\times$ 4 $-$ 2" in told and told.endswith(r"\ldots{}~\%")
+    summary = escape("γ ≤ 3 × 4 − 2 √9 → “x”…\N{NO-BREAK SPACE}%")
+    assert summary.isascii() and r"$\gamma$ $\leq$ 3 $\times$ 4 $-$ 2" in summary and summary.endswith(r"\ldots{}~\%")
 
 
 @given(st.text(st.characters(codec="ascii")))
 def test_no_text_is_a_command_in_latex(text: str) -> None:
-    told = escape(text)
-    bare = re.sub(r"\\(textbackslash|textasciicircum|textasciitilde|textless|textgreater)\{\}|\\[{}$&#%_]", "", told)
+    summary = escape(text)
+    bare = re.sub(r"\\(textbackslash|textasciicircum|textasciitilde|textless|textgreater)\{\}|\\[{}$&#%_]", "", summary)
     assert not re.search(r"[\\{}$&#%_^<>]", bare)
 
 

@@ -113,7 +113,7 @@ def a_file(server: Server, path: str = "multiarith/train.jsonl", hashed: str | N
 
 
 def fetched(files: list[DataFile], folder: Path) -> tuple[list[str], list[Missing]]:
-    got, missing = get(files, folder, SILENT, lambda told: None)
+    got, missing = get(files, folder, SILENT, lambda summary: None)
     return [each.state for each in got], missing
 
 

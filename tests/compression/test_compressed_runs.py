@@ -68,12 +68,12 @@ def test_what_methods_are_trained_on_is_what_was_left(pruned: Path) -> None:
 
 
 def test_the_report_shows_the_curve(pruned: Path) -> None:
-    told = json.loads((pruned / "report.json").read_text())["compression"]
-    assert [row["gamma"] for row in told["thresholds"]] == [0.0, 0.1, 0.2]
-    shares = [row["results"] for row in told["thresholds"]]
+    summary = json.loads((pruned / "report.json").read_text())["compression"]
+    assert [row["gamma"] for row in summary["thresholds"]] == [0.0, 0.1, 0.2]
+    shares = [row["results"] for row in summary["thresholds"]]
     assert shares == sorted(shares, reverse=True) and 0 <= shares[-1] <= shares[0] < 1
-    assert [share for _, share in told["curve"]] == sorted((share for _, share in told["curve"]), reverse=True)
-    assert set(told["methods"]) == set(PRUNED)
+    assert [share for _, share in summary["curve"]] == sorted((share for _, share in summary["curve"]), reverse=True)
+    assert set(summary["methods"]) == set(PRUNED)
     page = (pruned / "report.html").read_text()
     assert 'id="compression"' in page and "Share of results kept by threshold" in page
 

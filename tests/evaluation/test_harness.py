@@ -87,12 +87,12 @@ def test_rows_hold_all_that_the_scores_are_made_of(tmp_path):
     first = rows["svamp"][0]
     assert first["gold"] == "1" and first["parsed"] == "1" and first["correct"] and not first["unparsed"]
     assert first["output"].startswith("in a batch of 4, run 0, cap 512")
-    told = json.loads((tmp_path / "scores.json").read_text())
-    assert told["method"] == "cot" and told["trained"] is False
-    assert told["tasks"]["svamp"]["accuracy"] == 0.8 and told["tasks"]["svamp"]["n"] == 20
-    assert told["tasks"]["svamp"]["interval"] == list(wilson(16, 20))
-    assert told["tasks"]["svamp"]["tokens"] == pytest.approx(10 + 10.5)
-    assert told["tasks"]["coin_flip"] == {
+    details = json.loads((tmp_path / "scores.json").read_text())
+    assert details["method"] == "cot" and details["trained"] is False
+    assert details["tasks"]["svamp"]["accuracy"] == 0.8 and details["tasks"]["svamp"]["n"] == 20
+    assert details["tasks"]["svamp"]["interval"] == list(wilson(16, 20))
+    assert details["tasks"]["svamp"]["tokens"] == pytest.approx(10 + 10.5)
+    assert details["tasks"]["coin_flip"] == {
         "accuracy": 0.0,
         "n": 3,
         "interval": list(wilson(0, 3)),
@@ -100,8 +100,8 @@ def test_rows_hold_all_that_the_scores_are_made_of(tmp_path):
         "truncated": 1.0,
         "unparsed": 1.0,
     }
-    assert told["overall"]["accuracy"] == pytest.approx(16 / 23) and told["overall"]["n"] == 23
-    assert told["mean_of_tasks"] == pytest.approx(0.4)
+    assert details["overall"]["accuracy"] == pytest.approx(16 / 23) and details["overall"]["n"] == 23
+    assert details["mean_of_tasks"] == pytest.approx(0.4)
     assert sorted(files(tmp_path)) == ["coin_flip.jsonl", "scores.json", "svamp.jsonl"]
 
 
@@ -294,8 +294,8 @@ def test_subsets_are_scored_apart() -> None:
     plain = [{key: value for key, value in row.items() if key != "subset"} for row in made]
     scores = scores_from_rows({"parts": made, "whole": plain})
     assert {name: score.accuracy for name, score in scores.subsets["parts"].items()} == {"a": 1.0, "b": 0.5}
-    told = scores.to_dict()["tasks"]
-    assert told["parts"]["subsets"]["b"]["n"] == 2 and "subsets" not in told["whole"]
+    details = scores.to_dict()["tasks"]
+    assert details["parts"]["subsets"]["b"]["n"] == 2 and "subsets" not in details["whole"]
 
 
 # Protocols set what they say and nothing else, and applying one twice changes nothing
@@ -407,8 +407,10 @@ def test_shares_and_loops_are_counted() -> None:
 def test_a_model_that_works_has_no_fault() -> None:
     assert faults("m", check([_row("x", True, well_formed=True), _row("x", True, well_formed=True)], 0.5)) == []
     half = [_row("x"), _row("y", True)] * 15
-    (told,) = faults("direct_sft", check(half, 0.5))
-    assert "no better than the most frequent answer: 50% of 30" in told and "rows" in told, "a bare answer has no form to miss"
+    (details,) = faults("direct_sft", check(half, 0.5))
+    assert "no better than the most frequent answer: 50% of 30" in details and "rows" in details, (
+        "a bare answer has no form to miss"
+    )
     assert faults("direct_sft", check(half[:8], 0.5)) == [], "eight questions tell nothing"
 
 

@@ -42,9 +42,9 @@ def test_warm_up_is_run_and_not_counted():
     made, bench = run((("cot",),))
     assert len(bench.calls) == 2 + 10
     assert [row["seconds"] for row in made["rows"]] == [float(i) for i in range(3, 13)]
-    told = made["methods"]["cot"]
-    assert told["overall"]["n"] == 10 and told["overall"]["mean_s"] == 7.5
-    assert told["tasks"].keys() == {"svamp", "coin_flip"} and told["tasks"]["svamp"]["n"] == 5
+    summary = made["methods"]["cot"]
+    assert summary["overall"]["n"] == 10 and summary["overall"]["mean_s"] == 7.5
+    assert summary["tasks"].keys() == {"svamp", "coin_flip"} and summary["tasks"]["svamp"]["n"] == 5
     assert (made["engine"], made["device"], made["batch_size"], made["warmup"]) == ("an engine", "a device", 1, 2)
     assert {cap for _, _, cap in bench.calls} == {99}
     assert made["rows"][0].keys() == {"method", "task", "id", "tokens", "seconds", "first_token_seconds"}
@@ -122,10 +122,10 @@ def test_times_before_and_after_the_first_token():
         {"task": "a", "id": "1", "seconds": 3.0, "tokens": 11, "first_token_seconds": 0.5},
         {"task": "b", "id": "2", "seconds": 0.5, "tokens": 1, "first_token_seconds": None},
     ]
-    told = summarise(rows)
-    assert (told["first_token_s"], told["decode_s"], told["decode_tokens_per_s"]) == (0.5, 1.5, 15 / 3)
-    assert (told["mean_s"], told["p50_s"], told["p95_s"]) == (1.5, 1.0, pytest.approx(2.8))
-    assert told["mean_s_interval"] is None  # a task of one item
+    summary = summarise(rows)
+    assert (summary["first_token_s"], summary["decode_s"], summary["decode_tokens_per_s"]) == (0.5, 1.5, 15 / 3)
+    assert (summary["mean_s"], summary["p50_s"], summary["p95_s"]) == (1.5, 1.0, pytest.approx(2.8))
+    assert summary["mean_s_interval"] is None  # a task of one item
     low, high = summarise(rows[:2])["mean_s_interval"]
     assert 1.0 <= low < 2.0 < high <= 3.0
     unknown = summarise(rows[2:])
@@ -137,9 +137,9 @@ def test_sampled_answers_are_timed_in_several_runs_of_their_own():
     section = Evaluate(latency_questions=2, latency_warmup=1, temperature=0.7, latency_runs=3)
     made = measure({"cot": get("cot", RECIPE)}, TASKS, TEST, bench, section, 1, SILENT)
     assert bench.runs == [0] + [0, 1, 2] * 4
-    told = made["methods"]["cot"]["overall"]
-    assert told["n"] == 4 and told["runs_s"] == [6.5, 7.5, 8.5] and told["mean_s"] == 7.5
-    assert spread(told["runs_s"]) == pytest.approx((2 / 3) ** 0.5)
+    summary = made["methods"]["cot"]["overall"]
+    assert summary["n"] == 4 and summary["runs_s"] == [6.5, 7.5, 8.5] and summary["mean_s"] == 7.5
+    assert spread(summary["runs_s"]) == pytest.approx((2 / 3) ** 0.5)
     greedy = section.model_copy(update={"temperature": 0.0})
     made = measure({"cot": get("cot", RECIPE)}, TASKS, TEST, Bench(("cot",)), greedy, 1, SILENT)
     assert len(made["rows"]) == 4 and "runs_s" not in made["methods"]["cot"]["overall"]

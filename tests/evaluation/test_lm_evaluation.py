@@ -84,11 +84,11 @@ def test_the_answer_stands_behind_the_trace_or_the_mark(output: str, gold: str, 
         warnings.simplefilter("ignore")
         from lm_eval.api.metrics import exact_match_fn  # type: ignore[attr-defined]
         from lm_eval.filters.extraction import RegexFilter
-    told = yaml.safe_load(
+    summary = yaml.safe_load(
         (tmp_path / f"{write_task(tmp_path, 'coins', get('coin_flip'), COINS, 'generate', *AS)}.yaml").read_text()
     )
-    pattern = told["filter_list"][0]["filter"][0]["regex_pattern"]
-    (metric,) = told["metric_list"]
+    pattern = summary["filter_list"][0]["filter"][0]["regex_pattern"]
+    (metric,) = summary["metric_list"]
     said = RegexFilter(pattern).apply([[output]], [{}])[0][0]
     settings = {key: metric[key] for key in ("ignore_case", "regexes_to_ignore")}
     assert bool(exact_match_fn(predictions=[said], references=[gold], **settings)["exact_match"]) == right
@@ -104,8 +104,8 @@ def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path) -> None:
     model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("m", text) for text in written])
     (log,) = inspect_ai.eval(str(tmp_path / f"{name}.py"), model=model, max_connections=1, log_dir=str(tmp_path), display="none")
     assert log.status == "success" and log.eval.task == name
-    told = {sample.id: (sample.scores["stated"].answer, sample.scores["stated"].value) for sample in log.samples}
-    assert told == {"c0": ("Yes", "C"), "c1": ("yes", "I"), "c2": ("yes.", "C"), "c3": ("", "I")}
+    summary = {sample.id: (sample.scores["stated"].answer, sample.scores["stated"].value) for sample in log.samples}
+    assert summary == {"c0": ("Yes", "C"), "c1": ("yes", "I"), "c2": ("yes.", "C"), "c3": ("", "I")}
     assert [sample.input for sample in log.samples] == [row["prompt"] for row in read_rows(tmp_path / f"{name}.jsonl")]
 
 
@@ -136,10 +136,10 @@ def test_the_command_writes_what_the_harness_is_pointed_to(tmp_path: Path) -> No
         tinyrun.write_jsonl(data / f"{split}.jsonl", rows if split == "test" else [])
     said = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "coin_flip", "--data", data.parent, "--limit", "2", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
-    assert told["tasks"] == {"cirf_coin_flip": 2} and "--apply_chat_template" in told["command"]
+    summary = json.loads(said.out)
+    assert summary["tasks"] == {"cirf_coin_flip": 2} and "--apply_chat_template" in summary["command"]
     assert (tmp_path / "out" / "cirf_coin_flip.yaml").is_file()
-    assert told["inspect"].startswith(f"inspect eval {tmp_path / 'out' / 'cirf_coin_flip.py'} --model hf/local")
+    assert summary["inspect"].startswith(f"inspect eval {tmp_path / 'out' / 'cirf_coin_flip.py'} --model hf/local")
     assert "--tasks" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "").error()
 
 
@@ -161,16 +161,16 @@ def test_files_of_ones_own_are_written_too(workshop: tinyrun.Workshop, tmp_path:
 
 
 def test_a_method_asks_and_caps_as_in_an_evaluation(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    def told(*arguments: str) -> tuple[str, int, str]:
+    def summary(*arguments: str) -> tuple[str, int, str]:
         said = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", workshop.test, *arguments, "--json")
         assert said.code == 0, said.err
         (name,) = json.loads(said.out)["tasks"]
         made = yaml.safe_load((tmp_path / "out" / f"{name}.yaml").read_text())
         return name, made["generation_kwargs"]["max_gen_toks"], read_rows(tmp_path / "out" / f"{name}.jsonl")[0]["prompt"]
 
-    assert told()[:2] == ("cirf_test", 128 + 32)
-    name, cap, prompt = told("--method", "cot")
+    assert summary()[:2] == ("cirf_test", 128 + 32)
+    name, cap, prompt = summary("--method", "cot")
     assert (name, cap) == ("cirf_test_cot", 512) and "step by step" in prompt
-    assert told("--method", "cot", "--set", "evaluate.max_new_tokens=99")[1] == 99
-    assert told("--method", "direct_sft")[:2] == ("cirf_test_direct_sft", 32)
+    assert summary("--method", "cot", "--set", "evaluate.max_new_tokens=99")[1] == 99
+    assert summary("--method", "direct_sft")[:2] == ("cirf_test_direct_sft", 32)
     assert "no method 'cott'" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", workshop.test, "--method", "cott").error()

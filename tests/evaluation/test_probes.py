@@ -64,10 +64,10 @@ def problems(count: int) -> list[Problem]:
 
 def probed(model: Model, work: Path, count: int = 13, size: int = 4) -> dict[str, dict[str, float]]:
     section, test = Evaluate(batch_size=size), {"svamp": problems(count)}
-    told = probe(Subject(DIRECT, model, str), Questions(TASKS, test), PROBES, section, work, SILENT, {"units": "thoughts"})
-    assert told == json.loads((work / "probes.json").read_text())
-    assert told["units"] == "thoughts" and list(told["probes"]) == ["none", "keep", "drop", "swap"]
-    found: dict[str, dict[str, float]] = told["probes"]
+    details = probe(Subject(DIRECT, model, str), Questions(TASKS, test), PROBES, section, work, SILENT, {"units": "thoughts"})
+    assert details == json.loads((work / "probes.json").read_text())
+    assert details["units"] == "thoughts" and list(details["probes"]) == ["none", "keep", "drop", "swap"]
+    found: dict[str, dict[str, float]] = details["probes"]
     return found
 
 
@@ -117,8 +117,8 @@ def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
 
 def test_tasks_are_pooled_and_told_apart() -> None:
     def row(name: str, item: str, correct: bool) -> dict[str, object]:
-        told = {"probe": name, "id": item, "run": 0, "parsed": str(correct), "correct": correct, "tokens": 2}
-        return told | {"truncated": False, "unparsed": False, "changed": name == "drop"}
+        details = {"probe": name, "id": item, "run": 0, "parsed": str(correct), "correct": correct, "tokens": 2}
+        return details | {"truncated": False, "unparsed": False, "changed": name == "drop"}
 
     rows = {
         task: [row(name, item, name != "drop" or right) for name in ("none", "keep", "drop") for item in "ab"]

@@ -111,8 +111,8 @@ def test_several_comparisons_are_corrected_together_and_say_so():
     text = describe_difference(together["close"])
     assert "not significant" in text and "p = 0.031, corrected for 3 comparisons p = 0.062" in text
     assert "corrected" not in describe_difference(corrected({"one": alone["close"]})["one"])
-    told = together["close"].to_dict()
-    assert told["p_holm"] == pytest.approx(2 * told["p"]) and told["significant"] is False and told["family"] == 3
+    summary = together["close"].to_dict()
+    assert summary["p_holm"] == pytest.approx(2 * summary["p"]) and summary["significant"] is False and summary["family"] == 3
 
 
 def test_different_items_are_refused():

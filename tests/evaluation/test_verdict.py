@@ -28,14 +28,14 @@ def upto(share: float, n: int, start: int = 0) -> list[bool]:
     return [(place - start) % n < round(share * n) for place in range(n)]
 
 
-def told(methods: dict[str, dict[str, list[dict[str, Any]]]], frequent: dict[str, str] | None = None) -> Verdict:
+def summary(methods: dict[str, dict[str, list[dict[str, Any]]]], frequent: dict[str, str] | None = None) -> Verdict:
     found = verdict(methods, {"cirf_full"}, {"direct_sft"}, frequent)
     assert found is not None
     return found
 
 
 def test_the_shortest_of_those_not_below_the_best_is_used() -> None:
-    found = told(
+    found = summary(
         {
             "cirf_full": rows(upto(0.61, 200, 4), 21),
             "sft_cot": rows(upto(0.63, 200), 140),
@@ -55,17 +55,17 @@ def test_two_tokens_less_are_not_worth_three_points() -> None:
         "sft_cot": rows(upto(0.63, 200), 140),
         "other": rows(upto(0.61, 200), 21),
     }
-    assert told(methods).use == "other"
+    assert summary(methods).use == "other"
 
 
 def test_what_is_significantly_below_is_not_used() -> None:
-    found = told({"cirf_full": rows(upto(0.4, 200), 21), "sft_cot": rows(upto(0.63, 200), 140)})
+    found = summary({"cirf_full": rows(upto(0.4, 200), 21), "sft_cot": rows(upto(0.63, 200), 140)})
     assert found.use == "sft_cot"
     assert found.sentence == "use sft_cot: 63.0 % right with 140 tokens (n = 200); cirf_full 40.0 % with 21"
 
 
 def test_traces_below_direct_answers_are_told() -> None:
-    found = told({"cirf_full": rows(upto(0.2, 200), 21), "direct_sft": rows(upto(0.5, 200), 3)})
+    found = summary({"cirf_full": rows(upto(0.2, 200), 21), "direct_sft": rows(upto(0.5, 200), 3)})
     assert found.use == "direct_sft"
     assert found.sentence.endswith("cirf_full is significantly below direct answers (direct_sft), so its traces do not help here")
 
@@ -73,18 +73,18 @@ def test_traces_below_direct_answers_are_told() -> None:
 def test_what_is_no_better_than_one_answer_is_not_used() -> None:
     golds = ["yes", "no"] * 100
     methods = {"cirf_full": rows(upto(0.52, 200), 9, golds), "sft_cot": rows(upto(0.55, 200), 60, golds)}
-    found = told(methods, {"mine": "no"})
+    found = summary(methods, {"mine": "no"})
     assert found.use is None and found.majority == 0.5
     assert found.sentence.startswith(
         "use none yet: no method is significantly above always answering 'no' (50.0 %, n = 200): sft_cot"
     )
     methods["direct_sft"] = rows(upto(0.9, 200), 3, golds)
-    found = told(methods, {"mine": "no"})
+    found = summary(methods, {"mine": "no"})
     assert found.use == "direct_sft" and "cirf_full is not significantly above always answering 'no' (50.0 %)" in found.sentence
 
 
 def test_too_few_questions_are_told() -> None:
-    found = told({"cirf_full": rows(upto(0.5, 30), 21), "sft_cot": rows(upto(0.65, 30), 140)})
+    found = summary({"cirf_full": rows(upto(0.5, 30), 21), "sft_cot": rows(upto(0.65, 30), 140)})
     assert found.use == "cirf_full"
     assert found.sentence.startswith(
         "use cirf_full for now: 50.0 % right with 21 tokens; sft_cot 66.7 % with 140 (difference not significant, n = 30, "
@@ -93,16 +93,16 @@ def test_too_few_questions_are_told() -> None:
 
 
 def test_one_method_is_compared_with_nothing() -> None:
-    found = told({"cirf_full": rows(upto(0.6, 100), 21)})
+    found = summary({"cirf_full": rows(upto(0.6, 100), 21)})
     assert found.use == "cirf_full" and "nothing to compare it with: add sft_cot and direct_sft to methods" in found.sentence
     golds = ["yes", "no"] * 50
-    found = told({"cirf_full": rows(upto(0.5, 100), 21, golds)})
+    found = summary({"cirf_full": rows(upto(0.5, 100), 21, golds)})
     assert found.use is None and found.sentence.endswith("it is not significantly above always answering 'yes' (50.0 %)")
 
 
 def test_many_methods_are_one_sentence() -> None:
     methods = {f"m{place}": rows(upto(0.5 + place / 100, 200), 10 + place) for place in range(9)}
-    assert told(methods).sentence.endswith("; 5 more in the table")
+    assert summary(methods).sentence.endswith("; 5 more in the table")
     assert verdict({}, (), ()) is None
 
 
@@ -122,7 +122,7 @@ def test_the_most_frequent_training_answer() -> None:
 def test_it_always_says_something_and_never_names_the_worse(made: list[tuple[list[bool], int]]) -> None:
     names = ["cirf_full", "direct_sft", "sft_cot", "other", "another"]
     methods = {name: rows(right, tokens) for name, (right, tokens) in zip(names, made, strict=False)}
-    found = told(methods)
+    found = summary(methods)
     assert found.sentence and "\n" not in found.sentence and not found.sentence.endswith(".")
     assert found.use is None or found.use in methods
     assert found.to_dict()["n"] == len(made[0][0])

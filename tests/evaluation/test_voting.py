@@ -133,9 +133,9 @@ def same(one: str, other: str) -> bool:
 
 def decided(answers: list[str | None], agreement: float | None) -> tuple[str | None, bool]:
     """What the votes answer, and whether the fallback does."""
-    told = majority(answers, same)
-    falls = agreement is not None and told.falls(agreement)
-    return (None if told.place is None else answers[told.place], falls)
+    summary = majority(answers, same)
+    falls = agreement is not None and summary.falls(agreement)
+    return (None if summary.place is None else answers[summary.place], falls)
 
 
 @given(ANSWERS, st.permutations(range(5)), st.integers(0, 5), st.sampled_from([None, 0.2, 0.5, 0.6, 1.0]))
@@ -156,9 +156,9 @@ def test_it_is_settled_where_no_votes_left_can_change_the_outcome_ties_apart(
         outcomes.add(decided(whole, agreement))
     if election.settled:
         assert len(outcomes) == 1
-        told = election.majority()
-        answer = None if told.place is None else answers[told.place]
-        assert outcomes == {(answer, agreement is not None and told.falls(agreement))}
+        summary = election.majority()
+        answer = None if summary.place is None else answers[summary.place]
+        assert outcomes == {(answer, agreement is not None and summary.falls(agreement))}
     else:  # of equally many the first given wins: settled by that alone is not looked for
         assert missing
         assert len(outcomes) > 1 or _tied(answers, places, len(missing))
@@ -225,8 +225,8 @@ def test_votes_are_read_and_judged(tmp_path: Path) -> None:
 
 def test_a_trace_that_was_cut_off_gives_no_vote() -> None:
     asked = Asked(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, lambda *_: [], str, Evaluate())
-    told = ["<cirf_001>1", "<cirf_001>3</cirf>1"]
-    outputs = [Output(text, truncated=cut) for text in told for cut in (False, True)]
+    summary = ["<cirf_001>1", "<cirf_001>3</cirf>1"]
+    outputs = [Output(text, truncated=cut) for text in summary for cut in (False, True)]
     found = asked.read("svamp", TEST["svamp"][0], outputs)
     assert [row["parsed"] for row in found] == ["1", None, "1", "1"]
     assert [row["correct"] for row in found] == [True, False, True, True]

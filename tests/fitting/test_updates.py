@@ -15,26 +15,26 @@ from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
 def test_a_worked_example_says_what_to_do() -> None:
     found = updates_of(Finetune(epochs=2.0, batch_size=8, gradient_accumulation_steps=2), 285)
     assert (found.rows, found.updates, found.passes, found.too_few) == (285, 36, 2.0, True)
-    assert found.told == (
+    assert found.summary == (
         "updates: 285 rows make 36 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: "
         "set finetune.epochs: auto, or lower finetune.gradient_accumulation_steps"
     )
     assert (
         "gradient_accumulation_steps"
-        not in updates_of(Finetune(epochs=2.0, batch_size=8, gradient_accumulation_steps=1), 285).told
+        not in updates_of(Finetune(epochs=2.0, batch_size=8, gradient_accumulation_steps=1), 285).summary
     )
 
 
 def test_auto_makes_enough_and_where_it_cannot_other_keys_are_named() -> None:
     enough = updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=2), 285)
-    assert not enough.too_few and enough.told == "updates: 285 rows make 162 updates in 9 passes"
+    assert not enough.too_few and enough.summary == "updates: 285 rows make 162 updates in 9 passes"
     few = updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=2), 14)
-    assert few.too_few and few.told.endswith(": lower finetune.gradient_accumulation_steps, or add rows")
-    assert updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=1), 8).told.endswith(
+    assert few.too_few and few.summary.endswith(": lower finetune.gradient_accumulation_steps, or add rows")
+    assert updates_of(Finetune(epochs="auto", batch_size=8, gradient_accumulation_steps=1), 8).summary.endswith(
         "batch_size, or add rows"
     )
-    assert updates_of(Finetune(), 0).told.startswith("updates: 0 rows make 0 updates")
-    assert updates_of(Finetune(), 1).told.startswith("updates: 1 row makes 30 updates in 30 passes; ")
+    assert updates_of(Finetune(), 0).summary.startswith("updates: 0 rows make 0 updates")
+    assert updates_of(Finetune(), 1).summary.startswith("updates: 1 row makes 30 updates in 30 passes; ")
 
 
 @given(
@@ -53,7 +53,7 @@ def test_they_are_those_that_a_training_plans(
     settled = section.settled(rows)
     assert isinstance(settled.epochs, float)
     assert found.updates == plan_updates(rows, settled, settled.epochs).total
-    assert found.too_few == (found.updates < TOO_FEW_UPDATES) == ("too few" in found.told)
+    assert found.too_few == (found.updates < TOO_FEW_UPDATES) == ("too few" in found.summary)
 
 
 @pytest.mark.parametrize(

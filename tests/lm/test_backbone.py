@@ -66,9 +66,9 @@ def test_the_tokenizer_comes_settled(saved: Path) -> None:
 )
 def test_a_chat_template_that_fails_is_one_sentence(saved: Path, template: str, said: str) -> None:
     (saved / "chat_template.jinja").write_text(template)
-    with pytest.raises(CirfError, match=said) as told:
+    with pytest.raises(CirfError, match=said) as summary:
         load_tokenizer(saved)
-    assert str(told.value).startswith(f"{saved}: its chat template fails") and "\n" not in str(told.value)
+    assert str(summary.value).startswith(f"{saved}: its chat template fails") and "\n" not in str(summary.value)
 
 
 @pytest.mark.parametrize(("key", "value"), [("hidden_size", 64), ("layers", 3), ("heads", 8)])

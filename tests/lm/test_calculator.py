@@ -140,13 +140,13 @@ def test_rows_are_each_as_alone(tokenizer: Any) -> None:
     filled = torch.tensor([encode(tokenizer, "\n")[:1] * (longest - len(row)) + row for row in rows])
     scores = torch.rand(len(rows), len(tokenizer))
 
-    def told(ids: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def summary(ids: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         calculator = Calculator(tokenizer)
         calculator(ids[:, :0], values)
         return calculator(ids, values)
 
-    together = told(filled, scores)
-    alone = torch.cat([told(filled[row : row + 1], scores[row : row + 1]) for row in range(len(rows))])
+    together = summary(filled, scores)
+    alone = torch.cat([summary(filled[row : row + 1], scores[row : row + 1]) for row in range(len(rows))])
     assert together.equal(alone) and together[2].equal(scores[2])
     assert not torch.isinf(scores).any()  # what it was given stays
 

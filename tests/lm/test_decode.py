@@ -153,19 +153,19 @@ def test_answers_drawn_until_enough_are_the_first_to_end_and_the_others_are_left
     whole = sample_many(*how)
     lengths = sorted(output.tokens for output in whole)
     assert count == 1 or lengths[1] < lengths[-1]  # else nothing is left out below
-    told: list[set[int]] = []
+    summary: list[set[int]] = []
     for wanted in (1, 2, count, count + 1):
-        told.clear()
+        summary.clear()
 
         def enough(finished: Mapping[int, decode.Output]) -> bool:
-            told.append(set(finished))
+            summary.append(set(finished))
             return len(finished) >= wanted  # noqa: B023
 
         finished, tokens = decode.sample_until(*how, enough)
         last = lengths[min(wanted, count) - 1]
         assert finished == {place: output for place, output in enumerate(whole) if output.tokens <= last}
         assert tokens == sum(min(output.tokens, last) for output in whole)
-        assert told[-1] == set(finished) and len(told) == len({output.tokens for output in finished.values()})
+        assert summary[-1] == set(finished) and len(summary) == len({output.tokens for output in finished.values()})
 
 
 def test_without_temperature_all_answers_are_the_greedy_one(tiny: Any, tokenizer: Any) -> None:

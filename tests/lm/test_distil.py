@@ -134,9 +134,13 @@ def test_the_teacher_is_passed_once_and_with_gradients_only_for_its_own_loss(
 ) -> None:
     model, made, seen = tiny.build_model("llama", tied=False), objective(gamma, rho), []
 
-    def watch(module: Any, args: Any, told: dict[str, Any], out: Any) -> None:
+    def watch(module: Any, args: Any, summary: dict[str, Any], out: Any) -> None:
         seen.append(
-            (told.get("past_key_values") is not None or told["use_cache"], out.logits.requires_grad, told["output_hidden_states"])
+            (
+                summary.get("past_key_values") is not None or summary["use_cache"],
+                out.logits.requires_grad,
+                summary["output_hidden_states"],
+            )
         )
 
     model.register_forward_hook(watch, with_kwargs=True)

@@ -130,7 +130,7 @@ def test_it_tells_how_many_teachers_read_a_step(tiny: Any) -> None:
     features, _ = tokenise(rows, tokenizer, 500)
     lessons = [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
     made = Distilled(lessons, lessons, tokenizer, Form(2, END, ANCHOR, True, True, explained=3))
-    assert made.told() == {"kind": "distillation", "thoughts": 2, "rows_with_steps": 2} and not made.fresh(7)
+    assert made.summary() == {"kind": "distillation", "thoughts": 2, "rows_with_steps": 2} and not made.fresh(7)
     said = [[tokenizer.decode(ids) for ids in made.feature(row, 0).groups] for row in range(3)]
     end = "<|im_end|>"
     assert said == [

@@ -94,9 +94,9 @@ def test_a_vote_is_the_same_however_many_are_drawn(tokenizer: Any, monkeypatch: 
 
 @pytest.mark.parametrize("kind", [*KINDS, "gemma4", "gemma3n"])
 def test_a_model_that_cannot_think_in_vectors_says_so(kind: str) -> None:
-    with pytest.raises(CirfError) as told:
+    with pytest.raises(CirfError) as summary:
         check_vectors(families.build(kind, scale=2.0))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(summary.value)
 
 
 def test_models_that_can_think_in_vectors_pass(tiny: Any) -> None:
@@ -130,6 +130,6 @@ def test_adapters_on_all_layers_leave_out_those_that_can_have_none(kind: str) ->
 )
 def test_targets_that_cannot_be_met_name_what_can(targets: str, words: tuple[str, ...]) -> None:
     config = families.build("mamba").config
-    with pytest.raises(CirfError) as told:
+    with pytest.raises(CirfError) as summary:
         check_adapters(config, schema.Lora(target_modules=targets))
-    assert all(word in str(told.value) for word in words) and "\n" not in str(told.value)
+    assert all(word in str(summary.value) for word in words) and "\n" not in str(summary.value)

@@ -99,10 +99,10 @@ def test_a_state_is_what_the_head_reads(tiny: Any, kind: str) -> None:
 def test_the_mask_is_as_long_as_the_keys_and_no_logits_are_made_on_the_way(tiny: Any) -> None:
     model, seen = tiny.build_model("llama", tied=False), []
 
-    def watch(module: Any, args: Any, told: dict[str, Any], made: Any) -> None:
-        given = told["input_ids"] if "input_ids" in told else told["inputs_embeds"]
+    def watch(module: Any, args: Any, summary: dict[str, Any], made: Any) -> None:
+        given = summary["input_ids"] if "input_ids" in summary else summary["inputs_embeds"]
         keys = made.past_key_values.layers[0].keys.shape[2]
-        seen.append((given.shape[1], told["attention_mask"].shape[1], keys, made.logits.shape[1]))
+        seen.append((given.shape[1], summary["attention_mask"].shape[1], keys, made.logits.shape[1]))
 
     model.register_forward_hook(watch, with_kwargs=True)
     run(model, [0, 1, 2, 3])

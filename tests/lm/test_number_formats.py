@@ -51,9 +51,9 @@ def test_a_processor_whose_maker_no_file_tells_is_asked_of_the_system(monkeypatc
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     monkeypatch.setattr("pathlib.Path.read_text", nothing)
-    for told, expected in (
+    for summary, expected in (
         ("Intel64 Family 6 Model 207 Stepping 2, GenuineIntel", "float32"),
         ("AMD64, AuthenticAMD", "bfloat16"),
     ):
-        monkeypatch.setattr("platform.processor", lambda told=told: told)
+        monkeypatch.setattr("platform.processor", lambda summary=summary: summary)
         assert computed_in("bfloat16", "cpu") == expected

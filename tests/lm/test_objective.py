@@ -51,8 +51,8 @@ class Beside(Objective):
     def loss(self, model: Any, batch: Any, count: Any) -> torch.Tensor:
         assert self.module is not None
         first = model.get_input_embeddings()(batch["input_ids"][:, 0]).detach()
-        told = self.module(first.float())[:, 0]
-        return super().loss(model, batch, count) + 0.1 * (told - batch["lengths"] / 50).square().mean()
+        summary = self.module(first.float())[:, 0]
+        return super().loss(model, batch, count) + 0.1 * (summary - batch["lengths"] / 50).square().mean()
 
 
 def train(tiny: Any, work: Path, adaptation: str, objective: Objective | None, breaks: tuple[int, ...] = (0,)) -> Any:

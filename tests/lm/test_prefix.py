@@ -37,7 +37,9 @@ def fed(request: pytest.FixtureRequest) -> Any:
 
     def watch(model: Any) -> list[int]:
         seen: list[int] = []
-        hook = model.register_forward_pre_hook(lambda _, __, told: seen.append(told["input_ids"].shape[1]), with_kwargs=True)
+        hook = model.register_forward_pre_hook(
+            lambda _, __, summary: seen.append(summary["input_ids"].shape[1]), with_kwargs=True
+        )
         request.addfinalizer(hook.remove)
         return seen
 

@@ -139,9 +139,9 @@ def test_by_itself_the_schedule_ends_when_it_is_to_and_never_goes_back(
     due = min(math.ceil(done_by * epochs * updates - 1e-9), total - 1)
     assert made.share(due) == 1.0 == made.final_share
     assert [feature.ids for feature in made.validation] == [tuple(map(ord, "ask#### 7$"))] * len(lengths)
-    assert "note" not in made.told() and made.told()["removed"][-1]["share"] == 1.0
-    shares = [entry["share"] for entry in made.told()["removed"]]
-    assert shares == sorted(shares) and made.told()["removed"][0]["update"] == 0
+    assert "note" not in made.summary() and made.summary()["removed"][-1]["share"] == 1.0
+    shares = [entry["share"] for entry in made.summary()["removed"]]
+    assert shares == sorted(shares) and made.summary()["removed"][0]["update"] == 0
 
 
 def test_rates_jumps_and_pretraining_are_kept_to() -> None:
@@ -169,7 +169,7 @@ def test_an_incomplete_removal_is_told() -> None:
     settings = InternalisationSettings(rate=8, jump=8, partial=True)
     made = Removal(train, train, tokenizer, ANSWER_MARK, settings, 10, 4, 1)
     assert made.final_share == pytest.approx(0.72)  # 72 of 100 in the last of ten epochs
-    assert made.told()["note"] == "only 72% of the rationales' tokens were gone when training ended"
+    assert made.summary()["note"] == "only 72% of the rationales' tokens were gone when training ended"
     assert {len(feature.ids) for feature in made.validation} == {len("ask#### 7$") + 28}
 
 
@@ -283,9 +283,9 @@ def test_a_history_tells_what_was_gone_and_validation_is_in_the_form_of_answerin
     tiny: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     model, history = train(tiny, tokenizer, tmp_path / "a", InternalisationSettings())
-    told = history.to_dict()["curriculum"]
-    shares = [entry["share"] for entry in told["removed"]]
-    assert told["kind"] == "removal" and shares[0] == 0.0 and shares[-1] == 1.0 and shares == sorted(shares)
+    summary = history.to_dict()["curriculum"]
+    shares = [entry["share"] for entry in summary["removed"]]
+    assert summary["kind"] == "removal" and shares[0] == 0.0 and shares[-1] == 1.0 and shares == sorted(shares)
     assert [entry["update"] for entry in history.validation] == [0, 2, 4, 6, 8]
     # The last losses are those of the bare answer line after the question, by the model that training ends with.
     bare = [Row(one.prompt, one.target[one.target.rindex("####") :], one.answer) for one in rows_of(tokenizer)[:3]]

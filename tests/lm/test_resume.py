@@ -32,9 +32,9 @@ def test_an_end_at_bad_moments_changes_no_byte(tmp_path: Path, adaptation: str, 
     scenarios = ["-", *kills]
     done = tinyrun.python(HERE / "worker.py", tmp_path, adaptation, *scenarios)
     assert done.code == 0, done.err
-    told = {scenario: [*map(int, line.split()[1:])] for scenario, line in zip(scenarios, done.out.splitlines(), strict=True)}
-    attempts = {scenario: again for scenario, (_, again, _) in told.items()}
-    assert all(told[scenario][2] == update for scenario, update in SAVED.items() if scenario in told)
+    summary = {scenario: [*map(int, line.split()[1:])] for scenario, line in zip(scenarios, done.out.splitlines(), strict=True)}
+    attempts = {scenario: again for scenario, (_, again, _) in summary.items()}
+    assert all(summary[scenario][2] == update for scenario, update in SAVED.items() if scenario in summary)
     assert attempts == {scenario: int(scenario != "-") for scenario in scenarios}  # each killed once, then finished
     whole = _artefacts(tmp_path / "-")
     assert len(whole) >= 6
@@ -79,12 +79,12 @@ def test_two_processes_train_alike_and_resume(tmp_path: Path) -> None:
 
 def _alike(one: Path, other: Path) -> None:
     """The same losses, gradients and final weights up to the rounding of sums."""
-    told, again = (json.loads((folder / "history.json").read_text()) for folder in (one, other))
+    summary, again = (json.loads((folder / "history.json").read_text()) for folder in (one, other))
     for key in ("losses", "validation"):
-        for row, same in zip(told.pop(key), again.pop(key), strict=True):
+        for row, same in zip(summary.pop(key), again.pop(key), strict=True):
             assert same == pytest.approx(row, rel=1e-4), (other.name, key)
-    assert told.pop("functional_rows") == [pytest.approx(row, abs=1e-4) for row in again.pop("functional_rows")]
-    assert told == again
+    assert summary.pop("functional_rows") == [pytest.approx(row, abs=1e-4) for row in again.pop("functional_rows")]
+    assert summary == again
     weights, same_weights = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
     assert weights.keys() == same_weights.keys()
     for name, weight in weights.items():

@@ -150,13 +150,13 @@ def test_the_encoder_learns_which_short_text_belongs_to_which_long_one(tiny: Any
         return contrast(*(encoder(*text_states(model, [texts[row] for row in rows], encoder.first)) for texts in (LONG, SHORT)))
 
     encoder.head.requires_grad_(True)
-    told = run_phase(Phase("head", encoder, loss, range(6), [], 6, 1e-2, 0.01, 6), tmp_path, 1)
-    first, last = told["losses"][1]["train"], told["losses"][-1]["train"]
-    assert last < first - 0.1 and told["best"] == 6
+    summary = run_phase(Phase("head", encoder, loss, range(6), [], 6, 1e-2, 0.01, 6), tmp_path, 1)
+    first, last = summary["losses"][1]["train"], summary["losses"][-1]["train"]
+    assert last < first - 0.1 and summary["best"] == 6
     assert all(torch.equal(value, encoder.body.state_dict()[name]) for name, value in body.items())
     encoder.requires_grad_(True)
-    told = run_phase(Phase("all", encoder, loss, range(6), [], 3, 1e-3, 0.01, 6), tmp_path, 1)
-    assert told["losses"][-1]["train"] < last
+    summary = run_phase(Phase("all", encoder, loss, range(6), [], 3, 1e-3, 0.01, 6), tmp_path, 1)
+    assert summary["losses"][-1]["train"] < last
     moved = {name for name, value in encoder.body.state_dict().items() if not torch.equal(value, body[name])}
     assert "layers.0.mlp.up_proj.weight" in moved and "norm.weight" in moved
     assert all(value.grad is None for value in model.parameters())
@@ -242,18 +242,18 @@ def phase(held_out: list[int], rate: float = 0.1, epochs: int = 5) -> tuple[Phas
 
 def test_a_phase_that_was_killed_goes_on_and_one_that_is_done_is_not_done_again(tmp_path: Path) -> None:
     whole, module = phase([8, 9, 10, 11])
-    told = run_phase(whole, tmp_path / "whole", 1, Watched())  # type: ignore[arg-type]
-    assert len(told["losses"]) == 6 and told["losses"][-1]["held_out"] < told["losses"][0]["held_out"]
+    summary = run_phase(whole, tmp_path / "whole", 1, Watched())  # type: ignore[arg-type]
+    assert len(summary["losses"]) == 6 and summary["losses"][-1]["held_out"] < summary["losses"][0]["held_out"]
     killed, _ = phase([8, 9, 10, 11])
     with pytest.raises(Stop):
         run_phase(killed, tmp_path / "killed", 1, Watched(2))  # type: ignore[arg-type]
     watched = Watched()
     again, other = phase([8, 9, 10, 11])
-    assert run_phase(again, tmp_path / "killed", 1, watched) == told and watched.epochs == 3  # type: ignore[arg-type]
+    assert run_phase(again, tmp_path / "killed", 1, watched) == summary and watched.epochs == 3  # type: ignore[arg-type]
     assert torch.equal(other.weight, module.weight)
     watched = Watched()
     once_more, loaded = phase([8, 9, 10, 11])
-    assert run_phase(once_more, tmp_path / "killed", 1, watched) == told and watched.epochs == 0  # type: ignore[arg-type]
+    assert run_phase(once_more, tmp_path / "killed", 1, watched) == summary and watched.epochs == 0  # type: ignore[arg-type]
     assert torch.equal(loaded.weight, module.weight)
     assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["line.json", "line.safetensors"]
 
@@ -261,13 +261,13 @@ def test_a_phase_that_was_killed_goes_on_and_one_that_is_done_is_not_done_again(
 def test_the_epoch_that_held_out_rows_like_best_is_kept_and_without_them_the_last(tmp_path: Path) -> None:
     wild, module = phase([8, 9, 10, 11], rate=3.0, epochs=4)
     first = {name: value.clone() for name, value in module.state_dict().items()}
-    told = run_phase(wild, tmp_path / "wild", 1)
-    kept = [row["held_out"] for row in told["losses"]]
-    assert told["best"] == kept.index(min(kept)) < 4
+    summary = run_phase(wild, tmp_path / "wild", 1)
+    kept = [row["held_out"] for row in summary["losses"]]
+    assert summary["best"] == kept.index(min(kept)) < 4
     assert float(wild.loss([8, 9, 10, 11]).detach()) == pytest.approx(min(kept), abs=2e-3)
     blind, _ = phase([], rate=3.0)
-    told = run_phase(blind, tmp_path / "blind", 1)
-    assert told["best"] == 5 and {row["held_out"] for row in told["losses"]} == {None}
+    summary = run_phase(blind, tmp_path / "blind", 1)
+    assert summary["best"] == 5 and {row["held_out"] for row in summary["losses"]} == {None}
     assert all(not torch.equal(value, first[name]) for name, value in blind.module.state_dict().items())
 
 

@@ -302,17 +302,17 @@ def test_a_learned_vector_stands_in_the_places_and_the_vocabulary_is_not_trained
 
 def test_a_fingerprint_tells_weights_from_others_in_every_format(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     model = tiny.build_model()
-    told = fingerprint(model.to(torch.bfloat16))
+    summary = fingerprint(model.to(torch.bfloat16))
     model.save_pretrained(tmp_path / "m")
     tokenizer.save_pretrained(tmp_path / "m")
     found = [
         load_guide(str(tmp_path / "m"), schema.Backbone(dtype=dtype, device="cpu"), 8, "") for dtype in ("float32", "bfloat16")
     ]
-    assert [fingerprint(guide.model) for guide in found] == [told, told]
+    assert [fingerprint(guide.model) for guide in found] == [summary, summary]
     assert not any(value.requires_grad for value in found[0].model.parameters())
     with torch.no_grad():
         found[0].model.model.layers[1].mlp.up_proj.weight += 0.01
-    assert fingerprint(found[0].model) != told != fingerprint(tiny.build_model(seed=1))
+    assert fingerprint(found[0].model) != summary != fingerprint(tiny.build_model(seed=1))
 
 
 def test_what_lies_beside_a_model_comes_back_or_is_said_to_be_damaged(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_a_saved_guide_is_asked_as_in_training_in_every_format(tiny: Any, tokeni
         learned = load_guide(str(guide), section, 32, "Think.")
         soft = Soft("<pad>", 2, str(guide), fingerprint(learned.model), "Think.", empty_system=empty)
         save_soft(tmp_path, soft, learned.projection)
-        told = read_soft(tmp_path)
-        assert told == soft
+        summary = read_soft(tmp_path)
+        assert summary == soft
         found = saved_guide(tmp_path, soft, tiny.build_model().to(dtype))
         assert found.ids("How many?", 2) == learned.ids("How many?", 2)
         assert ("long introduction" in found.tokenizer.decode(found.ids("How many?", 2))) == (not empty)

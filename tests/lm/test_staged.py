@@ -57,11 +57,11 @@ def test_a_stage_takes_a_step_and_gives_thoughts_and_the_last_takes_all(tokenize
     assert found[2][2:] == [(BEGIN, 6, END, f"3+1 = 4.\n4+1 = 5.\n#### 12{end}"), (BEGIN, 6, END, f"12{end}")]
     assert [shown(tokenizer, row) for row in made.validation] == [found[0][3], found[1][3]]
     assert [update for update in range(20) if made.fresh(update)] == [2, 4, 6]
-    told = made.told()
-    assert [(row["stage"], row["thoughts"], row["steps_left"]) for row in told["stages"]] == [
+    summary = made.summary()
+    assert [(row["stage"], row["thoughts"], row["steps_left"]) for row in summary["stages"]] == [
         (1, 2, 0.6667), (2, 4, 0.4444), (3, 6, 0.2222), (4, 6, 0.0)
     ]  # fmt: skip
-    assert "note" not in told
+    assert "note" not in summary
 
 
 def test_thoughts_stop_at_the_most_and_follow_the_steps_where_they_are_not_padded(tokenizer: Any) -> None:
@@ -105,5 +105,5 @@ def test_stages_may_be_drawn_by_row_and_update(tokenizer: Any) -> None:
 def test_the_optimiser_may_be_fresh_by_epoch_or_never_and_an_early_end_is_told(tokenizer: Any) -> None:
     made = staged(tokenizer, stage_epochs=3.0, fresh_optimizer="epoch", epochs=4)
     assert [update for update in range(8) if made.fresh(update)] == [2, 4, 6]
-    assert made.told()["note"] == "training ended at stage 2 of 4, before all steps were gone"
+    assert made.summary()["note"] == "training ended at stage 2 of 4, before all steps were gone"
     assert not any(staged(tokenizer, stage_epochs=1.0, fresh_optimizer="never").fresh(update) for update in range(20))

@@ -23,5 +23,5 @@ class Thinks:
     def fresh(self, update: int) -> bool:
         return False
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {}

@@ -469,9 +469,9 @@ def test_a_key_is_not_repeated_by_any_complaint(tmp_path: Path, monkeypatch: pyt
     with serve(server):
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
         for number in (1, 2):
-            with pytest.raises(CirfError, match=r"Bearer \*\*\*") as told:
+            with pytest.raises(CirfError, match=r"Bearer \*\*\*") as summary:
                 ask(requests(1, start=number), schema.Asked(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
-            assert "secret" not in str(told.value)
+            assert "secret" not in str(summary.value)
         dropping = schema.Asked(endpoints=(endpoint,), unanswered="drop")
         _, refused = ask(requests(1, start=3), dropping, RowLog(tmp_path / "log"))
         assert refused and "secret" not in str(refused)
@@ -499,12 +499,12 @@ def test_keys_come_from_the_environment_and_go_nowhere_else(tmp_path: Path, monk
         ask(requests(4), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         assert "Bearer sk-secret" in server.keys and not any("hf_mine" in str(key) for key in server.keys)
         server.refuse = {"question 9": 401}
-        with pytest.raises(CirfError) as told:
+        with pytest.raises(CirfError) as summary:
             ask(requests(1, start=9), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         monkeypatch.delenv("MY_API_KEY")
         with pytest.raises(CirfError, match="MY_API_KEY is not set"):
             ask(requests(1, start=8), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
-    assert "sk-secret" not in str(told.value) and "sk-secret" not in (tmp_path / "log").read_text()
+    assert "sk-secret" not in str(summary.value) and "sk-secret" not in (tmp_path / "log").read_text()
 
 
 def test_a_model_without_an_endpoint_is_named(tmp_path: Path) -> None:

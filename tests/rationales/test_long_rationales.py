@@ -155,10 +155,10 @@ def test_the_certificate_counts_what_went() -> None:
     section = schema.Segments(by="function", redundant="drop")
     cut = cut_all([Rationale(CLIPS.id, 0, ALOUD, "x")], section, [CLIPS])
     assert cut.steps[0].segments == tuple(PARTS[place][1] for place in (0, 1, 2, 6))
-    told = certificate(cut.redundant, cut.steps[0].segments, lambda text: len(text.split()))
-    assert told["of_tokens"] == len(ALOUD.split()) and told["steps"] == 4 and told["rationales"] == 1
-    assert told["by"]["settled"]["check"] == {"steps": 1, "tokens": len(PARTS[4][1].split())}
-    assert told["tokens"] == sum(count["tokens"] for count in told["by"]["settled"].values())
+    summary = certificate(cut.redundant, cut.steps[0].segments, lambda text: len(text.split()))
+    assert summary["of_tokens"] == len(ALOUD.split()) and summary["steps"] == 4 and summary["rationales"] == 1
+    assert summary["by"]["settled"]["check"] == {"steps": 1, "tokens": len(PARTS[4][1].split())}
+    assert summary["tokens"] == sum(count["tokens"] for count in summary["by"]["settled"].values())
     assert cut_all([Rationale(CLIPS.id, 0, ALOUD, "x")], schema.Segments(by="function"), [CLIPS]).redundant == []
 
 
@@ -191,10 +191,13 @@ def test_a_run_and_a_check_say_what_was_left_out(workshop: tinyrun.Workshop, tmp
     )
     made = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "segments")
     assert made.code == 0 and "log-likelihood of the answer" in made.err + made.out
-    told = json.loads((tmp_path / "run/segments/report.json").read_text())["redundant"]
-    assert told["log_likelihood"]["rationales"] == 6 and told["log_likelihood"]["with"] < 0 > told["log_likelihood"]["without"]
+    summary = json.loads((tmp_path / "run/segments/report.json").read_text())["redundant"]
+    assert (
+        summary["log_likelihood"]["rationales"] == 6
+        and summary["log_likelihood"]["with"] < 0 > summary["log_likelihood"]["without"]
+    )
     left = read_rows(tmp_path / "run/segments/redundant.jsonl")
-    assert told["steps"] == len(left) == 24 and {row["why"] for row in left} == {"settled"}
+    assert summary["steps"] == len(left) == 24 and {row["why"] for row in left} == {"settled"}
 
 
 def test_adjacent_steps_of_one_code_may_share_a_token(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

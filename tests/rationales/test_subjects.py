@@ -49,9 +49,9 @@ def test_a_subject_is_a_word_of_the_question(steps: list[str], question: str) ->
 
 @given(st.lists(st.tuples(st.text(max_size=4), st.sampled_from(["", "ann", "bob"])), max_size=5))
 def test_it_stands_before_the_step_behind_the_result_before(steps: list[tuple[str, str]]) -> None:
-    results, told = [result for result, _ in steps], [subject for _, subject in steps]
-    made = led_on(results, told)
+    results, summary = [result for result, _ in steps], [subject for _, subject in steps]
+    made = led_on(results, summary)
     assert len(made) == len(results)
     for place, (new, old) in enumerate(zip(made, results, strict=True)):
-        after = told[place + 1] if place + 1 < len(told) else ""
+        after = summary[place + 1] if place + 1 < len(summary) else ""
         assert new == (f"{old} {after}" if after else old)

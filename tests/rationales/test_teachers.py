@@ -50,9 +50,9 @@ def test_every_question_is_asked_of_every_model_with_the_papers_prompt(
     assert any("B. water" in prompt for prompt in prompts)
     assert all((body["temperature"], body["top_p"], body["max_tokens"]) == (0.7, 0.95, 4096) for body in server.asked)
     assert len({body["seed"] for body in server.asked}) == 8
-    told = statistics(taught, refused)["models"]["m"]
-    assert (told["answers"], told["right"], told["segmentable"]) == (4, 1.0, 1.0)
-    assert (told["steps_mean"], told["tokens_mean"]) == (2.0, 7.0)
+    summary = statistics(taught, refused)["models"]["m"]
+    assert (summary["answers"], summary["right"], summary["segmentable"]) == (4, 1.0, 1.0)
+    assert (summary["steps_mean"], summary["tokens_mean"]) == (2.0, 7.0)
     collected = collect(problems, section.model_copy(update={"per_problem": 2}), None, tasks, taught)
     assert [row.source for row in collected.rationales] == ["m"] * 4  # the other's texts are the same
     assert {row.prompt for row in collected.rationales} == {taught[0].prompt}

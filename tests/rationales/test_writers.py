@@ -125,8 +125,12 @@ def test_what_stays_faulty_falls_back_to_the_rule_and_is_marked(tmp_path: Path, 
         assert len(server.asked) == 7
     assert [row.by for row in rows] == ["llm", "rule", "rule", "rule"]
     assert rows[1].results[-1] == "7" and "not a JSON object" in str(rows[1].fault)
-    told = compare_with_rule(rows, steps(4), sums(4), tasks, section(server))
-    assert told["share_fallen_back"] == 0.75 and told["share_at_second_try"] == 0.0 and 0.0 <= told["agreement_with_rule"] < 1.0
+    summary = compare_with_rule(rows, steps(4), sums(4), tasks, section(server))
+    assert (
+        summary["share_fallen_back"] == 0.75
+        and summary["share_at_second_try"] == 0.0
+        and 0.0 <= summary["agreement_with_rule"] < 1.0
+    )
 
 
 def test_five_hundred_rows_from_a_faulty_server_none_lost_doubled_or_misaligned(tmp_path: Path, tasks: dict[str, Task]) -> None:

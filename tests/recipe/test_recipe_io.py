@@ -106,8 +106,8 @@ def test_what_is_missing_is_said_with_its_meaning() -> None:
 
 
 def test_a_saved_codebook_has_one_size() -> None:
-    told = "my.yaml: codebook.sizes: a saved codebook has one size; leave sizes empty where codebook.reuse is given"
-    assert mistake(BASE + "codebook: {reuse: saved, size: 8, sizes: [8, 16]}") == told
+    summary = "my.yaml: codebook.sizes: a saved codebook has one size; leave sizes empty where codebook.reuse is given"
+    assert mistake(BASE + "codebook: {reuse: saved, size: 8, sizes: [8, 16]}") == summary
 
 
 def test_a_task_that_stands_twice_needs_a_name() -> None:

@@ -53,11 +53,11 @@ parts:
         "codebook.hidden=8,seed=1,codebook.representation=random",
         "codebook.hidden=8,seed=2,codebook.representation=raw",
     ]
-    told = [
+    summary = [
         (point.recipe.codebook.hidden, point.recipe.finetune.epochs, point.recipe.seed, point.recipe.codebook.representation)
         for point in found[:8]
     ]
-    assert told == [(*first, *rest) for first in ((8, 3), (9, 2)) for rest in itertools.product((1, 2), ("raw", "random"))]
+    assert summary == [(*first, *rest) for first in ((8, 3), (9, 2)) for rest in itertools.product((1, 2), ("raw", "random"))]
     assert {point.recipe.codebook.size for point in found[:8]} == {32} and {point.until for point in found[:8]} == {"codebook"}
     assert found[0].settings == {
         "finetune.epochs": 3, "codebook.size": 32, "codebook.hidden": 8, "seed": 1, "codebook.representation": "raw",

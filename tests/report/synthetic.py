@@ -55,17 +55,17 @@ def _sum(draw: random.Random) -> tuple[str, list[str], list[tuple[int, str]], st
 
 def _coin(draw: random.Random) -> tuple[str, list[str], list[tuple[int, str]], str]:
     names = draw.sample(["Kim", "Lee", "Sam", "Alex", "Jo", "Max", "Bo"], draw.randint(2, 4))
-    heads, steps, codes, told = True, ["The coin starts heads up."], [(0, "heads")], []
+    heads, steps, codes, summary = True, ["The coin starts heads up."], [(0, "heads")], []
     for name in names:
         flips = draw.random() < 0.5
         heads ^= flips
         side = "heads" if heads else "tails"
-        told.append(f"{name} {'flips' if flips else 'does not flip'} the coin.")
+        summary.append(f"{name} {'flips' if flips else 'does not flip'} the coin.")
         steps.append(
             f"{name} flips the coin: it is {side} up now." if flips else f"{name} does not flip the coin: it stays {side} up."
         )
         codes.append((draw.choice((11, 12)) if flips else 15, side))
-    return f"A coin is heads up. {' '.join(told)} Is it still heads up?", steps, codes, "yes" if heads else "no"
+    return f"A coin is heads up. {' '.join(summary)} Is it still heads up?", steps, codes, "yes" if heads else "no"
 
 
 def build(root: Path, train: int = 60, test: int = 40, seed: int = 3) -> Path:
@@ -110,7 +110,7 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
         {"problem": f"y{i}", "sample": None, "stage": "problems", "reason": "question is also in the test"} for i in range(2)
     ]
     write_rows(root / "problems" / "dropped.jsonl", leaks)
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "train": len(made["train"]),
         "leaks": {"svamp": 2},
         "warnings": ["svamp: 50 test rows were asked for, 40 are there"],
@@ -119,8 +119,8 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
     pair = {"test": "coin_flip-test-60", "train": "coin_flip-train-3", "share": 0.3, "words": words}
     row = {"test": 40, "exact": 2, "short": 0, "near": 0, "largest_share": 0.0, "examples": []}
     near = {"svamp": row, "coin_flip": row | {"near": 37, "largest_share": 0.3, "examples": [pair]}}
-    told["overlap"] = {"words": 13, "near": "report", "tasks": near}
-    write_atomic(root / "problems" / "problems.json", to_json(told))
+    summary["overlap"] = {"words": 13, "near": "report", "tasks": near}
+    write_atomic(root / "problems" / "problems.json", to_json(summary))
     write_rows(root / "rationales" / "rationales.jsonl", made["rationales"])
     dropped = [{"problem": f"x{i}", "sample": 0, "stage": "rationales", "reason": "another answer"} for i in range(3)]
     write_rows(root / "rationales" / "dropped.jsonl", dropped)
@@ -223,10 +223,10 @@ LOADS = [{"together": True, "models": 4, "weights_bytes": 271_000_000, "free_byt
 def _latency(root: Path, tasks: list[str]) -> None:
     methods = {}
     for name, (_, _, tokens, seconds) in METHODS.items():
-        told = {"n": 20, "mean_s": seconds, "mean_s_interval": [seconds * 0.9, seconds * 1.2], "p50_s": seconds * 0.95}
-        told |= {"p95_s": seconds * 1.4, "tokens": tokens, "first_token_s": 0.05, "decode_s": seconds - 0.05}
-        told["decode_tokens_per_s"] = (tokens - 1) / (seconds - 0.05)
+        summary = {"n": 20, "mean_s": seconds, "mean_s_interval": [seconds * 0.9, seconds * 1.2], "p50_s": seconds * 0.95}
+        summary |= {"p95_s": seconds * 1.4, "tokens": tokens, "first_token_s": 0.05, "decode_s": seconds - 0.05}
+        summary["decode_tokens_per_s"] = (tokens - 1) / (seconds - 0.05)
         memory = {"weights_bytes": 271_000_000, "growth_bytes": None, "peak_bytes": None}
-        methods[name] = {"overall": told | {"n": 40}, "tasks": dict.fromkeys(tasks, told), **memory}
+        methods[name] = {"overall": summary | {"n": 40}, "tasks": dict.fromkeys(tasks, summary), **memory}
     timings = {**FACTS, "batch_size": 1, "warmup": 2, "loads": LOADS, "methods": methods, "rows": [], "seconds": 99.0}
     write_atomic(root / "latency" / "timings.json", json.dumps(timings))

@@ -89,11 +89,11 @@ def test_a_token_opens_by_click_and_by_key_and_gives_the_focus_back(page, data):
     page.click(chip)
     assert page.run(OPEN) and page.run(f"{FOCUS}.id") == "code-title"
     code = int(page.run("location.hash").removeprefix("#code-"))
-    told = next(row for row in data["codebook"]["codes"] if row["code"] == code)
+    summary = next(row for row in data["codebook"]["codes"] if row["code"] == code)
     text = page.run("document.getElementById('code-dialog').innerText").replace("\N{NO-BREAK SPACE}", " ")
-    assert f"{told['count']} steps" in text and f"{told['written']} time" in text and told["segments"][0][1] in text
-    assert f"{100 * told['answers']['right']:.1f} % right" in text
-    for other, cosine in told["neighbours"]:
+    assert f"{summary['count']} steps" in text and f"{summary['written']} time" in text and summary["segments"][0][1] in text
+    assert f"{100 * summary['answers']['right']:.1f} % right" in text
+    for other, cosine in summary["neighbours"]:
         assert f"{cosine:.3f}" in text and page.run(f"!!document.querySelector('#code-body a[href=\"#code-{other}\"]')")
     page.press("Escape")
     assert page.until(f"!({OPEN}) && {FOCUS} === document.querySelector('{chip}') && location.hash === ''")
@@ -112,8 +112,8 @@ def test_from_token_to_token_and_back_and_to_the_questions_with_it(page, data):
     assert page.run("location.hash") == "#code-3" and page.run("document.getElementById('code-back').hidden")
     page.click("#code-traces")
     page.run("new Promise(done => setTimeout(done, 100))")
-    told = next(row for row in data["codebook"]["codes"] if row["code"] == 3)
-    assert not page.run(OPEN) and page.run(FOUND) == f"{told['answers']['questions']} of 80 questions shown"
+    summary = next(row for row in data["codebook"]["codes"] if row["code"] == 3)
+    assert not page.run(OPEN) and page.run(FOUND) == f"{summary['answers']['questions']} of 80 questions shown"
     assert page.run(f"{FOCUS}.id") == "filter-code" and page.run(f"{FOCUS}.value") == "3"
 
 
@@ -124,20 +124,20 @@ def test_transitions_of_a_token_are_told_in_full(page, data):
         "[...document.querySelectorAll('#code-body .columns section')].slice(0, 2).map(s => [...s.querySelectorAll('li')]"
         ".map(li => Number(li.innerText.replace(/,/g, '').match(/(\\d+) \\(/)[1])))"
     )
-    told = next(row for row in data["codebook"]["codes"] if row["code"] == 7)
-    assert [sum(side) for side in counts] == [told["count"]] * 2
+    summary = next(row for row in data["codebook"]["codes"] if row["code"] == 7)
+    assert [sum(side) for side in counts] == [summary["count"]] * 2
 
 
 def test_steps_of_a_token_are_filtered(page, data):
-    told = next(row for row in data["codebook"]["codes"] if row["code"] == 3)["segments"]
-    bags = told[0][1].partition(" ×")[0]
+    summary = next(row for row in data["codebook"]["codes"] if row["code"] == 3)["segments"]
+    bags = summary[0][1].partition(" ×")[0]
     page.run("location.hash = '#code-3'")
     page.run("new Promise(done => setTimeout(done, 100))")
     number = "document.querySelectorAll('#code-body .segments li').length"
-    assert page.run(number) == len(told)
+    assert page.run(number) == len(summary)
     page.click("#code-body input")
     page.type(bags.lower())
-    assert page.run(number) == sum(bags in text for _, text in told) < len(told)
+    assert page.run(number) == sum(bags in text for _, text in summary) < len(summary)
     assert page.run(f"[...document.querySelectorAll('#code-body .segments li')].every(e => e.innerText.includes('{bags}'))")
 
 
@@ -248,17 +248,17 @@ def test_methods_are_filtered_by_typing(page):
 
 def test_points_tell_by_mouse_and_keyboard(page, data):
     point = "svg .mark.point[data-method=cot]"
-    told = page.run(f"document.querySelector('{point}').ariaLabel")
-    assert told.startswith(f"CoT, untrained (cot): {100 * data['methods']['cot']['accuracy']:.1f} % right")
+    summary = page.run(f"document.querySelector('{point}').ariaLabel")
+    assert summary.startswith(f"CoT, untrained (cot): {100 * data['methods']['cot']['accuracy']:.1f} % right")
     tip = "(t => t.hidden ? null : t.textContent)(document.getElementById('tip'))"
     assert page.run(tip) is None
     page.hover(point)
-    assert page.run(tip) == told
+    assert page.run(tip) == summary
     page.hover("h1")
     assert page.run(tip) is None
     page.run(f"document.querySelector('{point}').focus()")
     page.run("new Promise(done => setTimeout(done, 100))")
-    assert page.run(tip) == told
+    assert page.run(tip) == summary
     page.press("Escape")
     assert page.until(f"({tip}) == null")
 

@@ -53,11 +53,11 @@ def test_json_in_a_script_is_the_same_value_and_holds_no_markup(value):
 
 
 def test_all_evaluated_questions_are_on_the_page(finished, data, html):
-    told = page_json(html)["questions"]
-    assert len(told) == data["questions"]["shown"] == data["questions"]["of"] == 80 and data["questions"]["cut"] == 0
+    summary = page_json(html)["questions"]
+    assert len(summary) == data["questions"]["shown"] == data["questions"]["of"] == 80 and data["questions"]["cut"] == 0
     for task in ("coin_flip", "svamp"):
         problems = read_rows(finished / "problems" / "test" / f"{task}.jsonl")
-        mine = [row for row in told if row["task"] == task]
+        mine = [row for row in summary if row["task"] == task]
         assert [row["id"] for row in mine] == [row["id"] for row in problems]
         for name in synthetic.METHODS:
             for row, answered in zip(mine, read_rows(finished / "evaluation" / name / f"{task}.jsonl"), strict=True):
@@ -70,8 +70,8 @@ def test_all_evaluated_questions_are_on_the_page(finished, data, html):
                     assert answered["output"] == f"<cirf>{again}</cirf>{answer['answer']}"
                 else:
                     assert answer["output"] == answered["output"]
-    assert {bool(row["rationale"]) for row in told if row["task"] == "svamp"} == {True}
-    assert written(data) == sorted({code for row in told for code, _ in row["answers"]["cirf_full"]["codes"]})
+    assert {bool(row["rationale"]) for row in summary if row["task"] == "svamp"} == {True}
+    assert written(data) == sorted({code for row in summary for code, _ in row["answers"]["cirf_full"]["codes"]})
 
 
 def row(number, output="4", run=0, correct=True):
@@ -80,8 +80,8 @@ def row(number, output="4", run=0, correct=True):
 
 
 def test_several_runs_are_one_answer_with_its_count():
-    told = read_questions({}, {"cot": {"svamp": [row(1, "second", 1, False), row(1, "first"), row(1, "third", 2)]}})
-    (only,) = told["rows"]
+    summary = read_questions({}, {"cot": {"svamp": [row(1, "second", 1, False), row(1, "first"), row(1, "third", 2)]}})
+    (only,) = summary["rows"]
     assert only["question"] == "question 1" and only["answers"]["cot"]["output"] == "first"
     assert only["answers"]["cot"]["runs"] == [2, 3]
 
@@ -89,19 +89,19 @@ def test_several_runs_are_one_answer_with_its_count():
 def test_long_texts_are_cut_at_the_longest_length_that_fits_and_counted():
     rows = {"cot": {"svamp": [row(number, "x" * (5000 if number % 2 else 100)) for number in range(40)]}}
     assert read_questions({}, rows)["length"] == LENGTHS[0]
-    told = read_questions({}, rows, budget=50_000)
-    assert told["length"] == 2000 and told["cut"] == 20 and told["shown"] == told["of"] == 40
-    assert {len(one["answers"]["cot"]["output"]) for one in told["rows"]} == {100, 2000}
-    assert [one["answers"]["cot"].get("output_length") for one in told["rows"]] == [None, 5000] * 20
+    summary = read_questions({}, rows, budget=50_000)
+    assert summary["length"] == 2000 and summary["cut"] == 20 and summary["shown"] == summary["of"] == 40
+    assert {len(one["answers"]["cot"]["output"]) for one in summary["rows"]} == {100, 2000}
+    assert [one["answers"]["cot"].get("output_length") for one in summary["rows"]] == [None, 5000] * 20
 
 
 def test_questions_beyond_the_budget_are_left_out_evenly():
     rows = {"cot": {task: [row(number, "x" * 9000) for number in range(300)] for task in ("a", "b")}}
-    told = read_questions({}, rows, budget=60_000)
-    assert told["of"] == 600 and told["length"] == LENGTHS[-1] and 50 < told["shown"] == len(told["rows"]) < 200
-    per_task = [sum(one["task"] == task for one in told["rows"]) for task in ("a", "b")]
+    summary = read_questions({}, rows, budget=60_000)
+    assert summary["of"] == 600 and summary["length"] == LENGTHS[-1] and 50 < summary["shown"] == len(summary["rows"]) < 200
+    per_task = [sum(one["task"] == task for one in summary["rows"]) for task in ("a", "b")]
     assert abs(per_task[0] - per_task[1]) <= 1
-    assert sum(len(one["answers"]["cot"]["output"]) for one in told["rows"]) < 60_000 < BUDGET
+    assert sum(len(one["answers"]["cot"]["output"]) for one in summary["rows"]) < 60_000 < BUDGET
 
 
 def test_a_trace_that_ran_on_is_cut_by_steps():
@@ -132,8 +132,8 @@ def test_markup_in_texts_neither_ends_the_block_nor_becomes_elements(data):
     html = render(hostile(data))
     scripts = Scripts(html)
     assert len(scripts.found) == 2 and scripts.images == 0
-    told = json.loads(scripts.found[0])
-    assert told["questions"][0]["question"] == HOSTILE and told["book"]["codes"][0]["label"] == HOSTILE
+    summary = json.loads(scripts.found[0])
+    assert summary["questions"][0]["question"] == HOSTILE and summary["book"]["codes"][0]["label"] == HOSTILE
 
 
 def test_what_is_cut_or_left_out_stands_on_the_page(data, html):

@@ -81,9 +81,9 @@ def test_the_page_tells_the_numbers(data, html):
 def test_every_accuracy_has_its_interval_and_what_was_cut_off_and_not_read(data, html):
     text = html.replace("\N{NO-BREAK SPACE}", " ")
     for row in data["methods"].values():
-        told = f"{100 * row['truncated']:.1f} %</td>", f"{100 * row['unparsed']:.1f} %</td>"
+        summary = f"{100 * row['truncated']:.1f} %</td>", f"{100 * row['unparsed']:.1f} %</td>"
         line = next(part for part in text.split("<tr") if f"<b>{100 * row['accuracy']:.1f} %</b>" in part)
-        assert all(share in line for share in told) and f"{100 * row['interval'][0]:.1f} to" in line
+        assert all(share in line for share in summary) and f"{100 * row['interval'][0]:.1f} to" in line
         for task in row["tasks"].values():
             assert f"truncated {100 * task['truncated']:.1f} %, unparsed {100 * task['unparsed']:.1f} %" in text
         low, high = row["mean_of_tasks_interval"]
@@ -159,11 +159,11 @@ def spoken(data):
 
 
 def test_the_headline_says_in_two_sentences_what_to_use_and_what_it_costs_against_trained_prose(data):
-    told, (used, prose) = spoken(data), (data["methods"][name] for name in ("cirf_full", "sft_cot"))
-    assert told.startswith(f"For now, use CIRF: {100 * used['accuracy']:.1f} % of 80 held-out questions right (95 % interval ")
-    assert f"prose trained on the same rows (CoT, fine-tuned, {100 * prose['accuracy']:.1f} %" in told
-    assert "4.0× fewer tokens, is 3.7× faster and its accuracy is" in told and "significant)." in told
-    assert len(re.findall(r"[a-z)]\. ", told)) == 1 and "CoT, untrained" not in told
+    summary, (used, prose) = spoken(data), (data["methods"][name] for name in ("cirf_full", "sft_cot"))
+    assert summary.startswith(f"For now, use CIRF: {100 * used['accuracy']:.1f} % of 80 held-out questions right (95 % interval ")
+    assert f"prose trained on the same rows (CoT, fine-tuned, {100 * prose['accuracy']:.1f} %" in summary
+    assert "4.0× fewer tokens, is 3.7× faster and its accuracy is" in summary and "significant)." in summary
+    assert len(re.findall(r"[a-z)]\. ", summary)) == 1 and "CoT, untrained" not in summary
     notes = headline({**data, "methods": {**data["methods"], "sft_cot": prose | {"truncated": 0.03}}})["notes"]
     assert "may be up to 21 points more accurate" in notes[0] and notes[1].startswith(
         "CoT, fine-tuned: 3.0\N{NO-BREAK SPACE}% of the answers were truncated"
@@ -177,8 +177,8 @@ def only(folder, *methods):
 
 
 def test_without_trained_prose_the_headline_says_so(tmp_path):
-    told = spoken(only(tmp_path, "cirf_full", "direct_sft", "cot"))
-    assert "This run has no prose trained on the same rows (sft_cot); compared with CoT, untrained" in told
+    summary = spoken(only(tmp_path, "cirf_full", "direct_sft", "cot"))
+    assert "This run has no prose trained on the same rows (sft_cot); compared with CoT, untrained" in summary
 
 
 def test_two_methods_have_a_headline_and_a_picture_with_both_named(tmp_path):
@@ -203,9 +203,9 @@ def test_what_qualifies_the_headline_is_said_with_display_names(data):
         "traced": "cirf_full",
         "at_once": "direct_sft",
     }
-    told = headline({**data, "verdict": verdict | {"warnings": ["below_direct", "below_majority"]}})
-    assert told["text"].startswith("For now, use CIRF")
-    assert told["notes"][:2] == [
+    summary = headline({**data, "verdict": verdict | {"warnings": ["below_direct", "below_majority"]}})
+    assert summary["text"].startswith("For now, use CIRF")
+    assert summary["notes"][:2] == [
         "CoT, fine-tuned may be up to 18 points more accurate: too few questions to tell, test on more.",
         "CIRF is significantly less accurate than Direct, fine-tuned: its traces do not help here.",
     ]

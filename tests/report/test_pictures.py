@@ -70,8 +70,8 @@ def test_points_tell_their_numbers_to_mouse_and_keyboard(data):
     assert sorted(point.get("data-method") for point in points(svg)) == sorted(data["methods"])
     for point in points(svg):
         row = data["methods"][point.get("data-method")]
-        told = point.get("aria-label")
-        assert point.get("tabindex") == "0" and point.get("role") == "img" and point.find(f"{SVG}title").text == told
+        summary = point.get("aria-label")
+        assert point.get("tabindex") == "0" and point.get("role") == "img" and point.find(f"{SVG}title").text == summary
         low, high = (f"{100 * bound:.1f}" for bound in row["interval"])
         for part in (
             f"{100 * row['accuracy']:.1f} %",
@@ -79,7 +79,7 @@ def test_points_tell_their_numbers_to_mouse_and_keyboard(data):
             f"{row['tokens']:.1f} tokens",
             f"{row['latency_mean_s']:.3g} s",
         ):
-            assert part in told
+            assert part in summary
     parts = Counter(part.get("class") for part in ElementTree.fromstring(svg).iter(f"{SVG}g"))
     assert parts["mark bar"] == parts["mark point"] == parts["mark name"] == len(data["methods"])
 
@@ -181,5 +181,5 @@ def test_what_cannot_be_drawn_is_said(finished, options, words):
         ("no code, `` and ` `", "no code, `` and ` `"),
     ],
 )
-def test_what_stands_in_backticks_is_code_and_the_rest_text(text: str, told: str) -> None:
-    assert str(in_code(text)) == told
+def test_what_stands_in_backticks_is_code_and_the_rest_text(text: str, summary: str) -> None:
+    assert str(in_code(text)) == summary

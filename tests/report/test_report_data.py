@@ -51,12 +51,12 @@ def test_of_a_damaged_file_at_a_runs_root_it_alone_is_to_be_removed(finished, tm
 
 def test_numbers_are_those_of_the_rows(finished, data):
     rows = [row for task in ("coin_flip", "svamp") for row in read_rows(finished / "evaluation" / "cot" / f"{task}.jsonl")]
-    told = data["methods"]["cot"]
+    summary = data["methods"]["cot"]
     right = sum(row["correct"] for row in rows)
-    assert told["accuracy"] == right / 80 and told["n"] == 80
-    assert told["interval"] == list(wilson(right, 80))
-    assert told["truncated"] == sum(row["truncated"] for row in rows) / 80 > 0
-    assert told["tokens"] == pytest.approx(sum(row["tokens"] for row in rows) / 80)
+    assert summary["accuracy"] == right / 80 and summary["n"] == 80
+    assert summary["interval"] == list(wilson(right, 80))
+    assert summary["truncated"] == sum(row["truncated"] for row in rows) / 80 > 0
+    assert summary["tokens"] == pytest.approx(sum(row["tokens"] for row in rows) / 80)
 
 
 def test_comparisons_pair_the_same_questions(finished, data):
@@ -112,11 +112,11 @@ def test_several_runs_have_a_standard_deviation_beside_the_interval(run):
             worse = [row | {"run": 1, "correct": row["correct"] and place >= 6} for place, row in enumerate(rows)]
             write_rows(path, rows + worse + [row | {"run": 2} for row in rows])
     times = run / "latency" / "timings.json"
-    told = json.loads(times.read_text())
-    for method in told["methods"].values():
+    summary = json.loads(times.read_text())
+    for method in summary["methods"].values():
         for one in (method["overall"], *method["tasks"].values()):
             one["runs_s"] = [one["mean_s"], one["mean_s"], one["mean_s"] + 0.3]
-    times.write_text(json.dumps(told))
+    times.write_text(json.dumps(summary))
     data = collect(run, environment=ENVIRONMENT)
     row = data["methods"]["cirf_full"]
     first, second, third = row["tasks"]["svamp"]["runs"]
@@ -134,9 +134,9 @@ def test_means_have_intervals_that_hold_them(finished, data):
         assert row["tokens_interval"][0] < row["tokens"] < row["tokens_interval"][1]
         low, high = row["mean_of_tasks_interval"]
         assert low < row["mean_of_tasks"] < high and high - low < 0.3
-        for task, told in row["tasks"].items():
+        for task, summary in row["tasks"].items():
             rows = read_rows(finished / "evaluation" / name / f"{task}.jsonl")
-            assert told["tokens_interval"] == list(mean_interval([[one["tokens"] for one in rows]]))
+            assert summary["tokens_interval"] == list(mean_interval([[one["tokens"] for one in rows]]))
 
 
 def test_times_of_a_run_whose_methods_were_timed_apart_are_not_read(run):
@@ -183,17 +183,17 @@ def test_codes_count_training_segments_and_answers(finished, data):
 
 
 def test_data_tells_what_was_dropped_and_why(data):
-    told = data["data"]
-    assert told["train"] == {"coin_flip": 54, "svamp": 54} and told["test"] == {"coin_flip": 40, "svamp": 40}
+    summary = data["data"]
+    assert summary["train"] == {"coin_flip": 54, "svamp": 54} and summary["test"] == {"coin_flip": 40, "svamp": 40}
     lost = {
         "problems": {"question is also in the test": 2},
         "rationales": {"another answer": 3},
         "segments": {"no step found": 1},
     }
-    assert told["dropped"] == lost
-    assert told["segmented"] == 120 and told["cut"] == 248
-    assert told["segmentable"] == pytest.approx(248 / 250) and told["paper_segmentable"] == pytest.approx(0.992)
-    assert told["reports"]["problems"]["leaks"] == {"svamp": 2}
+    assert summary["dropped"] == lost
+    assert summary["segmented"] == 120 and summary["cut"] == 248
+    assert summary["segmentable"] == pytest.approx(248 / 250) and summary["paper_segmentable"] == pytest.approx(0.992)
+    assert summary["reports"]["problems"]["leaks"] == {"svamp": 2}
 
 
 def test_examples_are_the_first_of_each_task_in_turn(finished, data):
@@ -211,10 +211,10 @@ def test_examples_are_the_first_of_each_task_in_turn(finished, data):
 
 def test_training_is_read_with_curves_and_timings(data):
     assert list(data["training"]) == ["cirf_full", "direct_sft", "sft_cot"]
-    told = data["training"]["cirf_full"]
-    assert len(told["train"]) == 120 and [update for update, _ in told["validation"]] == [60, 120]
-    assert told["numbers"]["rows"] == 108 and told["timings"]["tokens_per_second"] == 421.3
-    assert told["functional_rows"][0]["cosine"] == 0.42
+    summary = data["training"]["cirf_full"]
+    assert len(summary["train"]) == 120 and [update for update, _ in summary["validation"]] == [60, 120]
+    assert summary["numbers"]["rows"] == 108 and summary["timings"]["tokens_per_second"] == 421.3
+    assert summary["functional_rows"][0]["cosine"] == 0.42
 
 
 def test_the_same_folder_gives_the_same_bytes(finished, data):
@@ -268,21 +268,21 @@ CODES = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
 
 
 def test_the_worked_example():
-    told = count_transitions([[3, 7], [3, 3, 7]])
-    assert told == {"traces": 2, "pairs": [[3, 7, 2], [3, 3, 1]], "first": [[3, 2]], "last": [[7, 2]]}
+    summary = count_transitions([[3, 7], [3, 3, 7]])
+    assert summary == {"traces": 2, "pairs": [[3, 7, 2], [3, 3, 1]], "first": [[3, 2]], "last": [[7, 2]]}
     assert count_transitions([]) == {"traces": 0, "pairs": [], "first": [], "last": []}
 
 
 @given(CODES)
 def test_transitions_sum_to_steps_minus_traces_and_by_code_to_its_steps(traces):
-    told = count_transitions(traces)
+    summary = count_transitions(traces)
     held = [codes for codes in traces if codes]
     steps = Counter(code for codes in held for code in codes)
-    assert told["traces"] == len(held)
-    assert sum(count for *_, count in told["pairs"]) == steps.total() - len(held)
-    for place, ends in ((0, told["last"]), (1, told["first"])):
+    assert summary["traces"] == len(held)
+    assert sum(count for *_, count in summary["pairs"]) == steps.total() - len(held)
+    for place, ends in ((0, summary["last"]), (1, summary["first"])):
         found = Counter(dict(map(tuple, ends)))
-        for pair in told["pairs"]:
+        for pair in summary["pairs"]:
             found[pair[place]] += pair[2]
         assert found == steps
 
@@ -291,12 +291,12 @@ def test_transitions_of_a_run_are_those_of_its_training_traces_as_text(finished,
     training = {row["id"] for row in read_rows(finished / "problems" / "train.jsonl")}
     rows = [row for row in read_rows(finished / "traces" / "traces.jsonl") if row["problem"] in training]
     text = "\n".join("".join(f"<{code}>" for code in row["codes"]) for row in rows)
-    told, book = data["codebook"]["transitions"], data["codebook"]
-    for before, after, count in told["pairs"]:
+    summary, book = data["codebook"]["transitions"], data["codebook"]
+    for before, after, count in summary["pairs"]:
         assert len(re.findall(rf"<{before}>(?=<{after}>)", text)) == count
-    assert sum(count for *_, count in told["pairs"]) == len(re.findall(r"><", text)) == book["segments"] - len(rows)
-    assert told["traces"] == len(rows)
-    counts = [count for *_, count in told["pairs"]]
+    assert sum(count for *_, count in summary["pairs"]) == len(re.findall(r"><", text)) == book["segments"] - len(rows)
+    assert summary["traces"] == len(rows)
+    counts = [count for *_, count in summary["pairs"]]
     assert counts == sorted(counts, reverse=True)
 
 
@@ -324,22 +324,22 @@ def test_a_vector_of_zeros_is_near_to_nothing_and_damage_is_named(tmp_path):
 
 def test_answers_with_a_code_are_counted_once_a_question(finished, data):
     rows = [row for t in ("svamp", "coin_flip") for row in read_rows(finished / "evaluation" / "cirf_full" / f"{t}.jsonl")]
-    for told in data["codebook"]["codes"]:
-        marks = [row["correct"] for row in rows if f"<cirf_{told['code']:03d}>" in row["output"]]
+    for summary in data["codebook"]["codes"]:
+        marks = [row["correct"] for row in rows if f"<cirf_{summary['code']:03d}>" in row["output"]]
         if not marks:
-            assert told["answers"] is None
+            assert summary["answers"] is None
             continue
-        assert told["answers"]["questions"] == told["answers"]["answers"] == len(marks)
-        assert told["answers"]["right"] == pytest.approx(sum(marks) / len(marks))
-        assert told["answers"]["interval"][0] <= told["answers"]["right"] <= told["answers"]["interval"][1]
+        assert summary["answers"]["questions"] == summary["answers"]["answers"] == len(marks)
+        assert summary["answers"]["right"] == pytest.approx(sum(marks) / len(marks))
+        assert summary["answers"]["interval"][0] <= summary["answers"]["right"] <= summary["answers"]["interval"][1]
 
 
 def test_of_several_runs_a_question_weighs_as_one():
     row = {"id": "a", "output": "<cirf><cirf_002>3<cirf_002>4</cirf>4", "correct": True}
     rows = [row, row | {"correct": False}, row | {"id": "b"}, row | {"id": "c", "output": "4"}]
-    told = code_accuracy({"svamp": rows})
-    assert list(told) == [2]
-    assert (told[2]["questions"], told[2]["answers"], told[2]["right"]) == (2, 3, 0.75)
+    summary = code_accuracy({"svamp": rows})
+    assert list(summary) == [2]
+    assert (summary[2]["questions"], summary[2]["answers"], summary[2]["right"]) == (2, 3, 0.75)
 
 
 def test_steps_of_a_code_are_different_ones_of_their_tasks(data):

@@ -55,12 +55,12 @@ class Running:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """One request by hand: a dict is sent as JSON, bytes as they are."""
-        told = headers or {}
+        summary = headers or {}
         if isinstance(body, dict):
-            body, told = json.dumps(body).encode(), {"Content-Type": "application/json"} | told
+            body, summary = json.dumps(body).encode(), {"Content-Type": "application/json"} | summary
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=PATIENCE)
         try:
-            connection.request(method, path, body, told)
+            connection.request(method, path, body, summary)
             response = connection.getresponse()
             return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
         finally:
@@ -68,8 +68,8 @@ class Running:
 
     def chat(self, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, str], Any]:
         """A chat completion by hand."""
-        status, told, text = self.send("POST", "/v1/chat/completions", body, headers)
-        return status, told, json.loads(text)
+        status, summary, text = self.send("POST", "/v1/chat/completions", body, headers)
+        return status, summary, json.loads(text)
 
     def connect(self) -> socket.socket:
         """A bare connection."""

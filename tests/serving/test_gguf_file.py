@@ -65,8 +65,8 @@ def read_back(path: Path) -> tuple[Any, Any]:
 @pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False)])
 def test_read_back_it_computes_the_same(tiny: Any, tmp_path: Path, kind: str, tied: bool) -> None:
     model, tokenizer = saved(tiny, tmp_path / "model", kind, tied)
-    told = write_gguf(tmp_path / "model", tmp_path / "out" / "model.gguf", "f32")
-    assert told["bytes"] == (tmp_path / "out" / "model.gguf").stat().st_size and told["added"] == 6
+    summary = write_gguf(tmp_path / "model", tmp_path / "out" / "model.gguf", "f32")
+    assert summary["bytes"] == (tmp_path / "out" / "model.gguf").stat().st_size and summary["added"] == 6
     again, their = read_back(tmp_path / "out" / "model.gguf")
     ids = torch.tensor([tokenizer(prompt_text(tokenizer, TEXTS[0])).input_ids])
     with torch.no_grad():

@@ -35,9 +35,9 @@ def alone(served: Served, text: str, steering: Steering | None = None, cap: int 
 def asked(running: Running, name: str, text: str, **more: Any) -> tuple[str, str, int, str]:
     """The same from the server, in one piece."""
     with running.client() as client:
-        told = client.chat.completions.create(model=name, messages=[{"role": "user", "content": text}], **more)
-    choice = told.choices[0]
-    return choice.message.reasoning or "", choice.message.content, told.usage.completion_tokens, choice.finish_reason
+        summary = client.chat.completions.create(model=name, messages=[{"role": "user", "content": text}], **more)
+    choice = summary.choices[0]
+    return choice.message.reasoning or "", choice.message.content, summary.usage.completion_tokens, choice.finish_reason
 
 
 def streamed(running: Running, name: str, text: str, **more: Any) -> tuple[str, str, int, str]:
@@ -104,8 +104,8 @@ def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: Ser
         gate.allow(10**6)
         assert first.result()[2]["cirf"]["together"] == 1 and other.result()[2]["cirf"]["together"] == 1
         for place, one in enumerate(alike):
-            told = one.result()[2]
-            assert told["cirf"]["together"] == 5 and told["usage"]["completion_tokens"] <= 2 + place
+            summary = one.result()[2]
+            assert summary["cirf"]["together"] == 5 and summary["usage"]["completion_tokens"] <= 2 + place
 
 
 def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Running, traces: Served) -> None:
@@ -117,12 +117,12 @@ def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Ru
     sampled = {"temperature": 0.9, "top_p": 0.95, "seed": 7}
     with ThreadPoolExecutor(4) as pool:
         crowd = [pool.submit(server.chat, question(text, **sampled)) for text in QUESTIONS]
-        told = server.chat(question(QUESTIONS[1], n=3, **sampled))[2]
+        summary = server.chat(question(QUESTIONS[1], n=3, **sampled))[2]
         assert crowd[1].result()[2]["choices"][0]["cirf"]["answer"] == wanted[0].answer
         assert all(one.result()[0] == 200 for one in crowd)
-    assert [choice["message"]["content"] for choice in told["choices"]] == [one.answer for one in wanted]
-    assert [choice["message"]["reasoning"] or "" for choice in told["choices"]] == [one.reasoning for one in wanted]
-    assert [choice["index"] for choice in told["choices"]] == [0, 1, 2]
+    assert [choice["message"]["content"] for choice in summary["choices"]] == [one.answer for one in wanted]
+    assert [choice["message"]["reasoning"] or "" for choice in summary["choices"]] == [one.reasoning for one in wanted]
+    assert [choice["index"] for choice in summary["choices"]] == [0, 1, 2]
     assert len({one.answer + one.reasoning for one in wanted}) == 3
 
 
@@ -159,14 +159,14 @@ def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Ser
     answers = [traces.read(output.text, output.truncated).answer for output in drawn]
     place, share = majority([answer or None for answer in answers], same)
     asking = {"temperature": 0.4, "top_p": 0.9, "seed": 3, "max_tokens": 5, "cirf": {"votes": 12, **steered}}
-    told = server.chat(question("yes", **asking))[2]
-    ballot = told["cirf"]["votes"]
-    assert place is not None and told["choices"][0]["message"]["content"] == answers[place] and len(told["choices"]) == 1
+    summary = server.chat(question("yes", **asking))[2]
+    ballot = summary["cirf"]["votes"]
+    assert place is not None and summary["choices"][0]["message"]["content"] == answers[place] and len(summary["choices"]) == 1
     assert ballot["asked"] == 12 == ballot["unread"] + ballot["left"] + sum(one["count"] for one in ballot["counts"])
     election, last = _elected(drawn, answers, same)
     given = round(election.majority().share * 12)
     assert ballot["counts"][0] == {"answer": answers[place], "count": given} and given <= round(share * 12)
-    assert told["usage"]["completion_tokens"] == sum(min(output.tokens, last) for output in drawn)
+    assert summary["usage"]["completion_tokens"] == sum(min(output.tokens, last) for output in drawn)
     with server.client() as client:
         asking = {key: value for key, value in asking.items() if key != "cirf"} | {"extra_body": {"cirf": asking["cirf"]}}
         chunks = list(client.chat.completions.create(**question("yes", stream=True), **asking))
@@ -185,11 +185,11 @@ def test_votes_that_could_change_nothing_are_left(server: Running, traces: Serve
     election, last = _elected(drawn, answers, lambda one, other: True)
     left = sum(output.tokens > last for output in drawn)
     assert left
-    told = server.chat(question("yes", temperature=1.5, top_p=1.0, seed=1, max_tokens=16, cirf={"votes": 7}))[2]
-    ballot = told["cirf"]["votes"]
+    summary = server.chat(question("yes", temperature=1.5, top_p=1.0, seed=1, max_tokens=16, cirf={"votes": 7}))[2]
+    ballot = summary["cirf"]["votes"]
     assert ballot["left"] == left and ballot["counts"][0]["count"] == round(election.majority().share * 7)
-    assert told["usage"]["completion_tokens"] == sum(min(output.tokens, last) for output in drawn)
-    assert told["choices"][0]["finish_reason"] == "stop"
+    assert summary["usage"]["completion_tokens"] == sum(min(output.tokens, last) for output in drawn)
+    assert summary["choices"][0]["finish_reason"] == "stop"
 
 
 def _elected(drawn: Sequence[Output], answers: Sequence[str], same: Callable[[str, str], bool]) -> tuple[Election, int]:
@@ -206,8 +206,8 @@ def _elected(drawn: Sequence[Output], answers: Sequence[str], same: Callable[[st
 def test_every_functional_token_is_explained(server: Running, traces: Served) -> None:
     import torch
 
-    told = server.chat(question("What is 12 plus 7?", cirf={"budget": 3, "result_tokens": 2, "explain": True}))[2]
-    own = told["choices"][0]["cirf"]
+    summary = server.chat(question("What is 12 plus 7?", cirf={"budget": 3, "result_tokens": 2, "explain": True}))[2]
+    own = summary["choices"][0]["cirf"]
     tokens = [step["token"] for step in own["steps"]]
     assert tokens and [one["token"] for one in own["explain"]] == tokens
     assert [one["label"] for one in own["explain"]] == [step["label"] for step in own["steps"]]
@@ -237,10 +237,10 @@ def test_a_conversation_goes_by_the_models_template(server: Running, traces: Ser
     )
     made = generate_one(traces.model, traces.tokenizer, written, 9)
     read = traces.read(made.text, made.truncated)
-    told = server.chat({"model": "traces", "messages": turns, "max_tokens": 9})[2]
-    message = told["choices"][0]["message"]
+    summary = server.chat({"model": "traces", "messages": turns, "max_tokens": 9})[2]
+    message = summary["choices"][0]["message"]
     assert (message["reasoning"] or "", message["content"]) == (read.reasoning, read.answer)
-    assert told["usage"]["prompt_tokens"] == len(traces.tokenizer(written, add_special_tokens=False).input_ids)
+    assert summary["usage"]["prompt_tokens"] == len(traces.tokenizer(written, add_special_tokens=False).input_ids)
 
 
 def test_the_models_are_listed(server: Running) -> None:

@@ -73,10 +73,10 @@ def test_who_does_not_send_a_request_is_cut_off(models: list[Served], sent: byte
 def test_who_sends_half_a_request_is_told_and_cut_off(models: list[Served]) -> None:
     with Running(models, slow=0.3) as running, running.connect() as slow:
         slow.sendall(HEAD + b"\r\n{")
-        told = b""
+        summary = b""
         while more := slow.recv(4096):
-            told += more
-        assert told.startswith(b"HTTP/1.1 408") and b'"code": "request_timeout"' in told
+            summary += more
+        assert summary.startswith(b"HTTP/1.1 408") and b'"code": "request_timeout"' in summary
         assert running.send("GET", "/health")[0] == 200
 
 
@@ -143,9 +143,9 @@ def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path]
         while not out.exists() or not out.read_text().endswith("\n"):
             assert process.poll() is None, err.read_text()
             time.sleep(0.02)
-        told = json.loads(out.read_text())
-        assert told["models"] == ["traces", "prose"] and told["key"]
-        with OpenAI(base_url=f"{told['url']}/v1", api_key="a-key-that-is-long-enough", max_retries=0) as client:
+        summary = json.loads(out.read_text())
+        assert summary["models"] == ["traces", "prose"] and summary["key"]
+        with OpenAI(base_url=f"{summary['url']}/v1", api_key="a-key-that-is-long-enough", max_retries=0) as client:
             answer = client.chat.completions.create(**question("What is 12 plus 7?"))
         assert answer.choices[0].message.content == alone(traces, "What is 12 plus 7?")[1]
         process.send_signal(signal.SIGTERM)

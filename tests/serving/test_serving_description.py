@@ -26,37 +26,37 @@ def described(server: Running) -> dict[str, Any]:
     return found
 
 
-def as_described(model: type[BaseModel], told: Any) -> None:
+def as_described(model: type[BaseModel], summary: Any) -> None:
     """What was told is of that form, and nothing of it is left out of the description."""
-    assert model.model_validate(told).model_dump(exclude_unset=True) == told
+    assert model.model_validate(summary).model_dump(exclude_unset=True) == summary
 
 
 def test_it_names_the_models_the_limits_and_every_refusal(server: Running) -> None:
-    told = described(server)
-    assert told["info"] == {"title": "cirf serve", "version": cirf.__version__}
-    fields = told["components"]["schemas"]["ChatRequest"]["properties"]
+    summary = described(server)
+    assert summary["info"] == {"title": "cirf serve", "version": cirf.__version__}
+    fields = summary["components"]["schemas"]["ChatRequest"]["properties"]
     assert fields["model"]["enum"] == ["traces", "prose"]
-    assert told["paths"]["/v1/models/{name}"]["get"]["parameters"][0]["schema"]["enum"] == ["traces", "prose"]
-    assert fields["n"]["maximum"] == told["components"]["schemas"]["Own"]["properties"]["votes"]["maximum"] == Limits().votes
+    assert summary["paths"]["/v1/models/{name}"]["get"]["parameters"][0]["schema"]["enum"] == ["traces", "prose"]
+    assert fields["n"]["maximum"] == summary["components"]["schemas"]["Own"]["properties"]["votes"]["maximum"] == Limits().votes
     usual = {"200", "403", "408", "413", "415", "500", "503"}
     for path, more in (("/", set()), ("/health", set()), ("/v1/models", set()), ("/v1/models/{name}", {"404"})):
-        assert set(told["paths"][path]["get"]["responses"]) == usual | more
-    chat = told["paths"]["/v1/chat/completions"]["post"]["responses"]
+        assert set(summary["paths"][path]["get"]["responses"]) == usual | more
+    chat = summary["paths"]["/v1/chat/completions"]["post"]["responses"]
     assert set(chat) == usual | {"400", "404", "429", "504"}
     assert set(chat["200"]["content"]) == {"application/json", "text/event-stream"}
-    assert set(told["paths"]["/"]["get"]["responses"]["200"]["content"]) == {"text/html"}
-    assert "securitySchemes" not in told["components"]
-    pointed = {one.split('"')[0] for one in json.dumps(told).split('"#/components/schemas/')[1:]}
-    assert pointed <= set(told["components"]["schemas"])
+    assert set(summary["paths"]["/"]["get"]["responses"]["200"]["content"]) == {"text/html"}
+    assert "securitySchemes" not in summary["components"]
+    pointed = {one.split('"')[0] for one in json.dumps(summary).split('"#/components/schemas/')[1:]}
+    assert pointed <= set(summary["components"]["schemas"])
 
 
 def test_it_says_where_a_key_is_needed_and_needs_none_itself(models: list[Served]) -> None:
     with Running(models, key=KEY, local=False) as running:
-        told = described(running)
+        summary = described(running)
         assert running.send("GET", "/v1/models", headers={"Authorization": f"Bearer {KEY}"})[0] == 200
-    scheme = told["components"]["securitySchemes"]["HTTPBearer"]
+    scheme = summary["components"]["securitySchemes"]["HTTPBearer"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-    for path, methods in told["paths"].items():
+    for path, methods in summary["paths"].items():
         for operation in methods.values():
             assert operation.get("security") == ([{"HTTPBearer": []}] if path.startswith("/v1/") else None)
             assert ("401" in operation["responses"]) == path.startswith("/v1/")
@@ -71,9 +71,9 @@ def test_what_is_answered_is_as_described(server: Running) -> None:
         {"n": 2, "temperature": 1.0, "cirf": {"explain": True, "budget": 2}},
         {"cirf": {"votes": 3, "explain": True}},
     ):
-        status, _, told = server.chat(question("Hi?", **more))
+        status, _, summary = server.chat(question("Hi?", **more))
         assert status == 200
-        as_described(answers.Completion, told)
+        as_described(answers.Completion, summary)
         streaming = {"stream": True, "stream_options": {"include_usage": True}}
         body = server.send("POST", "/v1/chat/completions", question("Hi?", **more, **streaming))[2].decode()
         *events, done, end = body.split("\n\n")
@@ -118,10 +118,10 @@ def test_fields_that_are_refused_may_hold_what_is_described(server: Running) -> 
     ],
 )
 def test_a_value_of_another_type_is_refused(server: Running, change: Any, param: str) -> None:
-    status, _, told = server.chat(question("Hi?") | change)
-    assert (status, told["error"]["param"]) == (400, param)
+    status, _, summary = server.chat(question("Hi?") | change)
+    assert (status, summary["error"]["param"]) == (400, param)
 
 
 def test_a_whole_number_may_be_written_with_a_point(server: Running) -> None:
-    status, _, told = server.chat(question("Hi?", n=2.0, max_tokens=1.0, temperature=1))
-    assert status == 200 and len(told["choices"]) == 2 and told["usage"]["completion_tokens"] == 2
+    status, _, summary = server.chat(question("Hi?", n=2.0, max_tokens=1.0, temperature=1))
+    assert status == 200 and len(summary["choices"]) == 2 and summary["usage"]["completion_tokens"] == 2

@@ -56,8 +56,8 @@ def test_fifty_hostile_questions_change_neither_template_nor_trace(server: Runni
         job = job_of(ChatRequest(**question(text)), traces, Limits())
         assert structure(job.ids) == plain, text
     with ThreadPoolExecutor(8) as pool:
-        for told in pool.map(lambda text: server.chat(question(text, max_tokens=24, cirf={"grammar": True}))[2], HOSTILE):
-            message, own = told["choices"][0]["message"], told["choices"][0]["cirf"]
+        for summary in pool.map(lambda text: server.chat(question(text, max_tokens=24, cirf={"grammar": True}))[2], HOSTILE):
+            message, own = summary["choices"][0]["message"], summary["choices"][0]["cirf"]
             assert FORM.fullmatch(message["reasoning"] or ""), message
             assert not re.search(r"</?cirf>|<cirf_\d|<\|im_", message["content"]), message
             assert all(step["token"] is not None for step in own["steps"])
@@ -80,14 +80,14 @@ def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], 
     before, begun, inner = prefixed.partition(names.start)
     closed = names.end in (inner if begun else before)
     assert content + more[1] == ("" if cut and not closed else answer)
-    told = reasoning + more[0]
+    summary = reasoning + more[0]
     if closed:
-        assert told == trace
+        assert summary == trace
     elif begun:  # the last result of a trace that never closes is told as part of it
-        assert told == inner
+        assert summary == inner
     else:
-        assert told == (whole if cut else trace)
-    assert (told, content + more[1]) == read_output(whole, names, opened, cut)
+        assert summary == (whole if cut else trace)
+    assert (summary, content + more[1]) == read_output(whole, names, opened, cut)
 
 
 @given(texts)

@@ -21,11 +21,11 @@ from cirf.serving.model import Served
 KEY = "0123456789abcdefXYZ"
 
 
-def check(told: Any) -> dict[str, Any]:
+def check(summary: Any) -> dict[str, Any]:
     """An error in OpenAI's form, without anything of the server's inside."""
-    assert set(told) == {"error"} and set(told["error"]) == {"message", "type", "param", "code"}, told
-    assert told["error"]["message"] and "Traceback" not in told["error"]["message"]
-    found: dict[str, Any] = told["error"]
+    assert set(summary) == {"error"} and set(summary["error"]) == {"message", "type", "param", "code"}, summary
+    assert summary["error"]["message"] and "Traceback" not in summary["error"]["message"]
+    found: dict[str, Any] = summary["error"]
     return found
 
 
@@ -60,8 +60,8 @@ def check(told: Any) -> dict[str, Any]:
     ],
 )
 def test_what_cannot_be_answered_is_told_why(server: Running, change: Any, status: int, code: str, param: str | None) -> None:
-    found, _, told = server.chat(question("Hi?") | change)
-    error = check(told)
+    found, _, summary = server.chat(question("Hi?") | change)
+    error = check(summary)
     assert (found, error["code"], error["param"]) == (status, code, param)
 
 
@@ -78,15 +78,15 @@ def test_what_cannot_be_answered_is_told_why(server: Running, change: Any, statu
     ],
 )
 def test_malformed_bodies_are_refused(server: Running, body: bytes) -> None:
-    status, _, told = server.send("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    status, _, summary = server.send("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
     assert status == 400
-    check(json.loads(told))
+    check(json.loads(summary))
 
 
 def test_fields_that_do_not_matter_here_are_let_pass(server: Running) -> None:
     more = {"user": "u", "store": False, "metadata": {}, "stop": None, "tools": [], "frequency_penalty": 0, "max_tokens": 2}
-    status, _, told = server.chat(question("Hi?", **more))
-    assert status == 200 and told["usage"]["completion_tokens"] == 2
+    status, _, summary = server.chat(question("Hi?", **more))
+    assert status == 200 and summary["usage"]["completion_tokens"] == 2
 
 
 def test_the_openai_client_raises_its_own_errors(server: Running) -> None:
@@ -107,18 +107,18 @@ def test_other_addresses_and_methods_are_errors_too(server: Running) -> None:
         ("PUT", "/", 405, "GET"),
         ("GET", "/v1/chat/completions", 405, "POST"),
     ):
-        found, headers, told = server.send(method, path)
+        found, headers, summary = server.send(method, path)
         assert (found, headers.get("allow")) == (status, allowed)
-        check(json.loads(told))
-    status, _, told = server.send("POST", "/v1/chat/completions", b"{}", {"Content-Type": "text/plain"})
+        check(json.loads(summary))
+    status, _, summary = server.send("POST", "/v1/chat/completions", b"{}", {"Content-Type": "text/plain"})
     assert status == 415
-    check(json.loads(told))
+    check(json.loads(summary))
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "evil.example:127.0.0.1", "", "[::1", "10.0.0.1"])
 def test_a_name_from_elsewhere_is_not_answered(server: Running, host: str) -> None:
-    status, _, told = server.send("GET", "/v1/models", headers={"Host": host})
-    assert status == 403 and check(json.loads(told))["code"] == "host_not_allowed"
+    status, _, summary = server.send("GET", "/v1/models", headers={"Host": host})
+    assert status == 403 and check(json.loads(summary))["code"] == "host_not_allowed"
 
 
 def test_this_machines_names_are_answered_and_pages_of_others_not(server: Running) -> None:
@@ -159,14 +159,14 @@ def test_a_key_is_asked_for_and_never_logged(models: list[Served], caplog: Any, 
             {"Authorization": f"Basic {KEY}"},
             {"Authorization": "Bearer \xff"},
         ):
-            status, told, body = running.send("GET", "/v1/models", headers=headers)
-            assert status == 401 and told["www-authenticate"] == "Bearer"
+            status, summary, body = running.send("GET", "/v1/models", headers=headers)
+            assert status == 401 and summary["www-authenticate"] == "Bearer"
             assert check(json.loads(body))["code"] == "invalid_api_key"
         for path in ("/", "/health"):
             assert running.send("GET", path, headers={"Host": "anything.example"})[0] == 200
         with running.client() as client:
-            told = client.chat.completions.create(**question("Hi?", max_tokens=2))
-            assert told.usage.completion_tokens == 2
+            summary = client.chat.completions.create(**question("Hi?", max_tokens=2))
+            assert summary.usage.completion_tokens == 2
         assert running.send("GET", f"/v1/nothing?key={KEY}", headers={"Authorization": f"Bearer {KEY}"})[0] == 404
     assert KEY not in caplog.text + "".join(capfd.readouterr())
 
@@ -178,8 +178,8 @@ def test_too_much_at_once_is_refused_with_a_time_to_come_back(models: list[Serve
         others = [pool.submit(running.chat, question(text)) for text in ("yes", "no")]
         running.until(waiting=2)
         for more in ({}, {"stream": True}):
-            status, headers, told = running.chat(question("one more", **more))
-            assert status == 429 and check(told)["code"] == "queue_full" and 1 <= int(headers["retry-after"]) <= 60
+            status, headers, summary = running.chat(question("one more", **more))
+            assert status == 429 and check(summary)["code"] == "queue_full" and 1 <= int(headers["retry-after"]) <= 60
         gate.allow(10**6)
         assert [one.result()[0] for one in (first, *others)] == [200] * 3
 
@@ -188,10 +188,10 @@ def test_a_request_has_its_time(models: list[Served], traces: Served) -> None:
     with Running(models, seconds=0.5) as running, ThreadPoolExecutor(3) as pool, held(traces) as gate:
         first = pool.submit(running.chat, question("Hi?"))
         running.until(running=1)
-        status, headers, told = running.chat(question("yes"))
-        assert status == 503 and check(told)["code"] == "overloaded" and int(headers["retry-after"]) >= 1
-        status, _, told = first.result()
-        assert status == 504 and check(told)["code"] == "timeout"
+        status, headers, summary = running.chat(question("yes"))
+        assert status == 503 and check(summary)["code"] == "overloaded" and int(headers["retry-after"]) >= 1
+        status, _, summary = first.result()
+        assert status == 504 and check(summary)["code"] == "timeout"
         gate.allow(1)
         running.until(running=0, waiting=0)
         with running.client() as client, pytest.raises(openai.APIError, match="not answered within"):
@@ -204,9 +204,9 @@ def test_too_many_open_requests_are_refused(models: list[Served], traces: Served
     with Running(models, requests=1) as running, ThreadPoolExecutor(1) as pool, held(traces, steps=1) as gate:
         first = pool.submit(running.chat, question("Hi?"))
         wait_for(lambda: gate.steps == 1)  # asking the server instead would open connections of which the third is cut off
-        told = running.send("GET", "/health")
-        assert told[0] == 503
-        assert int(told[1]["retry-after"]) >= 1 and check(json.loads(told[2]))["code"] == "overloaded"
+        summary = running.send("GET", "/health")
+        assert summary[0] == 503
+        assert int(summary[1]["retry-after"]) >= 1 and check(json.loads(summary[2]))["code"] == "overloaded"
         gate.allow(10**6)
         assert first.result()[0] == 200
 
@@ -219,10 +219,10 @@ def test_a_fault_inside_is_logged_and_not_shown(server: Running, traces: Served,
 
     hook = traces.model.register_forward_pre_hook(Fault())
     try:
-        status, _, told = server.chat(question("Hi?", stream=stream))
+        status, _, summary = server.chat(question("Hi?", stream=stream))
     finally:
         hook.remove()
-    assert status == 500 and "the inside" not in check(told)["message"] and "the inside" in caplog.text
+    assert status == 500 and "the inside" not in check(summary)["message"] and "the inside" in caplog.text
     assert server.chat(question("Hi?"))[0] == 200
 
 

@@ -382,19 +382,19 @@ def test_every_task_is_told_apart_and_templates_as_they_are() -> None:
     template = "A coin is heads up. {} does not flip the coin. {} flips the coin. Is the coin still heads up?"
     train = problems([template.format("Ann", "Bob"), template.format("Cy", "Di")], "train")
     test = {"coin": problems([template.format("Ed", "Flo")], "test"), "sums": problems(["How much is two and two?"], "test")}
-    told = overlap(train, test, [["x/train/1", "sums/test/0"], ["x/train/2", "sums/test/0"]], 6)
-    assert told["coin"]["near"] == 1 and 0 < told["coin"]["largest_share"] < 1 and told["coin"]["exact"] == 0
-    (example,) = told["coin"]["examples"]
+    summary = overlap(train, test, [["x/train/1", "sums/test/0"], ["x/train/2", "sums/test/0"]], 6)
+    assert summary["coin"]["near"] == 1 and 0 < summary["coin"]["largest_share"] < 1 and summary["coin"]["exact"] == 0
+    (example,) = summary["coin"]["examples"]
     assert example["train"] == "t/train/0" and example["test"] == "t/test/0"
-    assert told["sums"] == {"test": 1, "exact": 2, "short": 0, "near": 0, "largest_share": 0.0, "examples": []}
-    assert json.loads(json.dumps(told)) == told
+    assert summary["sums"] == {"test": 1, "exact": 2, "short": 0, "near": 0, "largest_share": 0.0, "examples": []}
+    assert json.loads(json.dumps(summary)) == summary
 
 
 def test_questions_that_were_trained_on_before_are_counted_by_the_test() -> None:
     train = problems(["What is 1 + 1?", "What is 1 + 1?", "And 2 + 2?"], "train")
     test = {"t": problems(["what is 1 + 1", "What is 3 + 3?", "And 2 + 2 ?"], "test")}
-    told = seen(train, test)["t"]
-    assert (told["test"], told["exact"], told["short"], told["near"]) == (3, 2, 3, 0)
+    summary = seen(train, test)["t"]
+    assert (summary["test"], summary["exact"], summary["short"], summary["near"]) == (3, 2, 3, 0)
 
 
 LONG = "{} goes to the market with {} baskets of fresh plums and comes home with {} of them on a {}"
@@ -417,10 +417,10 @@ def test_near_questions_stay_unless_the_recipe_drops_them(tmp_path: Any) -> None
     one = section(tmp_path)
     assert one.near_duplicates == "report"
     loaded = load_problems(one, 1)
-    told = settle(loaded, "report")
-    assert told.train == loaded.train and told.dropped == loaded.dropped
-    row = told.report["overlap"]["tasks"]["own"]
-    assert (row["test"], row["near"], row["exact"], row["short"]) == (2, 1, 1, 1) and told.report["overlap"]["words"] == WORDS
+    summary = settle(loaded, "report")
+    assert summary.train == loaded.train and summary.dropped == loaded.dropped
+    row = summary.report["overlap"]["tasks"]["own"]
+    assert (row["test"], row["near"], row["exact"], row["short"]) == (2, 1, 1, 1) and summary.report["overlap"]["words"] == WORDS
     assert row["largest_share"] > 0.5 and row["examples"][0]["test"] == "own/test/0"
 
     untrained = settle(loaded, "drop", trained=False)
@@ -431,5 +431,5 @@ def test_near_questions_stay_unless_the_recipe_drops_them(tmp_path: Any) -> None
     assert gone and {problem.id for problem in loaded.train} - {problem.id for problem in less.train} == gone
     assert near(less.train, less.test["own"]) == []
     assert less.report["dropped"][NEAR] == len(gone) and less.report["tasks"]["own"]["train"] == len(less.train)
-    assert less.report["overlap"]["tasks"] == told.report["overlap"]["tasks"]  # of what was there before
+    assert less.report["overlap"]["tasks"] == summary.report["overlap"]["tasks"]  # of what was there before
     assert loaded.report["tasks"]["own"]["train"] == len(loaded.train)

@@ -57,7 +57,9 @@ def test_a_few_are_dropped_counted_and_listed(tmp_path: Path) -> None:
         "not valid JSON": 1,
         "question is also in the test": 5,
     }
-    assert [(told["file"], told["rows"], told["unusable"]) for told in loaded.report["unusable"]] == [("mine.jsonl", 60, 3)]
+    assert [(summary["file"], summary["rows"], summary["unusable"]) for summary in loaded.report["unusable"]] == [
+        ("mine.jsonl", 60, 3)
+    ]
     assert json.loads(json.dumps(loaded.report)) == loaded.report
 
 

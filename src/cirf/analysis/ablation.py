@@ -47,11 +47,11 @@ def make(source: Source, ablation: Ablation) -> Found:
         if method is None or not shared:
             notes.append(f"The runs{group} have no functional method or no task in common and are left out.")
             continue
-        told, said = _rows(ablation, group, method, shared)
-        rows, notes = rows + told, notes + said
+        summary, said = _rows(ablation, group, method, shared)
+        rows, notes = rows + summary, notes + said
         tasks |= dict.fromkeys(shared)
         ending = f"-{file_name(group.label)}" if group.label else ""
-        put(pictures, f"{ablation.name}{ending}", _picture(ablation, told, group, ending))
+        put(pictures, f"{ablation.name}{ending}", _picture(ablation, summary, group, ending))
     if not rows:
         raise Lacking("the runs that differ in these keys alone have no functional method or no task in common")
     if source.paper:
@@ -78,8 +78,8 @@ def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -
     tests, notes = _tests(ablation, group, found)
     rows = []
     for run, answered in zip(group.runs, found, strict=True):
-        told = dict(zip((column.key for column in ablation.keys.values()), ablation.values(run) or (), strict=True))
-        row: dict[str, Any] = {"source": run.name, "settings": group.label, **told}
+        summary = dict(zip((column.key for column in ablation.keys.values()), ablation.values(run) or (), strict=True))
+        row: dict[str, Any] = {"source": run.name, "settings": group.label, **summary}
         row["mean"], row["mean_low"], row["mean_high"] = of_tasks(answered)
         for task, values in answered.items():
             key = f"{TASK}{task}"
@@ -98,8 +98,8 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     """Each run against the one of the paper's choice, corrected for all of the group; by the run's name."""
     places = [place for place, run in enumerate(group.runs) if ablation.values(run) == ablation.reference]
     if len(places) != 1:
-        told = " x ".join(ablation.reference)
-        return {}, [f"No tests{group}: {'no run is' if not places else 'several runs are'} of the paper's choice ({told})."]
+        summary = " x ".join(ablation.reference)
+        return {}, [f"No tests{group}: {'no run is' if not places else 'several runs are'} of the paper's choice ({summary})."]
     if not same_questions(found):
         return {}, [f"No tests{group}: the runs did not answer the same questions."]
     reference = pooled(found[places[0]])
@@ -110,8 +110,8 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     }
     tests = corrected(tests)
     named = {run.name: " x ".join(ablation.values(run) or ()) for run in group.runs}
-    told = " x ".join(ablation.reference)
-    return tests, [f"{describe_difference(test, named[name], told)}{group}." for name, test in tests.items()]
+    summary = " x ".join(ablation.reference)
+    return tests, [f"{describe_difference(test, named[name], summary)}{group}." for name, test in tests.items()]
 
 
 def _reading(test: Comparison) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL, kind
-from cirf.analysis.groups import Group, below, grouped, model_names, settings, short, told_apart, values
+from cirf.analysis.groups import Group, below, distinct_labels, grouped, model_names, settings, short, values
 from cirf.analysis.matrices import parameters
 from cirf.analysis.pareto import domain_points
 from cirf.analysis.points import Point, alike
@@ -43,12 +43,12 @@ def settings_of(family: Group) -> list[Setting]:
     by_backbone: dict[str, list[list[Run]]] = {}
     for members in found.values():
         by_backbone.setdefault(names[str(members[0].key("backbone.model"))], []).append(members)
-    told = []
+    summary = []
     for name, several in by_backbone.items():
         rests = [{key: value for key, value in settings(members[0]).items() if below(key, _OWN)} for members in several]
-        for label, members in zip(told_apart(rests, short), several, strict=True):
-            told.append(Setting(f"{name} ({label})" if label else name, members))
-    return told
+        for label, members in zip(distinct_labels(rests, short), several, strict=True):
+            summary.append(Setting(f"{name} ({label})" if label else name, members))
+    return summary
 
 
 def points_of(setting: Setting, domain: str, kinds: Sequence[str]) -> list[Point]:
@@ -60,9 +60,9 @@ def points_of(setting: Setting, domain: str, kinds: Sequence[str]) -> list[Point
     for run in sorted(setting.runs, key=lambda run: -len(run.methods)):
         mine = [point for point in domain_points(run, domain) if kind(run, point["kind"]) in kinds]
         size = _parameters(run, [point["kind"] for point in mine])
-        told: dict[str, Any] = {"backbone": setting.name, "model": str(run.key("backbone.model")), "parameters": size}
+        summary: dict[str, Any] = {"backbone": setting.name, "model": str(run.key("backbone.model")), "parameters": size}
         for point in mine:
-            found.setdefault(point["kind"], point | told | {"method": point["kind"], "of": kind(run, point["kind"])})
+            found.setdefault(point["kind"], point | summary | {"method": point["kind"], "of": kind(run, point["kind"])})
     return alike(list(found.values()))[0] if found else []
 
 

@@ -67,14 +67,16 @@ def make(source: Source) -> Found:
         if method is None:
             notes.append(f"The runs{group} have no functional method in common and are left out.")
             continue
-        told = _accuracies(runs, method, group)
+        summary = _accuracies(runs, method, group)
         counts = [_use(run, method, group) for run in runs]
-        if not told:
+        if not summary:
             notes.append(f"The runs{group} answered no task in common and are left out.")
             continue
-        accuracy, use = accuracy + told, use + counts
-        notes += [] if any(row["delta"] is not None for row in told) else [f"The runs{group} did not answer the same questions."]
-        for name, picture in _pictures(told, counts, group).items():
+        accuracy, use = accuracy + summary, use + counts
+        notes += (
+            [] if any(row["delta"] is not None for row in summary) else [f"The runs{group} did not answer the same questions."]
+        )
+        for name, picture in _pictures(summary, counts, group).items():
             put(pictures, name, picture)
     if not accuracy:
         raise Lacking("the runs that differ in codebook.size alone have no functional method or no task in common")
@@ -91,11 +93,11 @@ def make(source: Source) -> Found:
 
 def _about(run: Run, group: Group) -> Row:
     size = int(run.key("codebook.size"))
-    told: Row = {"settings": group.label, "size": size}
+    summary: Row = {"settings": group.label, "size": size}
     if not run.training_codes:  # an archive keeps none
-        return told
+        return summary
     segments = sum(len(codes) for codes in run.training_codes.values())
-    return told | {"segments": segments, "per_code": segments / size, "few": few.mark(segments, size)}
+    return summary | {"segments": segments, "per_code": segments / size, "few": few.mark(segments, size)}
 
 
 def _accuracies(runs: Sequence[Run], method: str, group: Group) -> list[Row]:
@@ -216,7 +218,8 @@ def draw_sizes(
         below.yaxis.set_minor_locator(NullLocator())
         below.set_xlim(min(sizes) / 2**0.6, max(sizes) * 2**0.6)
         out.append(
-            f"{axis} by number of functional tokens{f', {title}' if title else ''}. {'; '.join(mark.told for mark in marks)}"
+            f"{axis} by number of functional tokens{f', {title}' if title else ''}. "
+            f"{'; '.join(mark.description for mark in marks)}"
         )
     return marked(out[0], marks)
 
@@ -235,9 +238,9 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Ma
             if low is not None and high is not None and (curve.thick or not means):
                 axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=2, alpha=0.4, solid_capstyle="round")
             face = "white" if sparse else colour
-            told = f"{curve.name}, K = {x}: {with_ends(value, low, high, form)}{f', {_FEW}' if sparse else ''}"
+            summary = f"{curve.name}, K = {x}: {with_ends(value, low, high, form)}{f', {_FEW}' if sparse else ''}"
             looks: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 4}
-            axes.plot([x], [100 * value], marker, **looks, gid=add(marks, told))
+            axes.plot([x], [100 * value], marker, **looks, gid=add(marks, summary))
     if any(point[4] for curve in curves for point in curve.points):
         axes.plot([], [], "o", color=SOFT, markerfacecolor="white", label=_FEW)
 

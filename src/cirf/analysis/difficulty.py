@@ -41,7 +41,7 @@ def make(source: Source) -> Found:
     for task, found in pairs.items():
         rows += _rows(task, found) if len(pairs) > 1 else []
     notes = [
-        *source.told(run),
+        *source.notes(run),
         f"Traces are of {functional}, direct answers of {direct}; lengths that fewer than {_FEW} questions have join the next"
         " shorter one. An answer whose trace holds no functional token counts as length 0.",
         *_correlation(pairs),
@@ -118,13 +118,13 @@ def _correlation(pairs: dict[str, list[Pair]]) -> list[str]:
     """Spearman's rank correlation of length and error, over all and within tasks: a task may be both longer and harder."""
     from scipy.stats import spearmanr
 
-    told = []
+    summary = []
     for task, found in {"all tasks": [pair for rows in pairs.values() for pair in rows], **pairs}.items():
         lengths, errors = [pair[0] for pair in found], [pair[1] for pair in found]
         if len(set(lengths)) > 1 and len(set(errors)) > 1 and (task != "all tasks" or len(pairs) > 1):
             rank = spearmanr(lengths, errors)
-            told.append(f"{task}: {rank.statistic:+.2f} (n = {len(found)}, p = {rank.pvalue:.2g})")
-    return [f"Spearman's rank correlation of length and error: {'; '.join(told)}."] if told else []
+            summary.append(f"{task}: {rank.statistic:+.2f} (n = {len(found)}, p = {rank.pvalue:.2g})")
+    return [f"Spearman's rank correlation of length and error: {'; '.join(summary)}."] if summary else []
 
 
 def _picture(rows: Sequence[dict[str, Any]], direct: str) -> str:
@@ -144,8 +144,8 @@ def _picture(rows: Sequence[dict[str, Any]], direct: str) -> str:
         axes.margins(x=0.08)
         axes.set_xlabel("functional tokens generated")
         axes.set_ylabel(f"error rate of {look.title}, %")
-        told = "; ".join(mark.told for mark in marks)
-        out.append(f"Error rate of direct answering by number of functional tokens. {told}")
+        summary = "; ".join(mark.description for mark in marks)
+        out.append(f"Error rate of direct answering by number of functional tokens. {summary}")
     return marked(out[0], marks)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.groups import distinct, model_name, told_apart
+from cirf.analysis.groups import distinct, distinct_labels, model_name
 from cirf.analysis.matrices import functional_rows
 from cirf.analysis.published import published
 from cirf.analysis.source import Run, Source
@@ -160,8 +160,8 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
 
 def _theirs(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the paper's table, which says one setting a row."""
-    told = {key: value for key, value in row.items() if key not in ("by", "value")}
-    return told | {row["by"]: row["value"], "matrix": "not said", "few": ""}
+    summary = {key: value for key, value in row.items() if key not in ("by", "value")}
+    return summary | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 
 
 def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     there = {_LOOKS[row["matrix"]] for row in rows}
     legend = {look: said for look, said in legend.items() if look in there}
     first = [members[0] for members in lines.values()]
-    labels = told_apart([{key: _short(key, row[key]) for key in _SETTINGS} for row in first])
+    labels = distinct_labels([{key: _short(key, row[key]) for key in _SETTINGS} for row in first])
     pictures = {}
     for key, axis in _MEASURES.items():
         drawn = []
@@ -186,9 +186,14 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _short(key: str, value: Any) -> str:
-    told = {"size": f"K {value}", "seed": f"seed {value}", "init": f"first rows {value}", "initialiser": f"first codes {value}"}
-    told["reassign"] = f"reassigned {value}"
-    return told.get(key, str(value))
+    summary = {
+        "size": f"K {value}",
+        "seed": f"seed {value}",
+        "init": f"first rows {value}",
+        "initialiser": f"first codes {value}",
+    }
+    summary["reassign"] = f"reassigned {value}"
+    return summary.get(key, str(value))
 
 
 ANALYSIS = Analysis(

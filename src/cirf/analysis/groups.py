@@ -82,7 +82,9 @@ def grouped(
         chosen = members if keep else one_each(members, keys)
         if keep(chosen) if keep else len(chosen) > 1:
             kept.append((json.loads(place), chosen))
-    return [Group(label, chosen) for label, (_, chosen) in zip(told_apart([rest for rest, _ in kept], short), kept, strict=True)]
+    return [
+        Group(label, chosen) for label, (_, chosen) in zip(distinct_labels([rest for rest, _ in kept], short), kept, strict=True)
+    ]
 
 
 def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
@@ -108,7 +110,9 @@ def _sorted_out(runs: Iterable[Run], but: Sequence[str]) -> dict[str, list[Run]]
     return found
 
 
-def told_apart(several: Sequence[Mapping[str, str]], short: Callable[[str, str], str] = lambda key, value: value) -> list[str]:
+def distinct_labels(
+    several: Sequence[Mapping[str, str]], short: Callable[[str, str], str] = lambda key, value: value
+) -> list[str]:
     """A label of each by what differs between them: empty where nothing does, and where more than one thing does only what is
     not as with most, `base` if all is.
 
@@ -130,7 +134,7 @@ def told_apart(several: Sequence[Mapping[str, str]], short: Callable[[str, str],
     taken = {name for name, times in often.items() if times == 1}
     for place, label in enumerate(labels):
         if often[file_name(label)] > 1:
-            labels[place] = next(told for number in count(1) if file_name(told := f"{label} {number}") not in taken)
+            labels[place] = next(summary for number in count(1) if file_name(summary := f"{label} {number}") not in taken)
             taken.add(file_name(labels[place]))
     return labels
 
@@ -154,10 +158,10 @@ def model_names(runs: Iterable[Run]) -> dict[str, str]:
 
 def file_name(name: str) -> str:
     """A name as part of a file's name, of at most 60 bytes."""
-    told = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
-    if len(told.encode()) <= _LONGEST_NAME:
-        return told
-    return f"{told.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}-{_hashed(name)}"
+    summary = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
+    if len(summary.encode()) <= _LONGEST_NAME:
+        return summary
+    return f"{summary.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}-{_hashed(name)}"
 
 
 def put(pictures: dict[str, str], name: str, picture: str) -> None:

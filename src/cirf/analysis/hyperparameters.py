@@ -32,19 +32,19 @@ def make(source: Source) -> Found:
     rows: list[dict[str, Any]] = []
     for row in published("hyperparameters"):
         ours = run.key(row["key"])
-        rows.append({"step": row["step"], "parameter": row["parameter"], "key": row["key"], "value": _told(ours)})
-        rows[-1] |= {"paper": _told(row["value"]), "same": "yes" if _same(ours, row["value"]) else "no"}
+        rows.append({"step": row["step"], "parameter": row["parameter"], "key": row["key"], "value": _text_of(ours)})
+        rows[-1] |= {"paper": _text_of(row["value"]), "same": "yes" if _same(ours, row["value"]) else "no"}
     adapted = run.key("finetune.adaptation") == "lora"
     rows += [
-        {"step": step, "parameter": name, "key": key, "value": _told(run.key(key)), "paper": None, "same": None}
+        {"step": step, "parameter": name, "key": key, "value": _text_of(run.key(key)), "paper": None, "same": None}
         for step, name, key in _BEYOND
         if adapted or "lora" not in key
     ]
     columns = (*_COLUMNS, Column("paper", "Paper"), Column("same", "The same")) if source.paper else _COLUMNS
-    told = run.key("finetune.overrides") or {}
-    kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in told.items()}
-    notes = source.told(run)
-    notes += [f"{method} is trained by settings of its own: {_told(keys)}." for method, keys in kept.items() if keys]
+    summary = run.key("finetune.overrides") or {}
+    kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in summary.items()}
+    notes = source.notes(run)
+    notes += [f"{method} is trained by settings of its own: {_text_of(keys)}." for method, keys in kept.items() if keys]
     return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
 
 
@@ -53,12 +53,12 @@ def _same(ours: Any, theirs: Any) -> bool:
     return bool(listed[0] == listed[1])
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """A value as a reader expects it: lists without brackets, numbers short."""
     if isinstance(value, list | tuple):
-        return ", ".join(_told(entry) for entry in value) or "none"
+        return ", ".join(_text_of(entry) for entry in value) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_told(entry)}" for key, entry in value.items())
+        return ", ".join(f"{key} {_text_of(entry)}" for key, entry in value.items())
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value is None else str(value)

@@ -73,8 +73,8 @@ def display_names(names: Sequence[str], variants: Variants) -> dict[str, str]:
     """The display name of each; no two are alike, since a variant that would repeat another's name keeps its own."""
     found: dict[str, str] = {}
     for name in sorted(names, key=lambda one: one in variants):
-        told = _composed(name, variants)
-        found[name] = name if told in found.values() else told
+        display = _composed(name, variants)
+        found[name] = name if display in found.values() else display
     return {name: found[name] for name in names}
 
 
@@ -82,12 +82,12 @@ def _composed(name: str, variants: Variants) -> str:
     variant, method = variants.get(name, {}), base(name, variants)
     if method not in NAMES or variant.get("preset") or variant.get("reward") is not None:
         return name
-    left, told = dict(variant.get("settings") or {}), NAMES[method]
+    left, display = dict(variant.get("settings") or {}), NAMES[method]
     for key, value, words in _SETTINGS:
         if key in left and left[key] == value:
-            told += words
+            display += words
             del left[key]
-    return name if left else told
+    return name if left else display
 
 
 def describe(name: str, variants: Variants) -> str:

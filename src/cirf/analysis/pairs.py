@@ -14,7 +14,7 @@ from typing import Any
 
 from cirf.analysis.accuracy import Shares, of_task, pooled, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.groups import distinct, file_name, model_name, put, told_apart
+from cirf.analysis.groups import distinct, distinct_labels, file_name, model_name, put
 from cirf.analysis.points import DOMAINS, alike, left_out
 from cirf.analysis.source import Run, Source
 from cirf.analysis.tradeoff import shorten
@@ -53,11 +53,11 @@ def make(source: Source) -> Found:
     repeated = False
     for run, label in zip(runs, _labels(runs), strict=True):
         head = {"source": run.source, "backbone": model_name(run)}
-        for domain, told in DOMAINS.items():
+        for domain, summary in DOMAINS.items():
             tasks = shared_by_all(run, domain == "in")
             if not tasks:
                 continue
-            title = ", ".join(filter(None, (label, told)))
+            title = ", ".join(filter(None, (label, summary)))
             found, others = _answered(run, tasks)
             notes += [f"{title}: {left_out(others)}"] if others else []
             if len(found) < 2:
@@ -85,7 +85,7 @@ def make(source: Source) -> Found:
 def _labels(runs: Sequence[Run]) -> list[str]:
     """What pictures call each of several runs: its name, with a number where that of another makes the same file."""
     names = {str(run.folder.resolve()): run.name for run in runs}
-    return told_apart([{"run": folder} for folder in names], lambda _, folder: names[folder])
+    return distinct_labels([{"run": folder} for folder in names], lambda _, folder: names[folder])
 
 
 def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:
@@ -160,8 +160,8 @@ def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], te
             share, low, high = of_task(found[method])
             look = style(method, list(titles))
             axes.plot([100 * low, 100 * high], [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            told = f"{titles[method]}: {with_ends(share, low, high, 'share')}"
-            axes.plot([100 * share], [place], **look.point, markersize=7.5, gid=add(marks, told, method))
+            summary = f"{titles[method]}: {with_ends(share, low, high, 'share')}"
+            axes.plot([100 * share], [place], **look.point, markersize=7.5, gid=add(marks, summary, method))
         left, right = axes.get_xlim()
         axes.set_xticks([tick for tick in axes.get_xticks() if left <= tick <= min(right, 100)])  # none below the bars
         step = 0.02 * (right - left)
@@ -177,7 +177,7 @@ def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], te
         axes.set_xlabel("right of all questions, %")
         joined = "; ".join(f"{titles[order[start]]} to {titles[order[end]]}" for start, end in bars) or "none"
         out.append(
-            f"Methods by accuracy, {title}. {'; '.join(mark.told for mark in marks)}. "
+            f"Methods by accuracy, {title}. {'; '.join(mark.description for mark in marks)}. "
             f"Neighbours without significant differences: {joined}."
         )
     return marked(out[0], marks)

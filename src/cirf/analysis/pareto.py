@@ -13,7 +13,7 @@ from typing import Any
 
 from cirf.analysis.accuracy import TASK, of_tasks, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.groups import distinct, file_name, model_names, put, settings, short, told_apart
+from cirf.analysis.groups import distinct, distinct_labels, file_name, model_names, put, settings, short
 from cirf.analysis.names import BASELINE, family
 from cirf.analysis.points import COSTS, DOMAINS, UNITS, Point, alike, costed, left_out, tell, without_answers
 from cirf.analysis.published import published
@@ -90,8 +90,8 @@ def make(source: Source) -> Found:
 def _name(points: Sequence[Point]) -> None:
     """Give points of several runs a name for the picture: the method's title, and what sets the run apart from most."""
     runs = distinct(point["_run"] for point in points)
-    told = told_apart([settings(run) for run in runs], _word)
-    labels = {run.folder: label for run, label in zip(runs, told, strict=True) if label != "base"}
+    summary = distinct_labels([settings(run) for run in runs], _word)
+    labels = {run.folder: label for run, label in zip(runs, summary, strict=True) if label != "base"}
     titles = [(point["_run"].titles[point["kind"]], labels.get(point["_run"].folder)) for point in points]
     names = [", ".join(filter(None, parts)) for parts in titles]
     often = Counter(names)
@@ -117,10 +117,10 @@ def domain_points(run: Run, domain: str) -> list[Point]:
 
 
 def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
-    told = [run.methods[method]["tasks"][task] for task in tasks]
+    summary = [run.methods[method]["tasks"][task] for task in tasks]
     answered = shares(run, method, tasks)
     accuracy, low, high = of_tasks(answered)
-    seconds = [row.get("latency_mean_s") for row in told]
+    seconds = [row.get("latency_mean_s") for row in summary]
     return {
         "backbone": str(run.key("backbone.model")),
         "domain": domain,
@@ -130,7 +130,7 @@ def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
         "accuracy_low": low,
         "accuracy_high": high,
         "seconds": None if None in seconds else mean(seconds),
-        "tokens": mean([row["tokens"] for row in told]),
+        "tokens": mean([row["tokens"] for row in summary]),
         "questions": sum(map(len, answered.values())),
         "_run": run,
         "_asked": frozenset((task, name) for task, found in answered.items() for name in found),
@@ -145,19 +145,19 @@ def _task_rows(run: Run) -> list[dict[str, Any]]:
             "method": method,
             "task": task,
             "domain": "in" if task in run.trained_on else "out",
-            "accuracy": told["accuracy"],
-            "accuracy_low": told["interval"][0],
-            "accuracy_high": told["interval"][1],
-            "accuracy_sd": told.get("accuracy_sd"),
-            "n": told["n"],
-            "seconds": told.get("latency_mean_s"),
-            "seconds_sd": told.get("latency_sd_s"),
-            "tokens": told["tokens"],
-            "truncated": told["truncated"],
-            "unparsed": told["unparsed"],
+            "accuracy": summary["accuracy"],
+            "accuracy_low": summary["interval"][0],
+            "accuracy_high": summary["interval"][1],
+            "accuracy_sd": summary.get("accuracy_sd"),
+            "n": summary["n"],
+            "seconds": summary.get("latency_mean_s"),
+            "seconds_sd": summary.get("latency_sd_s"),
+            "tokens": summary["tokens"],
+            "truncated": summary["truncated"],
+            "unparsed": summary["unparsed"],
         }
         for method, row in run.methods.items()
-        for task, told in row["tasks"].items()
+        for task, summary in row["tasks"].items()
     ]
 
 
@@ -170,11 +170,11 @@ def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
     for (backbone, source, method), by_task in groups.items():
         head = {"source": source, "backbone": backbone, "method": method}
-        told = {f"{TASK}{task}": _with_spread(row, "accuracy") for task, row in by_task.items()}
-        lines.append({**head, "metric": "accuracy", **told})
+        summary = {f"{TASK}{task}": _with_spread(row, "accuracy") for task, row in by_task.items()}
+        lines.append({**head, "metric": "accuracy", **summary})
         if any(row.get("seconds") is not None for row in by_task.values()):
-            told = {f"{TASK}{task}": _with_spread(row, "seconds") for task, row in by_task.items()}
-            lines.append({**head, "metric": "time", **told})
+            summary = {f"{TASK}{task}": _with_spread(row, "seconds") for task, row in by_task.items()}
+            lines.append({**head, "metric": "time", **summary})
     columns = (*_TASKS[:3], Column("metric", "Metric"), *(Column(f"{TASK}{task}", task) for task in tasks))
     caption = "Accuracy with its 95 % interval, and time an answer, by task; ±: the standard deviation over sampled runs."
     return Table("main", caption, columns, lines)
@@ -185,9 +185,9 @@ def _with_spread(row: Mapping[str, Any], key: str) -> str:
     column, sd = _SHOWN[key], row.get(f"{key}_sd")
     if sd is None:
         return column.show(row)
-    told = f"{shown(row[key], column.form)} ± {100 * sd:.2f}" if key == "accuracy" else f"{row[key]:.2f} ± {sd:.2f} s"
+    summary = f"{shown(row[key], column.form)} ± {100 * sd:.2f}" if key == "accuracy" else f"{row[key]:.2f} ± {sd:.2f} s"
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    return told if low is None or high is None else f"{told} ({100 * low:.1f} to {100 * high:.1f})"
+    return summary if low is None or high is None else f"{summary} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -216,12 +216,12 @@ def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Poi
     ``beside``: points of pictures in the same row, whose axis of cost it shares.
     """
     spots = [_spot(point, cost) for point in points]
-    told = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.told for spot in spots)}"
+    summary = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
     name = f"{'beside-' if beside else ''}{file_name(title)}-{cost}"
     labels = (COSTS[cost], "accuracy, mean of tasks, %")
     span = [point[cost] for point in beside if point[cost]]
     heading = shorten(title, 2 * LONGEST)
-    return draw(spots, name, labels, told, title=heading, unit=UNITS[cost], size=size, span=span)
+    return draw(spots, name, labels, summary, title=heading, unit=UNITS[cost], size=size, span=span)
 
 
 def _spot(point: Point, cost: str) -> Spot:

@@ -70,12 +70,12 @@ def make(source: Source) -> Found:
     steps = gather(run, size)
     rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
     for known, features in what_is_known(steps, size).items():
-        losses, right = foretold(features, steps.codes, steps.questions, size)
+        losses, right = predicted(features, steps.codes, steps.questions, size)
         rows.append({"known": known, **_mean(losses, steps.questions), "right": float(right.mean())} | _counts(steps))
     for method, loss in _models(run).items():
         rows.append({"known": f"{method} after training", "loss": loss})
     notes = [
-        *source.told(run),
+        *source.notes(run),
         f"Logistic regressions, each asked only of questions that it was not trained on ({_FOLDS} parts), with the best of"
         f" {len(_STRENGTHS)} strengths of its penalty; intervals: jackknife over groups of questions, the classifiers as they"
         " are. The step itself: the vector that was quantised. After training: what the model makes of all that stands before the"
@@ -150,7 +150,7 @@ def what_is_known(steps: Steps, size: int) -> Mapping[str, np.ndarray]:
     return found
 
 
-def foretold(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def predicted(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Loss in nats [M] of each step's code and whether it was the likeliest [M], foretold by a classifier that saw no step of its
     question; of several strengths of the penalty the one with the lowest mean loss."""
     from sklearn.model_selection import GroupKFold

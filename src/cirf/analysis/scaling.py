@@ -32,7 +32,7 @@ def make(source: Source) -> Found:
     pictures: dict[str, str] = {}
     notes: list[str] = []
     for family in families(source.runs):
-        for domain, told in DOMAINS.items():
+        for domain, summary in DOMAINS.items():
             found = [points_of(setting, domain, (*CIRF, *BASELINES)) for setting in settings_of(family)]
             found = [points for points in found if any(row["of"] in CIRF for row in points)]
             if len({points[0]["model"] for points in found}) < 2:
@@ -41,15 +41,15 @@ def make(source: Source) -> Found:
             for points in ordered:
                 mark_fronts(points)
                 rows += [without_answers(_beaten(point, points)) | {"settings": family.label} for point in points]
-                notes += _notes(points, told, family.label)
+                notes += _notes(points, summary, family.label)
             everything = [point for points in ordered for point in points]
             for cost in COSTS:
                 unknown = costed(everything, cost)[1]
-                notes += [f"{', '.join(filter(None, (told, family.label)))}: {unknown}"] if unknown else []
+                notes += [f"{', '.join(filter(None, (summary, family.label)))}: {unknown}"] if unknown else []
                 for points in ordered:
                     if known := costed(points, cost)[0]:
                         name = "-".join(filter(None, (points[0]["backbone"], domain, cost, family.label)))
-                        title = ", ".join(filter(None, (points[0]["backbone"], told, family.label)))
+                        title = ", ".join(filter(None, (points[0]["backbone"], summary, family.label)))
                         put(pictures, file_name(name), picture(known, title, cost, everything))
     if not rows:
         raise Lacking("it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes such")
@@ -72,13 +72,13 @@ def _beaten(point: Point, points: Sequence[Point]) -> Point:
 
 def _notes(points: Sequence[Point], domain: str, label: str) -> list[str]:
     """Which baselines a CIRF variant beats, said plainly, also where it beats none."""
-    told = []
+    summary = []
     for point in (_beaten(point, points) for point in points if point["of"] in BASELINES):
         known = {word: point[key] for cost, word in COSTS.items() if point.get(key := f"beaten_{cost}") is not None}
         said = [f"{'beaten' if beaten else 'not beaten'} by {word}" for word, beaten in known.items()]
-        told.append(f"{point['method']} ({100 * point['accuracy']:.1f} %) is {' and '.join(said) or 'of no known cost'}")
+        summary.append(f"{point['method']} ({100 * point['accuracy']:.1f} %) is {' and '.join(said) or 'of no known cost'}")
     place = ", ".join(filter(None, (points[0]["backbone"], domain, label)))
-    return [f"{place}: {'; '.join(told)}."] if told else []
+    return [f"{place}: {'; '.join(summary)}."] if summary else []
 
 
 ANALYSIS = Analysis(

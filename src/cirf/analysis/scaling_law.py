@@ -140,21 +140,21 @@ def _model(run: Run, name: str) -> str:
     taken = run.recipe.get("models", {}).get(name)
     folder = run.shown.at(f"models/{name}") if taken is None else Path(taken)
     try:
-        told = parse_json((folder / "stage.json").read_text(encoding="utf-8"))
-        return str(told["key"])
+        summary = parse_json((folder / "stage.json").read_text(encoding="utf-8"))
+        return str(summary["key"])
     except (OSError, ValueError, KeyError, TypeError):
         return str((run.folder / "models" / name if taken is None else folder).resolve())
 
 
 def _point(run: Run, name: str, domain: str) -> Point | None:
-    told = {task: row for task, row in run.methods[name]["tasks"].items() if (task in run.trained_on) == (domain == "in")}
-    if not told:
+    summary = {task: row for task, row in run.methods[name]["tasks"].items() if (task in run.trained_on) == (domain == "in")}
+    if not summary:
         return None
     answers = run.answers(name)
-    correct = {task: by_question(answers[task]) for task in told}
+    correct = {task: by_question(answers[task]) for task in summary}
     accuracy, low, high = of_tasks(correct)
-    tokens = {task: by_question(answers[task], "tokens") for task in told}
-    seconds = [row.get("latency_mean_s") for row in told.values()]
+    tokens = {task: by_question(answers[task], "tokens") for task in summary}
+    seconds = [row.get("latency_mean_s") for row in summary.values()]
     return {
         "domain": domain,
         "run": run.name,
@@ -240,12 +240,12 @@ def _reading(row: Mapping[str, Any]) -> str:
 
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
     fits = "unknown, as all accuracies are alike" if row["r2"] is None else f"{row['r2']:.2f}"
-    told = "of a line unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} were it a line"
-    foretold = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is foretold by the others)"
+    summary = "of a line unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} were it a line"
+    predicted = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is foretold by the others)"
     return (
         f"{backbone}, {domain}: {100 * row['slope']:+.1f} points a {_UNITS[cost]} (95 % {100 * row['slope_low']:+.1f} to"
-        f" {100 * row['slope_high']:+.1f}), R² {fits}{foretold}, resting on {row['points']} points of {row['models']} models;"
-        f" p {told}: {row['reading']}."
+        f" {100 * row['slope_high']:+.1f}), R² {fits}{predicted}, resting on {row['points']} points of {row['models']} models;"
+        f" p {summary}: {row['reading']}."
     )
 
 
@@ -280,8 +280,8 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
         axes.set_xlabel(COSTS[cost])
         axes.set_ylabel("accuracy, mean of tasks, %")
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-        told = "; ".join(mark.told for mark in marks)
-        out.append(f"Accuracy against {COSTS[cost]} with a line and its 95 % band, {title}. {told}")
+        summary = "; ".join(mark.description for mark in marks)
+        out.append(f"Accuracy against {COSTS[cost]} with a line and its 95 % band, {title}. {summary}")
     return marked(out[0], marks)
 
 
@@ -350,7 +350,7 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, 
     spread = float(((y - y.mean()) ** 2).sum())
     lever = 1 / len(x) + (x - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
     alone = bool((lever > 1 - 1e-9).any())  # a point through which every line goes cannot be foretold
-    foretold = None if alone else float(((rest / (1 - lever)) ** 2).sum())
+    predicted = None if alone else float(((rest / (1 - lever)) ** 2).sum())
     intercepts, slopes = _least_squares(drawn_x, drawn_y)
     grid = np.linspace(x.min(), x.max(), 41)
     low, high = np.quantile(intercepts[:, None] + slopes[:, None] * grid, (0.025, 0.975), axis=0)
@@ -359,7 +359,7 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, 
         float(intercept[0]),
         float(slope[0]),
         1 - float((rest**2).sum()) / spread if spread > 0 else None,
-        1 - foretold / spread if spread > 0 and foretold is not None else None,
+        1 - predicted / spread if spread > 0 and predicted is not None else None,
         float(ends[0]),
         float(ends[1]),
         np.stack([grid, low, high]),

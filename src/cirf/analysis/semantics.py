@@ -39,7 +39,7 @@ def make(source: Source) -> Found:
         if row["count"]
     ]
     notes = [
-        *source.told(run),
+        *source.notes(run),
         f"{book['used']} of {book['size']} codes stand for a step. Labels are by rule unless `cirf label` gave others: reading"
         " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
     ]

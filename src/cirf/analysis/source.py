@@ -191,7 +191,7 @@ class Source:
         """The first run that has what is needed; the first of all where none has."""
         return next((run for run in self.runs if fits(run)), self.single)
 
-    def told(self, run: Run) -> list[str]:
+    def notes(self, run: Run) -> list[str]:
         """What a reader must know of an analysis of one run alone: which of several it is. Empty where there is no other."""
         several = len({one.folder.resolve() for one in self.runs})
         return [f"This is of {run.name} alone, the first of {several} runs that has what it needs."] if several > 1 else []

@@ -35,7 +35,7 @@ def make(source: Source) -> Found:
     if not tasks:
         raise Lacking("no problems yet; bring the run to its stage `problems`")
     rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
-    notes = [*source.told(run), _COUNTS]
+    notes = [*source.notes(run), _COUNTS]
     if source.paper:
         rows += published("statistics")
     columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS
@@ -49,17 +49,17 @@ def _tasks(run: Run) -> list[str]:
 
 
 def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, Any]:
-    told = run.data["data"]
-    counted = told["reports"]["problems"].get("tasks", {}).get(task, {})
-    trained = task in told["train"]
+    summary = run.data["data"]
+    counted = summary["reports"]["problems"].get("tasks", {}).get(task, {})
+    trained = task in summary["train"]
     row: dict[str, Any] = {
         "source": run.source,
         "task": task,
         "domain": "in" if trained else "out",
-        "train": counted.get("available_train", told["train"].get(task)) if trained else None,
-        "used": told["train"].get(task),
-        "test": counted.get("available_test", told["test"].get(task)),
-        "asked": told["test"].get(task),
+        "train": counted.get("available_train", summary["train"].get(task)) if trained else None,
+        "used": summary["train"].get(task),
+        "test": counted.get("available_test", summary["test"].get(task)),
+        "asked": summary["test"].get(task),
     }
     for place, key in enumerate(("cot_tokens", "functional_tokens", "trace_tokens")):
         row[key] = mean([values[place] for values in lengths]) if lengths else None

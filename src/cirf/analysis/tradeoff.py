@@ -38,7 +38,7 @@ class Spot(NamedTuple):
 
     method: str
     title: str
-    told: str
+    description: str
     family: str
     cost: float
     accuracy: float
@@ -83,7 +83,7 @@ def draw(
         placed = [(spot.cost, spot.accuracy, spot.low, spot.high, spot.title, FAMILIES[spot.family].colour) for spot in spots]
         place_names(figure, axes, together(placed, named), line, size.font)
         out.append(description)
-    return marked(out[0], [Mark(spot.method, spot.told) for spot in spots])
+    return marked(out[0], [Mark(spot.method, spot.description) for spot in spots])
 
 
 def _point(axes: Any, place: int, spot: Spot, size: Size) -> None:

@@ -60,7 +60,7 @@ def make(source: Source) -> Found:
     pairs = [row for where, found in sequences.items() for row in _pair_rows(where, count_pairs(found), labels)]
     entropies = [_entropy_row(where, found) for where, found in sequences.items()]
     notes = [
-        *source.told(run),
+        *source.notes(run),
         "With few traces for many codes the entropy given the code before is too low by chance alone: what it is to be"
         f" compared with is that of the same traces with the codes of each shuffled, the mean of {_SHUFFLES} shuffles.",
     ]
@@ -184,8 +184,8 @@ def _picture(pairs: Counter[tuple[State, State]], labels: dict[int, str]) -> str
         bar = figure.colorbar(drawn, ax=axes, shrink=0.7, label="share of what follows")
         bar.ax.tick_params(labelsize=8, labelcolor=SOFT)
         best = sorted(pairs.items(), key=lambda item: (-item[1], str(item[0])))[:5]
-        told = "; ".join(f"{second} after {first}: {count} times" for (first, second), count in best)
-        out.append(f"Which function follows which in training traces, the {len(codes)} most frequent. {told}")
+        summary = "; ".join(f"{second} after {first}: {count} times" for (first, second), count in best)
+        out.append(f"Which function follows which in training traces, the {len(codes)} most frequent. {summary}")
     return out[0]
 
 

@@ -33,13 +33,13 @@ def make(source: Source) -> Found:
     pictures: dict[str, str] = {}
     notes: list[str] = []
     for family in families(source.runs):
-        for domain, told in DOMAINS.items():
+        for domain, summary in DOMAINS.items():
             lines = [line for setting in settings_of(family) if len(line := points_of(setting, domain, CIRF)) > 1]
             if not lines:
                 continue
             lines.sort(key=lambda line: line[0]["parameters"] or 0)
             rows += [without_answers(_against(point, line[0])) | {"settings": family.label} for line in lines for point in line]
-            title = ", ".join(filter(None, (told, family.label)))
+            title = ", ".join(filter(None, (summary, family.label)))
             for cost, axis in COSTS.items():
                 unknown = costed([point for line in lines for point in line], cost)[1]
                 drawn = [known for line in lines if (known := costed(line, cost)[0])]
@@ -54,10 +54,10 @@ def make(source: Source) -> Found:
 
 def _against(point: Point, first: Point) -> Point:
     """A point with its cost as a share of the first variant's."""
-    told: dict[str, Any] = {"token_ratio": point["tokens"] / first["tokens"] if first["tokens"] else None}
+    summary: dict[str, Any] = {"token_ratio": point["tokens"] / first["tokens"] if first["tokens"] else None}
     if point["seconds"] and first["seconds"]:
-        told["speedup"] = first["seconds"] / point["seconds"]
-    return point | told
+        summary["speedup"] = first["seconds"] / point["seconds"]
+    return point | summary
 
 
 def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str, axis: str) -> str:
@@ -98,7 +98,7 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
         axes.set_xlabel(axis)
         axes.set_ylabel("accuracy, mean of tasks, %")
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        out.append(f"CIRF variants over backbones, {title}. {'; '.join(mark.told for mark in marks)}")
+        out.append(f"CIRF variants over backbones, {title}. {'; '.join(mark.description for mark in marks)}")
     return marked(out[0], marks)
 
 

@@ -79,7 +79,7 @@ class Codebook:
         return dataclasses.replace(self, corpus_mean=np.asarray(corpus_mean, np.float32), embedder=dict(embedder))
 
     @property
-    def _untold(self) -> set[str]:
+    def _unreported(self) -> set[str]:
         """Keys that say nothing of this codebook, or are later than some and stand at what these had."""
         return {"size_trials", "chosen"} | ({"reassign"} if self.settings.reassign == "sinkhorn" else set())
 
@@ -147,7 +147,7 @@ class Codebook:
             "size": self.size,
             "width": self.width,
             "embedder": dict(self.embedder),
-            "settings": self.settings.model_dump(mode="json", exclude=self._untold),
+            "settings": self.settings.model_dump(mode="json", exclude=self._unreported),
             "report": dict(self.report if report is None else report),
         }
         write_atomic(folder / _TENSORS, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
@@ -226,6 +226,6 @@ def _network(name: str, tensors: Mapping[str, Tensor]) -> FeedForward:
 
 
 def _name(embedder: Mapping[str, str | None]) -> str:
-    revision, told = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
-    changed = [f", {key} {told[how]}" for key in WORDING if (how := embedder.get(key)) in told]
+    revision, summary = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
+    changed = [f", {key} {summary[how]}" for key in WORDING if (how := embedder.get(key)) in summary]
     return f"{embedder.get('model')}" + (f" at {revision}" if revision else "") + "".join(changed)

@@ -62,16 +62,16 @@ def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
 
 def write_labels(folder: Path, labels: Mapping[int, str], counts: Mapping[int, int]) -> None:
     """Write a folder's labels of the codes with these counts, whole or not at all."""
-    told = {str(code): labels[code] for code in sorted(labels)}
-    write_atomic(folder / FILE, to_json({"codes": codes_id(counts), "labels": told}))
+    summary = {str(code): labels[code] for code in sorted(labels)}
+    write_atomic(folder / FILE, to_json({"codes": codes_id(counts), "labels": summary}))
 
 
 def clean(label: str) -> str:
     """A label on one line; ``CirfError`` if it is empty, longer than 40 characters, or holds a tag or signs for a terminal."""
-    told = " ".join(label.split())
-    if not told or len(told) > _LONGEST or "<" in told or ">" in told or not told.isprintable():
+    summary = " ".join(label.split())
+    if not summary or len(summary) > _LONGEST or "<" in summary or ">" in summary or not summary.isprintable():
         raise CirfError(f"{label!r} cannot be a label: 1 to {_LONGEST} printable characters, without < and >")
-    return told
+    return summary
 
 
 def name_by_model(
@@ -110,9 +110,9 @@ def read_label(text: str) -> str | None:
         if isinstance(made, dict) and isinstance(made.get("label"), str):
             found = made["label"]
         place = text.find("{", end)
-    told = text.strip().strip("\"'*. ") if found is None else found.strip("\"'*. ")
+    summary = text.strip().strip("\"'*. ") if found is None else found.strip("\"'*. ")
     try:
-        return None if found is None and ("\n" in told or "{" in told) else clean(told)
+        return None if found is None and ("\n" in summary or "{" in summary) else clean(summary)
     except CirfError:
         return None
 

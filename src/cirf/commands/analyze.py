@@ -73,15 +73,15 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
             shutil.rmtree(out / name)
     for name, (_, made) in found.items():
         _write(out / name, made)
-    told = _told(folder, source, found, lacking)
-    write_atomic(out / "analysis.json", to_json(told))
-    write_atomic(out / "index.html", render_analyses(told, {name: made for name, (_, made) in found.items()}))
+    details = _summary(folder, source, found, lacking)
+    write_atomic(out / "analysis.json", to_json(details))
+    write_atomic(out / "index.html", render_analyses(details, {name: made for name, (_, made) in found.items()}))
     if as_json:
-        sys.stdout.write(to_json(told))
+        sys.stdout.write(to_json(details))
         return
     for name, (_, made) in found.items():
         print(f"{name}: {_counted(made)}")
-    for line in told["warnings"]:
+    for line in details["warnings"]:
         print(line)
     for name, why in lacking.items():
         print(f"{name}: left out: {why}")
@@ -154,7 +154,7 @@ def _write(folder: Path, made: Found) -> None:
         write_atomic(folder / f"{name}.svg", picture + "\n")
 
 
-def _told(
+def _summary(
     folder: Path, source: Source, found: Mapping[str, tuple[Analysis, Found]], lacking: Mapping[str, str]
 ) -> dict[str, Any]:
     """All of it as JSON. A run counts once, however many parts of a sweep name it."""

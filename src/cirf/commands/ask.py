@@ -66,8 +66,8 @@ def ask(
     def show(text: str) -> None:
         print(printable(lines.more(text, over=False)), end="", flush=True)
 
-    told = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
-    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=told, prefixes=served.thinking, steer=steer)
+    summary = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
+    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=summary, prefixes=served.thinking, steer=steer)
     explained = _explained(served, prompt, output.ids) if explain else []
     if as_json:
         read = served.read(output.text, output.truncated)
@@ -92,16 +92,16 @@ def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict
     return [explanation(choice, served.functions) for choice in found]
 
 
-def _print_explanation(told: Mapping[str, Any]) -> None:
+def _print_explanation(summary: Mapping[str, Any]) -> None:
     """A functional token with its probability, the likeliest others, and segments that it stands for."""
-    print(printable(f"\n{told['token']} {told['label']}: {told['probability']:.1%}"))
+    print(printable(f"\n{summary['token']} {summary['label']}: {summary['probability']:.1%}"))
     others = [
         f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
-        for row in told["alternatives"]
+        for row in summary["alternatives"]
     ]
-    chances = [row["probability"] for row in told["alternatives"]]
+    chances = [row["probability"] for row in summary["alternatives"]]
     print(f"  or {', '.join(f'{name} {chance:.1%}' for name, chance in zip(others, chances, strict=True))}")
-    for segment in told["segments"]:
+    for segment in summary["segments"]:
         print(printable(f"  - {segment}"))
 
 
@@ -109,11 +109,11 @@ def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tupl
     """How an answer is held to the form of traces, ``None`` where nothing is asked for, and whether there is a calculator."""
     from cirf.methods.cirf.cirf import TraceSettings, formed
 
-    told = TraceSettings(**settings)
-    if formed(told) and not functions:
+    summary = TraceSettings(**settings)
+    if formed(summary) and not functions:
         asked = "--budget, --no-results, --grammar, --forbid and --at-most"
         raise CirfError(f"{asked} steer functional tokens, which this model has none of")
-    return (told.steering() if formed(told) else None), told.calculator
+    return (summary.steering() if formed(summary) else None), summary.calculator
 
 
 def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, int]:
@@ -143,10 +143,12 @@ def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
     check_codes(at_most, names)
     if any(at_most.values()):
-        told: dict[str, Any] = {"structured_outputs": {"regex": expression(at_most, names, opened_by_prompt(tokenizer, names))}}
+        summary: dict[str, Any] = {
+            "structured_outputs": {"regex": expression(at_most, names, opened_by_prompt(tokenizer, names))}
+        }
     else:
-        told = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
-    print(json.dumps(told, indent=2))
+        summary = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
+    print(json.dumps(summary, indent=2))
 
 
 def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:

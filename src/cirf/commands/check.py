@@ -54,7 +54,7 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     files = [*asked.files, *worked.files]
     made["refused"] = by_reason([error for file in files for error in file.errors])
     made["unusable"] = [
-        file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "told": file.predicted(allowed)} for file in files
+        file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "summary": file.predicted(allowed)} for file in files
     ]
     made["updates"] = _updates(recipe, problems.train, problems.validation, found.total, is_row_file(source)).to_dict()
     if show:
@@ -199,8 +199,8 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
     cut = cut_all(found.rationales, recipe.segments, problems)
     results = write_results(cut.annotated, problems, tasks, recipe.results, recipe.problems.data)
     steps: dict[str, list[tuple[str, str]]] = {}
-    for row, told in zip(cut.steps, results, strict=True):
-        steps.setdefault(row.problem, list(zip(row.segments, told, strict=True)))
+    for row, summary in zip(cut.steps, results, strict=True):
+        steps.setdefault(row.problem, list(zip(row.segments, summary, strict=True)))
     dropped = {row.problem: row.reason for row in (*found.dropped, *cut.dropped)}
     return [
         {
@@ -250,7 +250,7 @@ def _print(made: dict[str, Any]) -> None:
         table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
     Console(width=120).print(table)
     for file in made["unusable"]:
-        print(file["told"])
+        print(file["summary"])
     for name, row in made["tasks"].items():
         for reason, count in row["unusable"].items():
             print(f"{name}: {count:,} question{'s' if count > 1 else ''} left out: {reason}")
@@ -270,7 +270,7 @@ def _print(made: dict[str, Any]) -> None:
         share = 1 - made["total"]["share_segmentable"]
         print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
         if made["updates"]["rows"]:
-            print(made["updates"]["told"])
+            print(made["updates"]["summary"])
     print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")
 
 

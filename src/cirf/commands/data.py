@@ -27,7 +27,9 @@ def get(names: Sequence[str], out: Path | None, quiet: bool, as_json: bool, file
         raise CirfError("data get: name benchmarks or rationale files, or all (see `cirf data list`)")
     folder = (out or data_folder()).resolve()
     chosen = select(names, catalogue() if files is None else files)
-    got, missing = fetch(chosen, folder, for_terminal(quiet), lambda told: None if as_json else print(_line(told), flush=True))
+    got, missing = fetch(
+        chosen, folder, for_terminal(quiet), lambda summary: None if as_json else print(_line(summary), flush=True)
+    )
     if as_json:
         made = {"folder": str(folder), "files": [_row(each) for each in got], "missing": [_row(each) for each in missing]}
         print(json.dumps(made, indent=2, ensure_ascii=False))
@@ -49,12 +51,12 @@ def listing(out: Path | None, as_json: bool) -> None:
     print(f"folder: {folder}")
 
 
-def _line(told: Got | Missing) -> str:
-    if isinstance(told, Missing):
-        return f"{told.file.path}: missing: {told.reason}"
-    words = {"fetched": "fetched", "there": "there already", "brought": "there, brought by hand"}[told.state]
-    rows = f"{told.rows:,} row{'' if told.rows == 1 else 's'}"
-    return f"{told.file.path}: {words}, {rows}, licence {told.file.licence}, from {told.file.home}; {_hashes(told)}"
+def _line(summary: Got | Missing) -> str:
+    if isinstance(summary, Missing):
+        return f"{summary.file.path}: missing: {summary.reason}"
+    words = {"fetched": "fetched", "there": "there already", "brought": "there, brought by hand"}[summary.state]
+    rows = f"{summary.rows:,} row{'' if summary.rows == 1 else 's'}"
+    return f"{summary.file.path}: {words}, {rows}, licence {summary.file.licence}, from {summary.file.home}; {_hashes(summary)}"
 
 
 def _hashes(got: Got) -> str:
@@ -67,16 +69,16 @@ def _hashes(got: Got) -> str:
     return f"SHA-256 {got.sha256} (not pinned)"
 
 
-def _row(told: Got | Missing) -> dict[str, Any]:
-    about = {"file": told.file.path, "licence": told.file.licence, "home": told.file.home}
-    if isinstance(told, Missing):
-        return about | {"reason": told.reason}
-    as_published = None if told.file.rows_sha256 is None else told.sha256 == told.file.rows_sha256
+def _row(summary: Got | Missing) -> dict[str, Any]:
+    about = {"file": summary.file.path, "licence": summary.file.licence, "home": summary.file.home}
+    if isinstance(summary, Missing):
+        return about | {"reason": summary.reason}
+    as_published = None if summary.file.rows_sha256 is None else summary.sha256 == summary.file.rows_sha256
     return about | {
-        "state": told.state,
-        "rows": told.rows,
-        "sha256": told.sha256,
-        "sources": list(told.origin),
+        "state": summary.state,
+        "rows": summary.rows,
+        "sha256": summary.sha256,
+        "sources": list(summary.origin),
         "rows_of_published_results": as_published,
     }
 
@@ -86,7 +88,7 @@ def _sentence(missing: Sequence[Missing], folder: Path) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)
-    told = [
+    summary = [
         f"{', '.join(paths) if len(paths) <= _FEW else f'{len(paths)} files of {group}/ (see `cirf data list`)'} from {home}"
         for (group, home), paths in groups.items()
     ]
@@ -94,4 +96,4 @@ def _sentence(missing: Sequence[Missing], folder: Path) -> str:
     offline = any(each.offline for each in missing) and all(each.offline or each.file.by_hand for each in missing)
     why = f"no network, {count}" if offline else count
     again = "" if all(each.file.by_hand for each in missing) else "run the command again, or "
-    return f"{why}: {again}bring {'; '.join(told)} to {folder}, in the form that docs/how-to/benchmark-data.md tells"
+    return f"{why}: {again}bring {'; '.join(summary)} to {folder}, in the form that docs/how-to/benchmark-data.md tells"

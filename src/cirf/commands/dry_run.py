@@ -176,7 +176,7 @@ class _Trainings:
             "disk_gib": round(_disk(recipe, section, self.sizes, trainings if whole else 0) / GIB, 1),
         }
         if whole:
-            alike = next((each for each in made["updates"] if each["told"] == updates.told), None)
+            alike = next((each for each in made["updates"] if each["summary"] == updates.summary), None)
             if alike is None:
                 made["updates"].append(updates.to_dict() | {"methods": [name]})
             else:
@@ -315,10 +315,10 @@ def print_estimate(made: dict[str, Any]) -> None:
     for name, row in made.get("by_reward", {}).items():
         answers = f"{row['answers']:,} sampled answers at least in {row['updates']:,} updates"
         print(f"{name}: trained by reward with {answers}; about {row['memory_gib']} GiB of memory")
-    told = made.get("updates", [])
-    for each in told:  # as a rule one for all methods
-        line: str = each["told"]
-        print(line if len(told) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
+    summary = made.get("updates", [])
+    for each in summary:  # as a rule one for all methods
+        line: str = each["summary"]
+        print(line if len(summary) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
     if "asks" in made:
         asks = made["asks"]
         models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"

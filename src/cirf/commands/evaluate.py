@@ -70,7 +70,7 @@ def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
         if not quiet:
             print(line, file=sys.stderr)
 
-    say(asked.told)
+    say(asked.notes)
     go(opened(recipe, folder, quiet), None, as_json, say)
 
 
@@ -91,7 +91,7 @@ def _recipe(options: Options) -> tuple[Recipe, Answering]:
         recipe = _with_tasks(recipe, options.tasks)
     elif not asked.tasks:
         raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
-    changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": asked.told}
+    changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": asked.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed
     recipe = parse(dump(recipe), "the evaluation's recipe", options.sets)
@@ -215,7 +215,7 @@ class Answering:
     recipe: Recipe
     run: Path | None
     tasks: bool
-    told: str
+    notes: str
 
 
 def answering(model: str, methods: Sequence[str]) -> Answering:

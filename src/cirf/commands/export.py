@@ -63,16 +63,16 @@ def lm_eval(
 def _say_how(out: Path, rows: Mapping[str, int], choice: bool, as_json: bool) -> None:
     """Print what was written and the commands that run it."""
     asked = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
-    told: dict[str, Any] = {"folder": str(out), "tasks": rows, "command": asked + ("" if choice else " --apply_chat_template")}
+    summary: dict[str, Any] = {"folder": str(out), "tasks": rows, "command": asked + ("" if choice else " --apply_chat_template")}
     if not choice:
         files = " ".join(str(out / f"{name}.py") for name in rows)
-        told["inspect"] = f"inspect eval {files} --model hf/local -M model_path=MODEL -M do_sample=false"
+        summary["inspect"] = f"inspect eval {files} --model hf/local -M model_path=MODEL -M do_sample=false"
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(summary, indent=2))
         return
     for there, count in rows.items():
         print(f"{there}: {count:,} rows")
-    print(*(told[name] for name in ("command", "inspect") if name in told), sep="\n")
+    print(*(summary[name] for name in ("command", "inspect") if name in summary), sep="\n")
 
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
@@ -92,11 +92,14 @@ def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
             f"{folder}: it thinks in vectors before it answers, which llama.cpp cannot; use `cirf ask` or `cirf evaluate`"
         )
     check_model(folder.resolve(), for_terminal(as_json))
-    told = write_gguf(folder, out, chosen, for_terminal())
+    summary = write_gguf(folder, out, chosen, for_terminal())
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(summary, indent=2))
         return
-    print(f"{told['file']}: {told['architecture']}, {told['type']}, {told['bytes'] / 1e6:,.0f} MB, {told['added']} added tokens")
+    print(
+        f"{summary['file']}: {summary['architecture']}, {summary['type']}, {summary['bytes'] / 1e6:,.0f} MB, "
+        f"{summary['added']} added tokens"
+    )
     print(f"llama-server -m {out} --jinja  # or: llama_cpp.Llama({str(out)!r})")
 
 
@@ -137,20 +140,20 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     examples = learned(context, method)[0]
     found = rows_of(context, method, tokenizer, examples)
     section = context.recipe.finetune.resolved(name, method.training)
-    told = write_trainer(out, trainer, found, tokenizer, [*new_ids, *begun.input_ids], section)
+    summary = write_trainer(out, trainer, found, tokenizer, [*new_ids, *begun.input_ids], section)
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
-    tokenizer.eos_token = told["end_token"]  # what a trainer puts behind an answer
+    tokenizer.eos_token = summary["end_token"]  # what a trainer puts behind an answer
     delimiters = context.recipe.vocabulary.delimiters if method.functional else None
     save_model(begun.model, tokenizer, out / START, context.recipe.backbone.dtype, delimiters)
     if method.functional:
         write_atomic(out / START / "functions.json", to_json(functions_of(context, examples)))
-    told = {"folder": str(out), "start": str(out / START)} | told
+    summary = {"folder": str(out), "start": str(out / START)} | summary
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(summary, indent=2))
         return
     print(
-        f"{told['rows']:,} rows"
-        + (f", {told['left_out']:,} longer than finetune.max_length left out" if told["left_out"] else "")
+        f"{summary['rows']:,} rows"
+        + (f", {summary['left_out']:,} longer than finetune.max_length left out" if summary["left_out"] else "")
     )
-    print(told["command"])
+    print(summary["command"])

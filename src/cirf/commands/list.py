@@ -127,8 +127,8 @@ def _method(method: type[Method], as_json: bool) -> None:
         for preset, found in method.presets.items()
     }
     if as_json:
-        told = {"name": method.name, "summary": method.summary, "trained": method.trained, "functional": method.functional}
-        print(json.dumps(told | {"settings": settings, "presets": presets}, indent=2, ensure_ascii=False))
+        details = {"name": method.name, "summary": method.summary, "trained": method.trained, "functional": method.functional}
+        print(json.dumps(details | {"settings": settings, "presets": presets}, indent=2, ensure_ascii=False))
         return
     print(f"{method.name}: {method.summary}")
     if not settings:

@@ -28,7 +28,7 @@ def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bo
     if not as_traces:
         check_model(folder.resolve(), for_terminal(as_json))
     kind, seen = "dataset" if as_traces else "model", "public" if public else "private"
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "repository": repository,
         "kind": kind,
         "visibility": seen,
@@ -38,26 +38,26 @@ def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bo
         "pushed": not dry_run,
     }
     if not as_json:
-        _print_files(told)
+        _print_files(summary)
     if dry_run:
         if as_json:
-            print(json.dumps(told | {"card": parcel.card}, indent=2, ensure_ascii=False))
+            print(json.dumps(summary | {"card": parcel.card}, indent=2, ensure_ascii=False))
         else:
             print(f"\n{CARD}:\n\n{parcel.card}")
             print(f"nothing was sent; without --dry-run it goes to the {seen} {kind} {repository}")
         return
     what = f"{folder.resolve().name}, {'its training rows' if as_traces else 'trained'} by cirf"
-    told["url"] = upload(parcel, repository, "dataset" if as_traces else "model", public, what)
-    print(json.dumps(told, indent=2, ensure_ascii=False) if as_json else f"{seen} {kind} {repository}: {told['url']}")
+    summary["url"] = upload(parcel, repository, "dataset" if as_traces else "model", public, what)
+    print(json.dumps(summary, indent=2, ensure_ascii=False) if as_json else f"{seen} {kind} {repository}: {summary['url']}")
 
 
-def _print_files(told: dict[str, Any]) -> None:
-    width = max(len(row["name"]) for row in told["files"])
-    for row in told["files"]:
+def _print_files(summary: dict[str, Any]) -> None:
+    width = max(len(row["name"]) for row in summary["files"])
+    for row in summary["files"]:
         print(f"{row['name']:{width}} {row['bytes']:>15,}")
-    print(f"{len(told['files'])} files, {told['bytes'] / 1e6:,.1f} MB")
-    if told["left_out"]:
-        print(f"left out: {', '.join(told['left_out'])}")
+    print(f"{len(summary['files'])} files, {summary['bytes'] / 1e6:,.1f} MB")
+    if summary["left_out"]:
+        print(f"left out: {', '.join(summary['left_out'])}")
 
 
 def _card(folder: Path, repository: str) -> str:

@@ -64,8 +64,8 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     rows = [row_of(name) for name in names]
     if as_json:
         fields = ("state", "rows", "seconds")
-        told = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]
-        print(json.dumps([row | {"damaged": bad[row["stage"]]} if row["stage"] in bad else row for row in told], indent=2))
+        summary = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]
+        print(json.dumps([row | {"damaged": bad[row["stage"]]} if row["stage"] in bad else row for row in summary], indent=2))
         return not bad
     for row in rows:
         size = "" if row.rows is None else f"{row.rows:,} rows"

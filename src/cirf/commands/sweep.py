@@ -80,18 +80,18 @@ class Ledger:
 
     def _look(self, run: Run) -> dict[str, Any]:
         states = Foresight(()).look(run.folder, run.stages)
-        told: dict[str, Any] = {"asked": list(states), "made": [], "taken": {}, "before": [], "open": []}
+        summary: dict[str, Any] = {"asked": list(states), "made": [], "taken": {}, "before": [], "open": []}
         for stage, state in states.items():
             row = self._last.get((run.path, stage))
             if state != "done":
-                told["open"].append(stage)
+                summary["open"].append(stage)
             elif row is None or run.folder.found(stage, row["key"]) is None:
-                told["before"].append(stage)
+                summary["before"].append(stage)
             elif row["from"] is None:
-                told["made"].append(stage)
+                summary["made"].append(stage)
             else:
-                told["taken"][stage] = row["from"]
-        return told
+                summary["taken"][stage] = row["from"]
+        return summary
 
     def record(self) -> dict[str, Any]:
         """The sweep as ``sweep.json`` tells it. Nothing in it comes from a clock."""
@@ -101,17 +101,17 @@ class Ledger:
         for run in self._planned.runs:
             state = "failed" if run.path in self.errors else "done" if self.is_done(run) else "open"
             for point in run.points:
-                told = {"part": point.part, "point": point.name, "settings": point.settings, "varied": list(point.varied)}
-                told |= {"run": run.path, "state": state} | ({"error": self.errors[run.path]} if state == "failed" else {})
-                points.append(told | {"stages": self._stages[run.path]})
-        points.sort(key=lambda told: order[told["part"], told["point"]])
+                summary = {"part": point.part, "point": point.name, "settings": point.settings, "varied": list(point.varied)}
+                summary |= {"run": run.path, "state": state} | ({"error": self.errors[run.path]} if state == "failed" else {})
+                points.append(summary | {"stages": self._stages[run.path]})
+        points.sort(key=lambda summary: order[summary["part"], summary["point"]])
         parts = [part.model_dump(include={"name", "notes", "until"}) for part in sweep.parts]
         return {"name": sweep.name, "notes": sweep.notes, "parts": parts, "stages": self.totals(), "points": points}
 
     def totals(self) -> dict[str, int]:
         """Stages over all runs, those of a point that stands twice counted once."""
         kinds = ("asked", "made", "taken", "before", "open")
-        return {kind: sum(len(told[kind]) for told in self._stages.values()) for kind in kinds}
+        return {kind: sum(len(summary[kind]) for summary in self._stages.values()) for kind in kinds}
 
     def write(self) -> None:
         """Write the record, whole or not at all."""
@@ -219,8 +219,8 @@ def dry(name: str, asked: Asked, as_json: bool) -> None:
     if as_json:
         count = Counter(state for row in rows for state in row["stages"].values())
         stages = {"asked": sum(count.values())} | {kind: count[kind] for kind in ("done", "taken", "made")}
-        told = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
-        sys.stdout.write(to_json(told))
+        summary = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
+        sys.stdout.write(to_json(summary))
         return
     _print_table(
         planned,
@@ -240,10 +240,10 @@ def _part_of(run: Run, planned: Planned) -> str:
 
 
 def _print_record(record: Mapping[str, Any], planned: Planned) -> None:
-    told = {point["run"]: point for point in record["points"]}
+    summary = {point["run"]: point for point in record["points"]}
     rows = []
     for run in planned.chosen:
-        point = told[run.path]
+        point = summary[run.path]
         count = Counter({kind: len(point["stages"][kind]) for kind in ("made", "taken", "before", "open")})
         rows.append((_part_of(run, planned), point["state"], count))
     _print_table(planned, ("made", "taken", "before", "open"), ("made", "taken\nover", "there\nbefore", "left"), rows)

@@ -97,7 +97,7 @@ def plan(name: str, asked: Asked) -> Planned:
     contexts: dict[str, Context] = {}
     points = tuple(loaded.points(asked.sets))
     for point in points:
-        context = _told_of(point, partial(_context, point, out, asked))
+        context = _with_name(point, partial(_context, point, out, asked))
         mark = hash_json(context.recipe.model_dump(mode="json", exclude={"name", "notes"}))
         contexts.setdefault(mark, context)
         groups.setdefault(mark, []).append(point)
@@ -115,7 +115,7 @@ def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
 
     chosen = [point for point in points if not asked.only or point.part in asked.only]
     asking = chosen or points
-    each = [_told_of(point, partial(asked_for, context, asked.until or point.until)) for point in asking]
+    each = [_with_name(point, partial(asked_for, context, asked.until or point.until)) for point in asking]
     names = {stage.name for stages in each for stage in stages}
     together = tuple(stage for stage in asked_for(context) if stage.name in names)
     to_report = any((asked.until or point.until) is None for point in asking)
@@ -123,7 +123,7 @@ def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
     return Run(path, context, tuple(points), together, bool(chosen), to_report)
 
 
-def _told_of(point: Point, work: Callable[[], T]) -> T:
+def _with_name(point: Point, work: Callable[[], T]) -> T:
     """What ``work`` answers; its ``CirfError`` names the point."""
     try:
         return work()
@@ -134,9 +134,9 @@ def _told_of(point: Point, work: Callable[[], T]) -> T:
 def _check_folder(out: Path, name: str) -> None:
     if (out / "recipe.yaml").exists():
         raise CirfError(f"--out {out}: a run lies there; give the sweep a folder of its own")
-    told = read_record(out).get("name", name)
-    if told != name:
-        raise CirfError(f"--out {out}: the sweep {told} lies there; give {name} a folder of its own")
+    summary = read_record(out).get("name", name)
+    if summary != name:
+        raise CirfError(f"--out {out}: the sweep {summary} lies there; give {name} a folder of its own")
 
 
 def read_record(out: Path) -> dict[str, Any]:

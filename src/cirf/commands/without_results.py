@@ -47,16 +47,19 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
     caps = section.model_dump(include={*get(name, recipe).caps, "max_completion_tokens"})
     mark = hash_json([model_hash(str(source)), limit, recipe.seed, caps])[:8]
     out = folder / "evaluations" / f"without-results-{name}-{mark}"
-    told = load_object(out / "shares.json")
-    if told is None:
-        told = {"method": name, **{split: _shares(context, (name, bare), section, asked[split], out / split) for split in SPLITS}}
-        write_atomic(out / "shares.json", to_json(told))
+    summary = load_object(out / "shares.json")
+    if summary is None:
+        summary = {
+            "method": name,
+            **{split: _shares(context, (name, bare), section, asked[split], out / split) for split in SPLITS},
+        }
+        write_atomic(out / "shares.json", to_json(summary))
         release(context)
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(summary, indent=2))
     else:
         for split in SPLITS:
-            print(_sentence(split, told[split]))
+            print(_sentence(split, summary[split]))
         print(f"answers: {out}")
 
 
@@ -106,10 +109,10 @@ def _shares(
     return found
 
 
-def _sentence(split: str, told: Mapping[str, Any]) -> str:
-    if not told:
+def _sentence(split: str, summary: Mapping[str, Any]) -> str:
+    if not summary:
         return f"{split}: no questions"
-    alone, both = told["without"], told["with"]
+    alone, both = summary["without"], summary["with"]
     low, high = alone["interval"]
     return (
         f"{split}: {alone['accuracy']:.1%} right with functional tokens alone (95 % interval {low:.1%} to {high:.1%}, "

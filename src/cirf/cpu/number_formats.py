@@ -44,14 +44,14 @@ def _multiplies(dtype: str) -> bool:
 
 def _has_amx() -> bool:
     """Whether oneDNN multiplies by AMX: the processor has it, and nobody told oneDNN to stay below it."""
-    told = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
-    return torch.cpu._is_amx_tile_supported() and (told in ("ALL", "DEFAULT") or "AMX" in told)
+    summary = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
+    return torch.cpu._is_amx_tile_supported() and (summary in ("ALL", "DEFAULT") or "AMX" in summary)
 
 
 def _by_intel() -> bool:
     """Whether the processor is Intel's."""
     try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        summary = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        told = platform.processor()
-    return "GenuineIntel" in told
+        summary = platform.processor()
+    return "GenuineIntel" in summary

@@ -245,20 +245,20 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _words(told: Any) -> str:
+def _words(summary: Any) -> str:
     """A server's own words, out of an error object or whatever stands in its place."""
-    told = told.get("error", told) if isinstance(told, Mapping) else told
-    return " ".join(str(told.get("message", told) if isinstance(told, Mapping) else told).split())
+    summary = summary.get("error", summary) if isinstance(summary, Mapping) else summary
+    return " ".join(str(summary.get("message", summary) if isinstance(summary, Mapping) else summary).split())
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait by a ``Retry-After`` header, a number or a date; ``None`` where there is none that can be read."""
-    told = headers.get("retry-after", "")
+    summary = headers.get("retry-after", "")
     try:
-        seconds = float(told)
+        seconds = float(summary)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(told).timestamp() - time.time()
+            seconds = parsedate_to_datetime(summary).timestamp() - time.time()
         except (ValueError, TypeError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

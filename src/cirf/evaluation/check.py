@@ -81,21 +81,21 @@ def _turned(said: str) -> str:
 
 def faults(name: str, found: Check) -> list[str]:
     """A sentence where a model does not write what it was taught, or else knows no more than the most frequent answer."""
-    told = []
+    summary = []
     if found.well_formed is not None and found.well_formed < WELL_FORMED:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
         said, count = next(iter(found.loops.items()), ("", 0))
         looping = f" ({count} repeat {said!r})" if count else ""
-        told.append(
+        summary.append(
             f"{name} is not trained enough to be used: only {found.well_formed:.0%} of its answers to {found.n} held-out "
             f"questions are well-formed{cut}{looping}; {_ADVICE}"
         )
-    if not told and found.right <= found.majority and found.n >= ENOUGH:
-        told.append(
+    if not summary and found.right <= found.majority and found.n >= ENOUGH:
+        summary.append(
             f"{name} answers no better than the most frequent answer: {found.right:.0%} of {found.n} held-out questions are "
             f"right, and always giving that answer gets {found.majority:.0%}; try more rows or a larger backbone.model"
         )
-    return told
+    return summary
 
 
 def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:

@@ -82,9 +82,9 @@ def probe(
         if problems:
             table = _Table(name, questions.tasks[name], list(problems), subject, section, names, work)
             rows[name] = table.fill(subject.ask, progress)
-    told = {"method": subject.method.name, **about, "probes": summary(rows, probes)}
-    write_atomic(work / "probes.json", to_json(told))
-    return told
+    details = {"method": subject.method.name, **about, "probes": summary(rows, probes)}
+    write_atomic(work / "probes.json", to_json(details))
+    return details
 
 
 class _Table:
@@ -165,11 +165,11 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
     plain = {(task, row["id"]): _said(row) for task, part in tables[NONE].items() for row in part}
     compared = {name: found for name in probes if (found := compare_rows(tables[name], tables[NONE])) is not None}
     against = corrected(compared)
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     for name, tasks in tables.items():
         pooled = [{**row, "id": f"{task}/{row['id']}"} for task, part in tasks.items() for row in part]
         swapped = [row["as_partner"] for row in pooled if "as_partner" in row]
-        told[name] = {
+        details[name] = {
             **score(pooled).to_dict(),
             "changed": mean([row["changed"] for row in pooled]),
             "moved": mean([_said(row) != plain[task, row["id"]] for task, part in tasks.items() for row in part]),
@@ -177,7 +177,7 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
             **({"against": against[name].to_dict()} if name in against else {}),
             "tasks": {task: score(part).to_dict() for task, part in tasks.items()},
         }
-    return told
+    return details
 
 
 def _said(row: Row) -> tuple[bool, str]:

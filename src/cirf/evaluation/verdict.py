@@ -125,7 +125,7 @@ class _Asked:
         assert found is not None  # they answered the same questions
         return found
 
-    def told(self, name: str, words: str = "") -> str:
+    def describe(self, name: str, words: str = "") -> str:
         score = self.scores[name]
         return f"{name} {_percent(score.accuracy)}{words} with {score.tokens:.0f}"
 
@@ -168,7 +168,7 @@ class _Asked:
         most = 100 * behind[cheaper].interval.high
         score = self.scores[cheaper]
         sentence = (
-            f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.told(best)} "
+            f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.describe(best)} "
             f"(difference not significant, n = {self.n}, but it may be {most:.0f} points); test on more questions"
         )
         return Verdict(cheaper, sentence, self.n, self.majority, doubt=behind[cheaper].interval.high)
@@ -185,7 +185,7 @@ class _Asked:
             if not self.pair(chosen, name).significant:
                 note = " (difference not significant)" if counted else f" (difference not significant, n = {self.n})"
                 counted = True
-            parts.append(self.told(name) + note)
+            parts.append(self.describe(name) + note)
         if len(others) > _NAMED:
             parts.append(f"{len(others) - _NAMED} more in the table")
         score = self.scores[chosen]

@@ -34,11 +34,11 @@ class ArchivedRun(Run):
     ``trials``: the last validation loss by method and learning rate. ``segments``: the hash of its rationales' steps.
     """
 
-    def __init__(self, folder: Path, point: Mapping[str, Any], told: Mapping[str, Any], answers: Mapping[str, Tables]) -> None:
+    def __init__(self, folder: Path, point: Mapping[str, Any], summary: Mapping[str, Any], answers: Mapping[str, Tables]) -> None:
         about = {"name": point["run"], "part": point["part"], "settings": point["settings"]}
-        super().__init__(folder, lambda: told["report"], **about)
-        self.trials: Mapping[str, Mapping[str, float]] = told["trials"]
-        self.segments_hash: str | None = told["segments"]
+        super().__init__(folder, lambda: summary["report"], **about)
+        self.trials: Mapping[str, Mapping[str, float]] = summary["trials"]
+        self.segments_hash: str | None = summary["segments"]
         self._tables = answers
 
     def answers(self, method: str) -> Tables:
@@ -60,11 +60,11 @@ def write(runs: Sequence[Run], out: Path) -> int:
     if out.is_dir() and any(out.iterdir()) and not is_archive(out):
         raise CirfError(f"{out}: not empty, and no archive; give --out another folder")
     there = {run.name: run for run in runs}
-    told = {name: _told(run) for name, run in there.items()}
-    if not any(one["report"]["methods"] or one["trials"] for one in told.values()):
+    summary = {name: _summary(run) for name, run in there.items()}
+    if not any(one["report"]["methods"] or one["trials"] for one in summary.values()):
         raise CirfError("nothing was evaluated yet; run `cirf run` first")
     points = [{"run": run.name, "part": run.part, "settings": dict(run.settings)} for run in runs]
-    measured = without_folders({"points": points, "runs": told})
+    measured = without_folders({"points": points, "runs": summary})
     files = {
         ANSWERS: _parquet([row for run in there.values() for row in _answers(run)]),
         MEASURED: json.dumps(measured, ensure_ascii=False, separators=(",", ":")).encode() + b"\n",
@@ -107,7 +107,7 @@ def find(path: Path) -> ArchivedRun | None:
     return runs[name]
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _summary(run: Run) -> dict[str, Any]:
     trials: dict[str, dict[str, float]] = {}
     for stage in run.shown.each("trials/*/*"):
         _, method, rate = stage.split("/")
@@ -126,8 +126,8 @@ def _without_texts(report: Mapping[str, Any]) -> dict[str, Any]:
     book = report["codebook"]
     codes = [code | {"examples": [], "segments": []} for code in (book or {}).get("codes", ())]
     curves = {
-        name: told | {"train": [[update, round(loss, _DIGITS)] for update, loss in told["train"]]}
-        for name, told in report["training"].items()
+        name: summary | {"train": [[update, round(loss, _DIGITS)] for update, loss in summary["train"]]}
+        for name, summary in report["training"].items()
     }
     return {
         **report,

@@ -82,7 +82,7 @@ def write_task(
         raise CirfError(f"{name}: there is no test problem to write")
     there = f"cirf_{name}" + ("_choice" if form == "choice" else "" if method.functional else f"_{method.name}")
     rows = folder / f"{there}.jsonl"
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "task": there,
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": str(rows.resolve())}},
@@ -93,13 +93,13 @@ def write_task(
     }
     if form == "choice":
         write_rows(rows, [_listed(name, problem) for problem in problems])
-        told |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
-        told["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
+        summary |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
+        summary["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
     else:
         asked = [(problem, method.prompt(hide(problem), task)) for problem in problems]
         write_rows(rows, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in asked])
         exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
-        told |= {
+        summary |= {
             "doc_to_target": "{{answer}}",
             "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": method.budget(task, section)},
             "filter_list": [
@@ -108,9 +108,9 @@ def write_task(
             "metric_list": [exact | {"regexes_to_ignore": _IGNORED}],
         }
         called = re.sub(r"\W", "_", there)
-        told_to = {"answer": _ANSWER, "ignored": "|".join(_IGNORED), "cap": method.budget(task, section)}
-        write_atomic(folder / f"{there}.py", _INSPECT.format(name=called, **told_to))
-    write_atomic(folder / f"{there}.yaml", yaml.safe_dump(told, sort_keys=False, width=1000))
+        filled = {"answer": _ANSWER, "ignored": "|".join(_IGNORED), "cap": method.budget(task, section)}
+        write_atomic(folder / f"{there}.py", _INSPECT.format(name=called, **filled))
+    write_atomic(folder / f"{there}.yaml", yaml.safe_dump(summary, sort_keys=False, width=1000))
     return there
 
 

@@ -150,9 +150,9 @@ def _record(path: Path) -> str:
     from cirf.store.run_folder import record
 
     try:
-        told = parse_json(path.read_text(encoding="utf-8"))
+        summary = parse_json(path.read_text(encoding="utf-8"))
         if path.name == "stage.json":
-            return record(without_folders(told))
-        return to_json(told | without_folders({"backbone": told["backbone"]}))
+            return record(without_folders(summary))
+        return to_json(summary | without_folders({"backbone": summary["backbone"]}))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CirfError(f"{path}: damaged; train the model again") from None

@@ -57,8 +57,8 @@ def write_trainer(
             written = [{"segments": [{"label": False, "text": prompt}, {"label": True, "text": text}]} for prompt, text in texts]
         else:
             written = [{"instruction": prompt, "output": text} for prompt, text in texts]
-            told = {"file_name": ROWS, "columns": {"prompt": "instruction", "response": "output"}}
-            write_atomic(out / "dataset_info.json", to_json({"cirf": told}))
+            summary = {"file_name": ROWS, "columns": {"prompt": "instruction", "response": "output"}}
+            write_atomic(out / "dataset_info.json", to_json({"cirf": summary}))
     write_rows(out / ROWS, written)
     if trainer != "unsloth":
         section = section.settled(len(kept))

@@ -68,8 +68,10 @@ def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: s
 
 def _check_visibility(repository: str, private: bool, public: bool) -> None:
     if private == public:
-        there, told = ("private", "leave out") if private else ("public", "give")
-        raise CirfError(f"{repository}: is there already and is {there}; {told} --public, or change that in its settings first")
+        there, summary = ("private", "leave out") if private else ("public", "give")
+        raise CirfError(
+            f"{repository}: is there already and is {there}; {summary} --public, or change that in its settings first"
+        )
 
 
 def _data(data: Any) -> Any:
@@ -78,7 +80,7 @@ def _data(data: Any) -> Any:
 
 def _reason(error: Exception, token: str) -> str:
     """The first lines of an error and of what caused it, on one line and without the token."""
-    told = [str(one) for one in (error, error.__cause__) if one is not None]
-    lines = [line.strip() for text in told for line in text.splitlines()[:3] if line.strip()]
+    summary = [str(one) for one in (error, error.__cause__) if one is not None]
+    lines = [line.strip() for text in summary for line in text.splitlines()[:3] if line.strip()]
     text = " ".join(lines) or type(error).__name__
     return re.sub(r"\s+", " ", text.replace(token, "***"))[:300].rstrip(". ")

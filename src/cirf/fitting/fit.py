@@ -97,8 +97,8 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
         chosen.append(Choice("problems.data", recipe.problems.data, "as --data said"))
     if facts.unusable is not None and facts.unusable.share > recipe.problems.max_unusable_share:
         share = math.ceil(100 * facts.unusable.share) / 100
-        told = f"{len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used; `cirf check` lists them"
-        chosen.append(Choice("problems.max_unusable_share", share, told))
+        summary = f"{len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used; `cirf check` lists them"
+        chosen.append(Choice("problems.max_unusable_share", share, summary))
     return [
         *chosen,
         choices.held_out(facts.rows, int(tested.value)),
@@ -160,5 +160,5 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
         rate = recipe.finetune.learning_rate
         notes.append(f"{model}: not on this machine, and its name tells no size; finetune.learning_rate {rate:g} is a guess")
     if (made := updates_of(recipe.finetune, rows)).too_few:
-        notes.append(f"{file}: {made.told.removeprefix('updates: ')}")
+        notes.append(f"{file}: {made.summary.removeprefix('updates: ')}")
     return notes

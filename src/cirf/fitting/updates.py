@@ -24,7 +24,7 @@ class Updates:
     passes: float
     updates: int
     too_few: bool
-    told: str
+    summary: str
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -37,10 +37,10 @@ def updates_of(section: Finetune, rows: int) -> Updates:
     passes = settled.epochs if isinstance(settled.epochs, float) else 0.0  # auto, of no rows
     updates = max(1, math.ceil(passes * settled.an_epoch(rows) - 1e-9)) if rows else 0
     too_few = updates < TOO_FEW_UPDATES
-    told = f"updates: {_number(rows, 'row')} make{'s' if rows == 1 else ''} {_number(updates, 'update')} in {passes:g} passes"
+    summary = f"updates: {_number(rows, 'row')} make{'s' if rows == 1 else ''} {_number(updates, 'update')} in {passes:g} passes"
     if too_few:
-        told += f"; fewer than {TOO_FEW_UPDATES} are too few for new tokens to be learned: {_advice(section)}"
-    return Updates(rows, passes, updates, too_few, told)
+        summary += f"; fewer than {TOO_FEW_UPDATES} are too few for new tokens to be learned: {_advice(section)}"
+    return Updates(rows, passes, updates, too_few, summary)
 
 
 def _number(count: int, word: str) -> str:

@@ -217,16 +217,16 @@ class Method:
     @property
     def identity(self) -> dict[str, Any]:
         """What of the method's own decides its rows and answers; empty for one without settings that goes by its own name."""
-        told = self.settings.model_dump(mode="json", exclude=self._unsaid)
-        own = {"settings": told} if told else {}
+        details = self.settings.model_dump(mode="json", exclude=self._unsaid)
+        own = {"settings": details} if details else {}
         own |= {"method": self.base} if self.base != self.name else {}
         return own | ({"origin": self.origin} if self.origin else {}) | ({"version": self.version} if self.version > 1 else {})
 
     @property
     def asked_by(self) -> dict[str, Any]:
         """Of the settings, those that matter only when answering."""
-        told: dict[str, Any] = self.settings.model_dump(mode="json", include=set(self.answering) - self._unsaid)
-        return told
+        details: dict[str, Any] = self.settings.model_dump(mode="json", include=set(self.answering) - self._unsaid)
+        return details
 
     @property
     def taught_by(self) -> dict[str, Any]:

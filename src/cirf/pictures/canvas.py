@@ -82,8 +82,8 @@ def _inline(svg: str, description: str, salt: str) -> str:
     body = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{salt}-", body)
     body = re.sub(r'(<svg[^>]*?) width="[^"]+"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) height="[^"]+"', r"\1", body, count=1)
-    told = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return body.replace("<svg", f'<svg role="img" aria-label="{told}"', 1)
+    description = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return body.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
 
 
 def limits(axes: Axes, xs: Sequence[float], logarithmic: bool) -> None:
@@ -120,7 +120,7 @@ class Mark(NamedTuple):
     """A point of a picture: the method it is of, and what it tells in words."""
 
     method: str
-    told: str
+    description: str
 
 
 def gid(place: int, part: str) -> str:
@@ -128,9 +128,9 @@ def gid(place: int, part: str) -> str:
     return f"mark-{place}-{part}"
 
 
-def add(marks: list[Mark], told: str, method: str = "") -> str:
+def add(marks: list[Mark], description: str, method: str = "") -> str:
     """The gid of the point that is drawn next; what it tells goes into ``marks``, for `marked`."""
-    marks.append(Mark(method, told))
+    marks.append(Mark(method, description))
     return gid(len(marks) - 1, "point")
 
 
@@ -141,10 +141,10 @@ def marked(svg: str, marks: Sequence[Mark]) -> str:
 
     def group(found: re.Match[str]) -> str:
         mark, part = marks[int(found[1])], found[2]
-        told = escape(mark.told)
-        reach = f' tabindex="0" role="img" aria-label="{told}"' if part == "point" else ""
-        title = "" if part == "name" else f"<title>{told}</title>"
-        return f'<g class="mark {part}" data-method="{escape(mark.method)}" data-told="{told}"{reach}>{title}'
+        description = escape(mark.description)
+        reach = f' tabindex="0" role="img" aria-label="{description}"' if part == "point" else ""
+        title = "" if part == "name" else f"<title>{description}</title>"
+        return f'<g class="mark {part}" data-method="{escape(mark.method)}" data-description="{description}"{reach}>{title}'
 
     return _GROUP.sub(group, svg.replace('role="img"', 'role="group"', 1))
 

@@ -62,7 +62,7 @@ def draw_dots(
                     axes.plot(ends, [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
                 face = look.colour if look.filled else "white"
                 said = (legend or {}).get(mark.look, "")
-                told = f"{label}{', ' * bool(said)}{said}: {with_ends(mark.value, mark.low, mark.high, form)}"
+                summary = f"{label}{', ' * bool(said)}{said}: {with_ends(mark.value, mark.low, mark.high, form)}"
                 axes.plot(
                     [scale * mark.value],
                     [place],
@@ -71,7 +71,7 @@ def draw_dots(
                     color=look.colour,
                     markerfacecolor=face,
                     markersize=7.5,
-                    gid=reachable.add(points, told),
+                    gid=reachable.add(points, summary),
                 )
         axes.set_yticks(range(len(lines)), [fill(label, _WIDE) for label, _ in lines])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -94,5 +94,5 @@ def draw_dots(
             figure.legend(
                 handles, list(legend.values()), loc="outside lower center", ncols=len(legend), frameon=False, fontsize=9
             )
-        out.append(f"{title}: {axis}. {'; '.join(point.told for point in points)}")
+        out.append(f"{title}: {axis}. {'; '.join(point.description for point in points)}")
     return reachable.marked(out[0], points)

@@ -167,10 +167,10 @@ class _Work:
     ) -> None:
         self.problems = {problem.id: problem for problem in problems}
         self.rationales = rationales
-        told: dict[str, list[str]] = {problem.id: [problem.question, problem.answer] for problem in problems}
+        summary: dict[str, list[str]] = {problem.id: [problem.question, problem.answer] for problem in problems}
         for rationale in rationales:
-            told[rationale.problem].append(rationale.text)
-        self.texts = {problem: "\n".join(found) for problem, found in told.items()}
+            summary[rationale.problem].append(rationale.text)
+        self.texts = {problem: "\n".join(found) for problem, found in summary.items()}
         self.unread = {problem: found[0] for problem, text in self.texts.items() if (found := unread_numbers(text))}
         self.rows = list(zip(steps, results, strict=True))
         self.dropped = dropped

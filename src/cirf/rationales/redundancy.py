@@ -85,8 +85,8 @@ def _stated(step: str, kind: AnswerKind, problem: Problem) -> bool | None:
     """Whether a step states the problem's answer outright; ``None`` where it states none that can be read."""
     if not anchors(step):
         return None
-    told = parse_answer(kind, step, problem.choices)
-    return None if told is None else equal_answers(kind, told, problem.answer)
+    summary = parse_answer(kind, step, problem.choices)
+    return None if summary is None else equal_answers(kind, summary, problem.answer)
 
 
 def _kind(problem: Problem) -> AnswerKind:
@@ -130,14 +130,14 @@ def certificate(left_out: Sequence[Redundant], kept: Iterable[str], tokens: Call
     }
 
 
-def left_out_notes(told: Mapping[str, Any]) -> list[str]:
+def left_out_notes(summary: Mapping[str, Any]) -> list[str]:
     """Sentences on the steps left out, by their `certificate`; none where there are none."""
-    if not told.get("tokens"):
+    if not summary.get("tokens"):
         return []
-    by = (f"{count['tokens']:,} {name} ({why})" for why, found in told["by"].items() for name, count in found.items())
-    share = told["tokens"] / told["of_tokens"]
-    notes = [f"redundant: {told['tokens']:,} of {told['of_tokens']:,} tokens ({share:.0%}) are left out: {', '.join(by)}"]
-    if likely := told.get("log_likelihood"):
+    by = (f"{count['tokens']:,} {name} ({why})" for why, found in summary["by"].items() for name, count in found.items())
+    share = summary["tokens"] / summary["of_tokens"]
+    notes = [f"redundant: {summary['tokens']:,} of {summary['of_tokens']:,} tokens ({share:.0%}) are left out: {', '.join(by)}"]
+    if likely := summary.get("log_likelihood"):
         notes.append(
             f"redundant: mean log-likelihood of the answer {likely['with']:.2f} with them, {likely['without']:.2f} without; "
             f"of {likely['rationales']} rationales, {likely['fell']} make it less than half as likely"

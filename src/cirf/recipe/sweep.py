@@ -126,8 +126,8 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     """The same, if besides none of its values is a whole section of the recipe."""
     for name, value in _named(given).items():
         if isinstance(value, dict) and _is_section(name):
-            told = f"name its keys, such as {name}.{next(iter(value), 'size')}"
-            raise ValueError(f"{name}: a whole section would lose what the recipe says there; {told}")
+            summary = f"name its keys, such as {name}.{next(iter(value), 'size')}"
+            raise ValueError(f"{name}: a whole section would lose what the recipe says there; {summary}")
     return given
 
 

@@ -84,8 +84,8 @@ class Loaded:
                 around = {path[:length]: line for path, line in lines.items() for length in range(1, len(path))}
                 document = Document(self.base.value, around | self.base.lines | lines)
                 recipe = recipe_io.build(document, source, sets, settings)
-                told = _layered(settings, dict(map(override, sets)))
-                yield Point(part.name, name, told, tuple(varied), recipe, part.until, source)
+                summary = _layered(settings, dict(map(override, sets)))
+                yield Point(part.name, name, summary, tuple(varied), recipe, part.until, source)
 
     def _lines(self, above: Path, settings: Mapping[str, Any]) -> dict[Path, int]:
         """The lines of this file that set keys of the recipe, by the keys' paths."""

@@ -36,13 +36,13 @@ def read_verdict(
     found = verdict(asked, traced, direct, most_frequent(training))
     if found is None:
         return None
-    told = found.to_dict() | {"against": None}
+    summary = found.to_dict() | {"against": None}
     other = opponent(found.use, found.traced, list(asked), variants, methods)
     if found.use is not None and other is not None:
         pair = compare_rows(asked[found.use], asked[other])
         assert pair is not None  # they answered the same questions
-        told["against"] = {"method": other, **pair.to_dict(), **ratios(methods[found.use], methods[other])}
-    return told
+        summary["against"] = {"method": other, **pair.to_dict(), **ratios(methods[found.use], methods[other])}
+    return summary
 
 
 def opponent(

@@ -19,7 +19,7 @@ _HALF = 400  # points; pictures up to this width stand two in a row
 _FILTERED = 8  # rows from which on a table has a filter
 
 
-def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
+def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> str:
     """The page's HTML. ``told`` is what ``analysis.json`` holds, ``found`` the analyses by name, for tables and pictures.
 
     The same data gives the same bytes; nothing in it is fetched from anywhere.
@@ -32,7 +32,7 @@ def render_analyses(told: Mapping[str, Any], found: Mapping[str, Found]) -> str:
     }
     script = read_script("common.js")
     return template("analyses.html.j2").render(
-        told=told,
+        summary=summary,
         script=Markup(script),
         script_hash=Markup(script_hash(script)),
         filtered=_FILTERED,

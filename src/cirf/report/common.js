@@ -61,10 +61,10 @@
 
   // Plots -------------------------------------------------------------------------------------------------------------
   const tip = document.getElementById("tip");
-  let told = null;
+  let shown = null;
   const showTip = (mark) => {
-    told = mark;
-    tip.textContent = mark.dataset.told;
+    shown = mark;
+    tip.textContent = mark.dataset.description;
     tip.hidden = false;
     const box = mark.getBoundingClientRect();
     const left = Math.min(Math.max(8, box.left + box.width / 2 - tip.offsetWidth / 2), document.documentElement.clientWidth - tip.offsetWidth - 8);
@@ -72,7 +72,7 @@
     tip.style.setProperty("left", `${left}px`);
     tip.style.setProperty("top", `${above > 0 ? above : box.bottom + 8}px`);
   };
-  const hideTip = () => { tip.hidden = true; told = null; };
+  const hideTip = () => { tip.hidden = true; shown = null; };
   for (const mark of all("svg .mark")) {
     all("title", mark).forEach((title) => title.remove()); // the tooltip tells it
     mark.addEventListener("pointerenter", () => showTip(mark));
@@ -80,7 +80,7 @@
     mark.addEventListener("focus", () => showTip(mark));
     mark.addEventListener("blur", hideTip);
   }
-  document.addEventListener("scroll", () => { if (told) showTip(told); }, { passive: true }); // to reach a point is to scroll
+  document.addEventListener("scroll", () => { if (shown) showTip(shown); }, { passive: true }); // to reach a point is to scroll
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
 
   // What needs the script shows itself, and the contents say where one is ------------------------------------------------

@@ -41,10 +41,10 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: Size = WIDE)
     for name, row in rows.items():
         share, low, high = (100 * value for value in (row["accuracy"], *row["interval"]))
         of = family(name, variants, row["functional"])
-        told = f"{titles[name]} ({name}): {tell(row)}" if titles[name] != name else f"{name}: {tell(row)}"
+        summary = f"{titles[name]} ({name}): {tell(row)}" if titles[name] != name else f"{name}: {tell(row)}"
         changes = f". {describe(name, variants)}" if name in variants else ""
         spots.append(
-            Spot(name, titles[name], told + changes, of, row[key], share, low, high, bool(front.get(name)), name in named)
+            Spot(name, titles[name], summary + changes, of, row[key], share, low, high, bool(front.get(name)), name in named)
         )
     of_what = f" ({setting(data['latency'])})" if axis == "latency" else ""
     points = "; ".join(f"{spot.title}: {spot.accuracy:.1f} % at {spot.cost:.3g}" for spot in spots)
@@ -55,11 +55,11 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: Size = WIDE)
 def tell(row: Mapping[str, Any]) -> str:
     """A method's numbers in words: accuracy with its interval, questions, tokens, and the time where there is one."""
     low, high = (100 * bound for bound in row["interval"])
-    told = [f"{100 * row['accuracy']:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"]
-    told.append(f"{row['tokens']:.1f} tokens an answer")
+    summary = [f"{100 * row['accuracy']:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"]
+    summary.append(f"{row['tokens']:.1f} tokens an answer")
     if row.get("latency_mean_s") is not None:
-        told.append(f"{row['latency_mean_s']:.3g} s an answer")
-    return ", ".join(told)
+        summary.append(f"{row['latency_mean_s']:.3g} s an answer")
+    return ", ".join(summary)
 
 
 def training_svg(data: Mapping[str, Any], by_reward: bool = False) -> str | None:
@@ -75,7 +75,7 @@ def training_svg(data: Mapping[str, Any], by_reward: bool = False) -> str | None
     what = "share of right answers" if by_reward else "loss"
     with canvas(4.9, 3.5, "reward" if by_reward else "training") as (figure, out):
         axes = figure.add_subplot()
-        told, handles = [], []
+        summary, handles = [], []
         for name, (train, validation) in curves.items():
             look = style(name, list(data["methods"]), titles_of(data))
             for points, width, alpha, marker in ((train, 1.1, 0.6, ""), (validation, 2.2, 1.0, look.marker)):
@@ -84,7 +84,7 @@ def training_svg(data: Mapping[str, Any], by_reward: bool = False) -> str | None
                     drawn = axes.plot(updates, values, color=look.colour, linewidth=width, alpha=alpha, marker=marker)
             handles.append(drawn[0])
             last = (validation or train)[-1][1]
-            told.append(f"{look.title}: last {'validation' if validation else 'training'} {what} {last:.3g}")
+            summary.append(f"{look.title}: last {'validation' if validation else 'training'} {what} {last:.3g}")
         axes.set_ylim(bottom=0)
         axes.margins(x=0.02)
         names = [style(name, list(data["methods"]), titles_of(data)).title for name in curves]
@@ -92,7 +92,7 @@ def training_svg(data: Mapping[str, Any], by_reward: bool = False) -> str | None
         axes.legend(handles, names, loc="lower right" if by_reward else "upper right", **legend)
         axes.set_xlabel("updates")
         axes.set_ylabel(what if by_reward else "loss a target token")
-        out.append("Training curves. " + "; ".join(told))
+        out.append("Training curves. " + "; ".join(summary))
     return out[0]
 
 
@@ -121,8 +121,8 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
             if place == len(phases):
                 axes.legend(frameon=False, fontsize=8.5)
         figure.axes[0].set_ylabel("loss a segment")
-        told = "; ".join(f"{phase}: last {rows[-1]['total']:.3g}" for phase, rows in phases.items())
-        out.append(f"Losses of the codebook by epoch. {told}")
+        summary = "; ".join(f"{phase}: last {rows[-1]['total']:.3g}" for phase, rows in phases.items())
+        out.append(f"Losses of the codebook by epoch. {summary}")
     return out[0]
 
 
@@ -137,8 +137,10 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
         axes.plot(gammas, [100 * share for share in kept], color=_FIRST, linewidth=2)
         for row in found["thresholds"]:
             axes.plot([row["gamma"]], [100 * row["results"]], "o", color=_FIRST, markersize=7, markeredgecolor="white")
-            told = f"{100 * row['results']:.0f} %"
-            axes.annotate(told, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=INK, fontsize=9)
+            summary = f"{100 * row['results']:.0f} %"
+            axes.annotate(
+                summary, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=INK, fontsize=9
+            )
         axes.set_ylim(0, 105)
         axes.set_xlim(left=-0.02 * max(gammas), right=1.12 * max(gammas) or 1)
         axes.set_xlabel("threshold γ: most that a removal may add to the answer's loss, nats")
@@ -173,20 +175,20 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             axes.set_xscale("log")
         limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
-        ys, told = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
-        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=told)
+        ys, summary = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
+        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=summary)
         if joint:
-            told = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
+            summary = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
             ys = [100 * row["fallback"]["accuracy"] for row in joint]
-            curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=told)
+            curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=summary)
         placed, marks = [], []
-        for place, (x, row, told, drawn) in enumerate(points):
+        for place, (x, row, summary, drawn) in enumerate(points):
             low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
             point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
             axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(place, "bar"))
             axes.plot([x], [y], **drawn.point, **point)
-            placed.append((x, y, low, high, told, drawn.colour))
-            votes = f"{look.title}, {told} vote{'s' if told != '1' else ''}" if "votes" in row else told
+            placed.append((x, y, low, high, summary, drawn.colour))
+            votes = f"{look.title}, {summary} vote{'s' if summary != '1' else ''}" if "votes" in row else summary
             cost = f"{x:.3g} s an answer" if timed else f"{x:.1f} tokens an answer"
             share = f"{y:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"
             marks.append(Mark(found["method"] if "votes" in row else found["against"], f"{votes}: {share}, {cost}"))
@@ -198,6 +200,6 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             figure.supxlabel("\n".join(textwrap.wrap(setting(found["latency"]), 84)), fontsize=7.5, color=SOFT)
         place_names(figure, axes, placed, curves)
         unit = " s" if timed else " tokens"
-        said = "; ".join(f"{told}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, told, _ in placed)
+        said = "; ".join(f"{summary}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, summary, _ in placed)
         out.append(f"Accuracy by number of votes of {look.title}. {said}")
     return marked(out[0], marks)

@@ -59,7 +59,7 @@ class Job:
     cap: int
     seed: int = 0
     count: int = 1
-    told: bool = False
+    streamed: bool = False
     changed: Callable[[], None] = lambda: None
     enough: Callable[[int], bool] = lambda place: _never(place)
     cancelled: bool = False
@@ -234,7 +234,7 @@ class Engine:
                 job.first = job.first or time.perf_counter()
                 if all(job.ends):
                     _end(job)
-                elif job.told:
+                elif job.streamed:
                     job.changed()
             return [job.cancelled or job.ends[place] is not None for job, place in (owners[row] for row in rows)]
 
@@ -257,8 +257,8 @@ class Engine:
 
 def _end(job: Job) -> None:
     job.ended = time.perf_counter()
-    told, job.changed, job.enough = job.changed, _nothing, _never  # who waits holds the job, and is not held by it any more
-    told()
+    summary, job.changed, job.enough = job.changed, _nothing, _never  # who waits holds the job, and is not held by it any more
+    summary()
 
 
 def _enough(job: Job, place: int) -> bool:

@@ -33,10 +33,10 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
         for task, problems in asked.items()
     ) / len(held_out)
     found = check(rows, share)
-    told = faults(name, found) if get(name, context.recipe).trained else []
-    told = [*_ended(context, name), *told]
-    write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": told}))
-    return {"rows": found.n, "notes": [f"WARNING: {line}" for line in told]}
+    summary = faults(name, found) if get(name, context.recipe).trained else []
+    summary = [*_ended(context, name), *summary]
+    write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": summary}))
+    return {"rows": found.n, "notes": [f"WARNING: {line}" for line in summary]}
 
 
 def _ended(context: Context, name: str) -> list[str]:

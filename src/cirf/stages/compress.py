@@ -107,14 +107,14 @@ def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Tr
 def leaving_out(context: Context, name: str, work: File) -> dict[str, Any]:
     """The traces of a method: full ones without the results that its threshold, or price, lets go."""
     full = {(trace.problem, trace.sample): trace for trace in context.traces()}
-    chosen, told = _chosen(context, name)
+    chosen, summary = _chosen(context, name)
     rows = []
     for path, removed in chosen:
         trace = full[path.problem, path.sample]
         rows.append(Trace(trace.problem, trace.sample, trace.codes, compress(trace.results, removed), trace.answer))
     write_rows(work / "traces.jsonl", rows)
     paths = [path for path, _ in chosen]
-    report = told | {
+    report = summary | {
         "rows": len(rows),
         "results": sum(bool(result) for path in paths for result in full[path.problem, path.sample].results),
         "results_kept": sum(bool(result) for row in rows for result in row.results),

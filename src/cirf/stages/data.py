@@ -112,8 +112,8 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     report, notes = pieces.report | {"problems_used": len(kept)}, _counted(pieces.dropped)
     if context.recipe.segments.redundant == "drop":
         write_rows(work / "redundant.jsonl", pieces.redundant)
-        report["redundant"], told = _certified(context, pieces)
-        notes += told
+        report["redundant"], summary = _certified(context, pieces)
+        notes += summary
     write_atomic(work / "report.json", to_json(report))
     return {"rows": sum(steps.problem in kept for steps in pieces.steps), "notes": notes}
 
@@ -133,7 +133,7 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
 
     model, tokenizer = load_for(context, "cot")
     texts = (text for row in pieces.steps for text in row.segments)
-    told = certificate(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
+    summary = certificate(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
     gone: dict[tuple[str, int], list[Redundant]] = {}
     for each in pieces.redundant:
         gone.setdefault((each.problem, each.sample), []).append(each)
@@ -155,10 +155,10 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
         ]
         falls = [without - with_all for with_all, without in zip(*losses, strict=True)]
         means = [round(-sum(nats) / len(scored), 4) for nats in losses]
-        told["log_likelihood"] = {"rationales": len(scored), "with": means[0], "without": means[1]}
-        told["log_likelihood"]["fell"] = sum(fall > _FALLEN for fall in falls)
+        summary["log_likelihood"] = {"rationales": len(scored), "with": means[0], "without": means[1]}
+        summary["log_likelihood"]["fell"] = sum(fall > _FALLEN for fall in falls)
     release(context)
-    return told, left_out_notes(told)
+    return summary, left_out_notes(summary)
 
 
 def _counted(dropped: Sequence[Dropped]) -> list[str]:
@@ -189,14 +189,14 @@ def results(context: Context, work: Path) -> dict[str, Any]:
         Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")
     ]  # with calculator notes, which rules read
     marks: list[dict[str, Any]] = [{} for _ in steps]
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     notes: list[str] = []
     if section.by == "llm":
-        written, marks, told = _by_model(context, steps, problems)
-        if told["share_fallen_back"]:
+        written, marks, summary = _by_model(context, steps, problems)
+        if summary["share_fallen_back"]:
             fault, count = Counter(mark["fault"] for mark in marks if mark["by"] == "rule").most_common(1)[0]
             notes = [
-                f"{told['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used "
+                f"{summary['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used "
                 f"(in {count:,}: {fault})"
             ]
         if rows_empty := sum(not any(results) for results in written):
@@ -208,7 +208,7 @@ def results(context: Context, work: Path) -> dict[str, Any]:
         for row, results, mark in zip(steps, written, marks, strict=True)
     ]
     write_rows(work / "results.jsonl", rows)
-    write_atomic(work / "report.json", to_json(statistics(written) | told))
+    write_atomic(work / "report.json", to_json(statistics(written) | summary))
     return {"rows": len(rows), "notes": notes}
 
 
@@ -228,10 +228,10 @@ def _by_model(
     written = [shortened(row.results, recipe.results) for row in made]
     tokenizer = load_tokenizer(resolve(recipe.backbone.model, context.progress), recipe.backbone)
     filled = [len(encode(tokenizer, result)) for row in written for result in row if result]
-    told = compare_with_rule(made, steps, problems, context.tasks, recipe.results)
-    told["mean_tokens"] = round(sum(filled) / len(filled), 2) if filled else 0.0
+    summary = compare_with_rule(made, steps, problems, context.tasks, recipe.results)
+    summary["mean_tokens"] = round(sum(filled) / len(filled), 2) if filled else 0.0
     marks = [{"by": row.by} | ({"fault": row.fault} if row.fault else {}) for row in made]
-    return written, marks, told
+    return written, marks, summary
 
 
 def traces(context: Context, work: Path) -> dict[str, Any]:

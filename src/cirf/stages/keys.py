@@ -74,8 +74,8 @@ def width(recipe: Recipe) -> str:
 def size_trial(recipe: Recipe, method: Method, size: int) -> dict[str, Any]:
     """What the answers of a size's trial depend on besides its traces and the questions."""
     greedy = recipe.evaluate.model_copy(update={"temperature": 0.0, "endpoints": {}})  # no server answers for a trial
-    told = {"training": training(recipe, recipe.finetune, method), "asking": evaluation(recipe, method, greedy)}
-    return told | {"size": size, "trials": recipe.codebook.size_trials.model_dump()}
+    summary = {"training": training(recipe, recipe.finetune, method), "asking": evaluation(recipe, method, greedy)}
+    return summary | {"size": size, "trials": recipe.codebook.size_trials.model_dump()}
 
 
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
@@ -182,13 +182,13 @@ def budget(methods: Iterable[Method], tasks: Mapping[str, Task], section: Evalua
     """What the one budget leaves of methods' caps, by method and task; empty where it takes nothing of any."""
     if section.max_completion_tokens is None:
         return {}
-    told: dict[str, dict[str, int]] = {}
+    summary: dict[str, dict[str, int]] = {}
     for method in methods:
         for name, task in tasks.items():
             left = method.budget(task, section)
             if left < method.cap(task, section):
-                told.setdefault(method.name, {})[name] = left
-    return {"budget": told} if told else {}
+                summary.setdefault(method.name, {})[name] = left
+    return {"budget": summary} if summary else {}
 
 
 def sampled(section: Evaluate) -> Evaluate | None:

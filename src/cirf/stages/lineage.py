@@ -80,9 +80,9 @@ def overlaps(recipe: Recipe, test: Mapping[str, Sequence[Problem]]) -> list[dict
     rows = []
     for origin in origins(recipe):
         train = [problem for run in origin.runs for problem in _problems(run)]
-        told: dict[str, Any] = {"methods": list(origin.methods), "known": bool(origin.runs)}
-        told |= {"runs": [run.name for run in origin.runs], "questions": len(train)}
-        rows.append(told | {"tasks": seen(train, test) if origin.runs else {}})
+        summary: dict[str, Any] = {"methods": list(origin.methods), "known": bool(origin.runs)}
+        summary |= {"runs": [run.name for run in origin.runs], "questions": len(train)}
+        rows.append(summary | {"tasks": seen(train, test) if origin.runs else {}})
     return rows
 
 

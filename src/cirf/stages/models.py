@@ -108,12 +108,12 @@ def finetune(
             look=None if trial else _look(context, method, section, tokenizer, held_out),
         )
     ended = [f"WARNING: {history.ended}"] if history.ended else []
-    told = {"rows": len(train_rows), "notes": _notes(history.curriculum) + ended}
+    summary = {"rows": len(train_rows), "notes": _notes(history.curriculum) + ended}
     if is_main():
         write_atomic(work / "history.json", to_json(history.to_dict()))
         write_atomic(work / "timings.json", to_json(timings))
     if not keep:
-        return told
+        return summary
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
     if method.answering and is_main():
@@ -126,7 +126,7 @@ def finetune(
             write_atomic(work / "functions.json", to_json(functions_of(context, training)))
     del begun, model, trained
     gc.collect()
-    return told
+    return summary
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def train_best(context: Context, name: str, rates: Sequence[float], work: Path) 
 
     chosen, tried = _judged(context, name, rates)
     try:
-        told = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
+        summary = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
     except Diverged as error:
         advice = "leave it out, or raise finetune.trial_epochs"
         raise CirfError(
@@ -306,7 +306,7 @@ def train_best(context: Context, name: str, rates: Sequence[float], work: Path) 
         ) from None
     if is_main():
         write_atomic(work / "trials.json", to_json({"trials": tried}))
-    return told
+    return summary
 
 
 def _trial(context: Context, name: str, rate: float) -> Path:
@@ -423,10 +423,10 @@ def template_of(context: Context, name: str, source: Path | str, tokenizer: Any,
     path = Path(source) / _ASKED_BY
     if not method.answering or not path.is_file():
         return saved
-    told = parse_json(path.read_text(encoding="utf-8"))
-    if told["settings"] == method.asked_by:
+    summary = parse_json(path.read_text(encoding="utf-8"))
+    if summary["settings"] == method.asked_by:
         return saved
-    tokenizer.chat_template = told["template"]
+    tokenizer.chat_template = summary["template"]
     method.settle(tokenizer, training=False)
     return str(tokenizer.chat_template)
 

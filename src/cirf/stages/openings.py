@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     """The openings of a method's prompts to each task that has any; empty for a method whose prompts have none."""
-    told = {name: method.openings(task) for name, task in tasks.items()}
-    return {name: openings for name, openings in told.items() if openings}
+    summary = {name: method.openings(task) for name, task in tasks.items()}
+    return {name: openings for name, openings in summary.items() if openings}
 
 
 def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
     """What stands for the openings of some methods in the key of a stage; empty where none has any."""
     found = {method.name: openings_of(method, tasks) for method in methods}
-    told = {name: hash_json(openings) for name, openings in found.items() if openings}
-    return {"openings": told} if told else {}
+    summary = {name: hash_json(openings) for name, openings in found.items() if openings}
+    return {"openings": summary} if summary else {}
 
 
 def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:

@@ -66,7 +66,7 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     else:
         between = OfPauses(tokenizer, method.tokens)
     probes = names_for(method, recipe)
-    told = probe(
+    summary = probe(
         Subject(
             method,
             Prober(model, tokenizer, begins, between, probes, recipe.seed),
@@ -79,6 +79,6 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
         context.progress,
         {"units": units, "results": recipe.evaluate.probes.results if units == "steps" else None},
     )
-    kept = told["probes"][KEEP]
+    kept = summary["probes"][KEEP]
     notes = [f"{kept['moved']:.1%} of the answers are others where a probe changed nothing"] if kept["moved"] else []
     return {"rows": kept["n"], "notes": notes}

@@ -63,16 +63,18 @@ def train(context: Context, name: str, work: Path) -> dict[str, Any]:
 
 def _notes(history: Mapping[str, Any]) -> list[str]:
     """What came of it, in words."""
-    told = []
+    summary = []
     if history["validation"]:
         first, best = history["validation"][0]["right"], history["best_right"]
-        told.append(f"{first:.1%} of the validation answers were right before, {best:.1%} after update {history['best_update']}")
+        summary.append(
+            f"{first:.1%} of the validation answers were right before, {best:.1%} after update {history['best_update']}"
+        )
     rows = history["losses"]
     asked = sum(row["questions"] for row in rows)
     if asked:
         right, wrong = (sum(row[key] for row in rows) / asked for key in ("all_right", "all_wrong"))
-        told.append(f"of the questions drawn, {right:.0%} had right answers alone and {wrong:.0%} wrong ones alone")
-    return told + ([f"WARNING: {history['ended']}"] if "ended" in history else [])
+        summary.append(f"of the questions drawn, {right:.0%} had right answers alone and {wrong:.0%} wrong ones alone")
+    return summary + ([f"WARNING: {history['ended']}"] if "ended" in history else [])
 
 
 def _questions(context: Context, method: Method, render: Callable[[str], str]) -> Any:
@@ -104,21 +106,21 @@ def rewarded(
     formed = bool(method.well_formed(output.text)) and not output.truncated
     reward = how.right * right + how.form * formed - how.token_price * output.tokens
     if score is not None:
-        told: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "question": problem.question,
             "gold": problem.answer,
             "output": output.text,
             "trace": trace,
             "answer": answer,
         }
-        told |= {
+        summary |= {
             "parsed": parsed,
             "correct": right,
             "tokens": output.tokens,
             "truncated": output.truncated,
             "well_formed": formed,
         }
-        reward += score(told)
+        reward += score(summary)
     return reward, right
 
 

@@ -86,8 +86,8 @@ class Bench:
     @cached_property
     def together(self) -> bool:
         """Whether all models are held at once; loads the first one to find out."""
-        told = self.loading()
-        return bool(told["together"])
+        summary = self.loading()
+        return bool(summary["together"])
 
     def loading(self) -> dict[str, Any]:
         """How many models of how many bytes there are, how much memory was free, and what follows from it."""

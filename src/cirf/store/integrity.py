@@ -39,8 +39,8 @@ def set_damaged_aside(
     found = []
     for stage in stages:
         if files := folder.damaged(stage.name, largest):
-            told, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
-            say(f"{stage.name}: {told}; made again, and what is there is kept in {aside}")
+            summary, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
+            say(f"{stage.name}: {summary}; made again, and what is there is kept in {aside}")
             found.append(stage.name)
     return found
 
@@ -51,11 +51,11 @@ def check_model(folder: Path, progress: Progress = SILENT) -> None:
     Its other files are texts, which a person may edit before a model is published. The folder may be a copy without some of its
     files. Without a record nothing is known, and nothing checked.
     """
-    told = (RunFolder(folder.parent).manifest(folder.name) or {}).get("files", {})
-    there = [name for name in told if name.endswith(_MODEL) and ".." not in Path(name).parts and (folder / name).is_file()]
+    summary = (RunFolder(folder.parent).manifest(folder.name) or {}).get("files", {})
+    there = [name for name in summary if name.endswith(_MODEL) and ".." not in Path(name).parts and (folder / name).is_file()]
     with progress.task("checking", len(there), "files") as advance:
         for name in there:
-            if hash_file(folder / name) != told[name]:
+            if hash_file(folder / name) != summary[name]:
                 raise CirfError(f"{folder / name}: not as it was written; `cirf run` makes it again, or copy the folder anew")
             advance(1)
 

@@ -54,10 +54,10 @@ _SUM = "sha256"
 """In a stage's record: the hash of all else in it."""
 
 
-def record(told: Mapping[str, Any]) -> str:
+def record(details: Mapping[str, Any]) -> str:
     """A stage's record as text, with its own hash at the end."""
-    told = {name: value for name, value in told.items() if name != _SUM}
-    return to_json({**told, _SUM: hash_json(json.loads(to_json(told)))})
+    details = {name: value for name, value in details.items() if name != _SUM}
+    return to_json({**details, _SUM: hash_json(json.loads(to_json(details)))})
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise CirfError(
-                    f"{self.root}: another process{_told_of(holder)} works on this {what}; wait for it, or name "
+                    f"{self.root}: another process{_named(holder)} works on this {what}; wait for it, or name "
                     "another folder with --out"
                 ) from None
             self._check_links()
@@ -393,11 +393,11 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _told_of(holder: Path) -> str:
+def _named(holder: Path) -> str:
     """Who works in a folder, as far as it is told."""
     try:
-        told = parse_json(holder.read_text(encoding="utf-8"))
-        return f" ({told['process']} on {told['machine']}, since {told['since']})"
+        details = parse_json(holder.read_text(encoding="utf-8"))
+        return f" ({details['process']} on {details['machine']}, since {details['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

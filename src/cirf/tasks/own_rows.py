@@ -173,10 +173,10 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
     others = [line for line, _ in rows if line not in there]
     named = ", ".join(map(str, others[:3])) + (", ..." if len(others) > 3 else "")
     place = "lines" if len(others) > 1 else "line"
-    told = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, those of {place} {named} have not"
+    details = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, those of {place} {named} have not"
     if len(others) <= allowed * len(rows):
-        return f"{told} and are dropped"
-    return f"{told}, so all answers count as text; mend them, or set `answer` of the task"
+        return f"{details} and are dropped"
+    return f"{details}, so all answers count as text; mend them, or set `answer` of the task"
 
 
 def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
@@ -292,8 +292,8 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
 def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     if choices is None:
         raise RowError(where, "the field choices is missing; the task's answers are options")
-    spaced, told = [" ".join(choice.split()) for choice in choices], " ".join(text.split())
-    by_text = [place for place, choice in enumerate(spaced) if choice == told] or [
+    spaced, details = [" ".join(choice.split()) for choice in choices], " ".join(text.split())
+    by_text = [place for place, choice in enumerate(spaced) if choice == details] or [
         place for place, choice in enumerate(spaced) if normalise_text(choice) == normalise_text(text)
     ]
     letter = parse_answer("option", text, choices) if len(text.strip("()[]. ")) == 1 else None

@@ -175,7 +175,7 @@ class Task:
     @property
     def wordings(self) -> list[str]:
         """Every instruction that it gives."""
-        return list(self.wording) if self.wording else [told[kind] for kind in self.all_kinds for told in (DIRECT, COT)]
+        return list(self.wording) if self.wording else [details[kind] for kind in self.all_kinds for details in (DIRECT, COT)]
 
     def render(self, problem: Problem) -> str:
         """The user turn: the question, then one line an option. Nothing in it depends on the answer."""

@@ -131,7 +131,9 @@ def has_decimal_commas(texts: Sequence[str]) -> bool:
     points = sum(_DECIMAL_POINT.search(text) is not None for text in texts)
     if commas or points:
         return commas >= max(1, 0.05 * len(texts)) and commas > points
-    grouped = [told for text in texts for equation in _EQUATION.finditer(text) if (told := _by_thousands(equation)) is not None]
+    grouped = [
+        summary for text in texts for equation in _EQUATION.finditer(text) if (summary := _by_thousands(equation)) is not None
+    ]
     return bool(grouped) and all(grouped)
 
 
@@ -142,12 +144,14 @@ def _by_thousands(equation: re.Match[str]) -> bool | None:
     right = []
     for grouped in (True, False):
         try:
-            one, two, told = (Fraction(term.replace(".", "") if grouped and _DOTTED.fullmatch(term) else term) for term in terms)
+            one, two, summary = (
+                Fraction(term.replace(".", "") if grouped and _DOTTED.fullmatch(term) else term) for term in terms
+            )
         except ValueError:
             right.append(False)
             continue
         found = one + two if equation[2] == "+" else one - two if equation[2] == "-" else one * two
-        right.append(found == told)
+        right.append(found == summary)
     return right[0] if right[0] != right[1] else None
 
 

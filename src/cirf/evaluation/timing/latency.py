@@ -130,9 +130,9 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if "run" in row:
             runs.setdefault(row["run"], []).append(row["seconds"])
     interval = mean_interval([[mean(times) for times in items.values()] for items in by_task.values()])
-    told = [row for row in rows if row["first_token_seconds"] is not None]
-    rest = [row["seconds"] - row["first_token_seconds"] for row in told]
-    after = sum(row["tokens"] - 1 for row in told)
+    summary = [row for row in rows if row["first_token_seconds"] is not None]
+    rest = [row["seconds"] - row["first_token_seconds"] for row in summary]
+    after = sum(row["tokens"] - 1 for row in summary)
     return {
         "n": sum(map(len, by_task.values())),
         "mean_s": mean(seconds),
@@ -141,7 +141,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "p50_s": float(np.percentile(seconds, 50)),
         "p95_s": float(np.percentile(seconds, 95)),
         "tokens": mean([row["tokens"] for row in rows]),
-        "first_token_s": mean([row["first_token_seconds"] for row in told]) if told else None,
-        "decode_s": mean(rest) if told else None,
+        "first_token_s": mean([row["first_token_seconds"] for row in summary]) if summary else None,
+        "decode_s": mean(rest) if summary else None,
         "decode_tokens_per_s": after / sum(rest) if after and sum(rest) > 0 else None,
     }

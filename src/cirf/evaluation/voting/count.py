@@ -68,16 +68,19 @@ def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None)
         raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are asked for, {drawn} were drawn; run again")
     points, solved = [], {}
     for count in sorted(set(counts)):
-        told = [_Told(item, count, agreement) for item in items]
-        point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in told])}
+        summary = [_Told(item, count, agreement) for item in items]
+        point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in summary])}
         point |= {
-            key: mean([mean(getattr(one, key)) for one in told]) for key in ("agreement", "tokens", "unparsed", "truncated")
+            key: mean([mean(getattr(one, key)) for one in summary]) for key in ("agreement", "tokens", "unparsed", "truncated")
         }
         if agreement is not None:
-            both = {"share": mean([mean(one.falls) for one in told]), "tokens": mean([mean(one.joint_tokens) for one in told])}
-            point["fallback"] = {**share_of([mean(one.joint) for one in told]), **both}
+            both = {
+                "share": mean([mean(one.falls) for one in summary]),
+                "tokens": mean([mean(one.joint_tokens) for one in summary]),
+            }
+            point["fallback"] = {**share_of([mean(one.joint) for one in summary]), **both}
         points.append(point)
-        solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in told}
+        solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in summary}
     alone = {f"{item.name}/{item.problem.id}": float(item.alone["correct"]) for item in items if item.alone is not None}
     if alone:
         compared = corrected({str(count): compare(values, alone) for count, values in solved.items()})
@@ -92,13 +95,13 @@ class _Told:
     def __init__(self, item: Item, count: int, agreement: float | None) -> None:
         self.item = item
         groups = [item.votes[start : start + count] for start in range(0, len(item.votes) - count + 1, count)]
-        told = [decide(item.task, item.problem, group) for group in groups]
-        self.solved = [t.place is not None and bool(g[t.place]["correct"]) for t, g in zip(told, groups, strict=True)]
-        self.agreement = [t.share for t in told]
-        self.unparsed = [t.place is None for t in told]
+        summary = [decide(item.task, item.problem, group) for group in groups]
+        self.solved = [t.place is not None and bool(g[t.place]["correct"]) for t, g in zip(summary, groups, strict=True)]
+        self.agreement = [t.share for t in summary]
+        self.unparsed = [t.place is None for t in summary]
         self.truncated = [mean([vote["truncated"] for vote in group]) for group in groups]
         self.tokens = [sum(vote["tokens"] for vote in group) for group in groups]
-        self.falls = [agreement is not None and t.falls(agreement) for t in told]
+        self.falls = [agreement is not None and t.falls(agreement) for t in summary]
         other: Mapping[str, Any] = item.alone or {"correct": False, "tokens": 0}
         self.joint = [other["correct"] if f else s for f, s in zip(self.falls, self.solved, strict=True)]
         self.joint_tokens = [s + (other["tokens"] if f else 0) for f, s in zip(self.falls, self.tokens, strict=True)]

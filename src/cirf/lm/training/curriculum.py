@@ -32,6 +32,6 @@ class Curriculum(Protocol):
         """Whether the optimiser forgets its moments before that update."""
         ...
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """For the history: what happened when."""
         ...

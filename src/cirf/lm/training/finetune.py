@@ -218,7 +218,7 @@ def finetune(
             if "eval_loss" in row
         ],
         functional_rows=[survival(name, old, new) for name, old, new in zip(("input", "output"), before, after, strict=False)],
-        curriculum=None if curriculum is None else curriculum.told(),
+        curriculum=None if curriculum is None else curriculum.summary(),
         ended=None if glance is None else glance.ended,
     )
     objective.leave()

@@ -146,7 +146,7 @@ class RewardTraining:
                     self._save(root)
                     stop.on_save(None, None, control)
                 hand_back()
-                advance(1, self._told(row))
+                advance(1, self._line(row))
         if self.best and course.best is not None and course.best["update"] < course.update:
             self._load(self.best)
         seconds = max(course.seconds, 1e-9)
@@ -279,9 +279,9 @@ class RewardTraining:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if turn == 0:
-                told = {"entropy": round(entropy / tokens, 6)} | ({"kl": round(apart / tokens, 6)} if measured else {})
+                summary = {"entropy": round(entropy / tokens, 6)} | ({"kl": round(apart / tokens, 6)} if measured else {})
         self._sync()
-        return {"loss": total, "gradient_norm": float(norm), "learning_rate": rate} | told
+        return {"loss": total, "gradient_norm": float(norm), "learning_rate": rate} | summary
 
     def _passes(self, rows: Sequence[tuple[Answer, float, float]]) -> Iterator[list[tuple[Answer, float, float]]]:
         """The rows in parts, of as many tokens as there is room for logits."""
@@ -389,22 +389,22 @@ class RewardTraining:
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         self._load(load_file(folder / "trainable.safetensors"))
 
-    def _told(self, row: dict[str, Any]) -> str:
+    def _line(self, row: dict[str, Any]) -> str:
         """A few words on the last update."""
         sampling, whole, tokens = self._rates
-        told = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
-        told += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"
-        told += f", KL {row['kl']:.3g}" if "kl" in row else ""
-        told += f", {tokens / sampling:,.0f} tokens/s sampled ({sampling / whole:.0%} of the time)"
+        summary = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
+        summary += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"
+        summary += f", KL {row['kl']:.3g}" if "kl" in row else ""
+        summary += f", {tokens / sampling:,.0f} tokens/s sampled ({sampling / whole:.0%} of the time)"
         validated = self.course.validation
-        return told + (f", validation {validated[-1]['right']:.1%}" if validated else "")
+        return summary + (f", validation {validated[-1]['right']:.1%}" if validated else "")
 
     def _history(self) -> dict[str, Any]:
         course, how = self.course, self.how
         counts = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         counts["trainable_parameters"] = sum(p.numel() for p in self.trained.values())
         best = {} if course.best is None else {"best_update": course.best["update"], "best_right": course.best["right"]}
-        told: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "adaptation": how.adaptation,
             "rows": len(self.questions.training),
             "validation_rows": len(self.questions.held_out),
@@ -416,4 +416,4 @@ class RewardTraining:
             "losses": course.losses,
             "validation": course.validation,
         }
-        return told | ({} if course.ended is None else {"ended": course.ended})
+        return summary | ({} if course.ended is None else {"ended": course.ended})

@@ -216,8 +216,8 @@ class TargetTrainer(Trainer):
 
     def begin(self, checkpoint: Path | None) -> None:
         """Start the clock, at what it showed when ``checkpoint`` was saved."""
-        told = checkpoint / _SECONDS if checkpoint is not None else None
-        self._before = float(told.read_text()) if told is not None and told.exists() else 0.0
+        summary = checkpoint / _SECONDS if checkpoint is not None else None
+        self._before = float(summary.read_text()) if summary is not None and summary.exists() else 0.0
         self._begun = time.perf_counter()
 
     def seconds(self) -> float:

@@ -71,8 +71,8 @@ class FormSettings(Section):
         """How they steer answers; the grammar is always held to."""
         from cirf.lm.decoding.trace_grammar import Steering
 
-        told = self.model_dump(include=set(FormSettings.model_fields) - {"grammar", "at_most"})
-        return Steering(**told, at_most=tuple(sorted(self.at_most.items())))
+        details = self.model_dump(include=set(FormSettings.model_fields) - {"grammar", "at_most"})
+        return Steering(**details, at_most=tuple(sorted(self.at_most.items())))
 
 
 class TraceSettings(CalculatorSettings, FormSettings):
@@ -164,8 +164,8 @@ class CirfFull(Method):
         if getattr(self.settings, "subjects", False):
             from cirf.text.subjects import led_on, subjects
 
-            told = subjects(example.segments, example.problem.question)
-            trace = replace(trace, results=led_on(trace.results, told))
+            details = subjects(example.segments, example.problem.question)
+            trace = replace(trace, results=led_on(trace.results, details))
         names = token_names(self._size, self._delimiters)
         written = write_trace(trace, names)
         return written.removeprefix(names.start) if self._opened else written
@@ -214,8 +214,8 @@ class CirfFull(Method):
     @property
     def asked_by(self) -> dict[str, Any]:
         """As of any method; settings of the form are told at their defaults, too, as they always were."""
-        told = set(FormSettings.model_fields) - super()._unsaid
-        form: dict[str, Any] = self.settings.model_dump(mode="json", include=told)
+        details = set(FormSettings.model_fields) - super()._unsaid
+        form: dict[str, Any] = self.settings.model_dump(mode="json", include=details)
         return form | super().asked_by
 
 

@@ -111,15 +111,15 @@ class CirfSelf(CirfFull):
                 }
             )
         every = [row for some in answers.values() for row in some]
-        told = {
+        details = {
             "of": settings.of,
             "samples": len(every),
             "right": round(fmean(row["correct"] for row in every), 4),
             "own": round(fmean(row["codes"] is not None for row in rows), 4),
             "different": round(fmean(map(len, right.values())), 4),
         }
-        drawn = f"{told['right']:.1%} of {len(every)} samples are right"
-        return rows, told | {"note": f"{told['own']:.1%} of the rows are traces of {settings.of}'s model; {drawn}"}
+        drawn = f"{details['right']:.1%} of {len(every)} samples are right"
+        return rows, details | {"note": f"{details['own']:.1%} of the rows are traces of {settings.of}'s model; {drawn}"}
 
     def target(self, example: Example) -> str:
         """The trace that was kept, and the question's answer; the first one where none was."""
@@ -146,6 +146,6 @@ def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:
     steps = parse_trace(row["trace"])
     if not row["correct"] or row["truncated"] or not row.get("well_formed", True) or not steps:
         return None
-    told = tuple((code, result) for code, result in steps if code is not None and code < len(names.codes))
-    written = Trace("", 0, tuple(code for code, _ in told), tuple(result for _, result in told), "")
-    return told if write_trace(written, names) == names.start + row["trace"] + names.end else None
+    details = tuple((code, result) for code, result in steps if code is not None and code < len(names.codes))
+    written = Trace("", 0, tuple(code for code, _ in details), tuple(result for _, result in details), "")
+    return details if write_trace(written, names) == names.start + row["trace"] + names.end else None

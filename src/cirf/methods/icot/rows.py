@@ -119,14 +119,14 @@ class Removal:
         total = sum(self.lengths)
         return sum(min(length, self.gone(update)) for length in self.lengths) / total if total else 1.0
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The schedule, and the share of the rationales' tokens gone at each update where more goes."""
         changes = [update for update in range(self.last + 1) if update == 0 or self.gone(update) != self.gone(update - 1)]
         removed = [{"update": update, "share": round(self.share(update), 4)} for update in changes]
-        told = {"kind": "removal", "rate": self.rate, "jump": self.jump, "longest": self.longest, "removed": removed}
+        summary = {"kind": "removal", "rate": self.rate, "jump": self.jump, "longest": self.longest, "removed": removed}
         if self.final_share < 1:
-            told["note"] = f"only {self.final_share:.0%} of the rationales' tokens were gone when training ended"
-        return told
+            summary["note"] = f"only {self.final_share:.0%} of the rationales' tokens were gone when training ended"
+        return summary
 
 
 def _length(lesson: Lesson, tokenizer: Any, mark: str) -> int:

@@ -139,14 +139,14 @@ class Staged:
             return update % self.updates == 0
         return self.stage(update) != self.stage(update - 1)
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The update at which each stage begins, with its thoughts and the share of all steps that are left."""
         changes = [update for update in range(self.last + 1) if update == 0 or self.stage(update) != self.stage(update - 1)]
         begun = [{"update": update, **self._described(self.stage(update))} for update in changes]
-        told: dict[str, Any] = {"kind": "stages", "stages": begun}
+        summary: dict[str, Any] = {"kind": "stages", "stages": begun}
         if self.stage(self.last) < self.final:
-            told["note"] = f"training ended at stage {self.stage(self.last)} of {self.final}, before all steps were gone"
-        return told
+            summary["note"] = f"training ended at stage {self.stage(self.last)} of {self.final}, before all steps were gone"
+        return summary
 
     def _described(self, stage: int) -> dict[str, Any]:
         steps = [len(lesson.row.steps) for lesson in self._train]

@@ -162,7 +162,7 @@ class Distilled:
         """Never."""
         return False
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """How many thoughts there are, and of how many rows the teacher reads a step."""
         return {"kind": "distillation", "thoughts": self._form.thoughts, "rows_with_steps": self._read}
 

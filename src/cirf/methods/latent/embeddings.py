@@ -83,11 +83,11 @@ def _watching(model: Any, passes: list[_Pass]) -> Iterator[None]:
     """Note every pass through a model."""
     inner = unwrap(model)
 
-    def note(module: Any, args: tuple[Any, ...], told: dict[str, Any], made: Any) -> None:
-        vectors = told.get("inputs_embeds")
+    def note(module: Any, args: tuple[Any, ...], summary: dict[str, Any], made: Any) -> None:
+        vectors = summary.get("inputs_embeds")
         if vectors is None:
-            vectors = inner.get_input_embeddings()(told["input_ids"] if "input_ids" in told else args[0])
-        passes.append(_Pass(vectors, told.get("attention_mask"), made.past_key_values))
+            vectors = inner.get_input_embeddings()(summary["input_ids"] if "input_ids" in summary else args[0])
+        passes.append(_Pass(vectors, summary.get("attention_mask"), made.past_key_values))
 
     handle = inner.base_model.register_forward_hook(note, with_kwargs=True)
     try:

@@ -156,10 +156,12 @@ def read_soft(folder: Path) -> Soft | None:
     if not path.is_file():
         return None
     try:
-        told = parse_json(path.read_text(encoding="utf-8"))
-        texts = {name: told[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
+        summary = parse_json(path.read_text(encoding="utf-8"))
+        texts = {name: summary[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
         assert all(isinstance(text, str) for text in texts.values())
-        return Soft(count=int(told["count"]), shifted=bool(told["shifted"]), empty_system=bool(told["empty_system"]), **texts)
+        return Soft(
+            count=int(summary["count"]), shifted=bool(summary["shifted"]), empty_system=bool(summary["empty_system"]), **texts
+        )
     except (ValueError, KeyError, TypeError, AssertionError):
         raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
 

@@ -100,12 +100,14 @@ class SemCot(Guided):
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
         """The longest row, and who writes short rationales where a model does."""
-        told = super().prepared_by(recipe) | {"max_length": recipe.finetune.max_length}
+        details = super().prepared_by(recipe) | {"max_length": recipe.finetune.max_length}
         if self.settings.short_by == "llm" and self.settings.alpha:
             writer = recipe.results.writer
             models = sorted({endpoint.model for endpoint in writer.endpoints})
-            told["writer"] = writer.model_dump(include={"temperature", "top_p", "max_tokens", "unanswered"}) | {"models": models}
-        return told
+            details["writer"] = writer.model_dump(include={"temperature", "top_p", "max_tokens", "unanswered"}) | {
+                "models": models
+            }
+        return details
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Steps A and B, and the first part of C. In the folder then lie `_READ` (what the guide is told, a text a question),
@@ -116,9 +118,11 @@ class SemCot(Guided):
 
         settings, section = self.settings, material.recipe.backbone
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
-        told = self.heard(material, names)
+        details = self.heard(material, names)
         numbers = {name: place for place, name in enumerate(names)}
-        write_atomic(material.folder / _READ, to_json({"texts": told, "rows": [numbers[row.problem] for row in material.steps]}))
+        write_atomic(
+            material.folder / _READ, to_json({"texts": details, "rows": [numbers[row.problem] for row in material.steps]})
+        )
         briefs = self._briefs(material) if settings.alpha else []
         model = load_model(section.model, section).requires_grad_(False)
         report: dict[str, Any] = {"guide": self.guide, "questions": len(names)}

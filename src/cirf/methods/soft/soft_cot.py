@@ -98,14 +98,14 @@ class SoftCot(Guided):
         from cirf.methods.soft.guide import fingerprint, load_guide
 
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
-        told = self.heard(material, names)
+        details = self.heard(material, names)
         section = material.recipe.backbone
         guide = load_guide(self.guide, section, embedding_width(section.model, section), self.settings.instruction)
         parts = []
-        with material.progress.task("reading questions (guide)", len(told), "questions") as advance:
-            for start in range(0, len(told), _WINDOW):
+        with material.progress.task("reading questions (guide)", len(details), "questions") as advance:
+            for start in range(0, len(details), _WINDOW):
                 path = material.scratch / f"states-{start}.safetensors"
-                window = told[start : start + _WINDOW]
+                window = details[start : start + _WINDOW]
                 if not path.is_file():
                     save_whole({"states": guide.read(window, self.settings.n)}, path)
                 parts.append(load_file(path)["states"])
@@ -133,6 +133,6 @@ class SoftCot(Guided):
         assert self.prepared is not None and objective is not None
         made_of: Any = objective.module
         made = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
-        told = (made["guide"], made["fingerprint"], self.settings.instruction)
-        soft = Soft(self._holder, self.settings.n, *told, empty_system=self._empty_system)
+        details = (made["guide"], made["fingerprint"], self.settings.instruction)
+        soft = Soft(self._holder, self.settings.n, *details, empty_system=self._empty_system)
         save_soft(folder, soft, made_of)

@@ -60,9 +60,9 @@ class Rules:
 
 def _weigh(text: Reasoned, spans: Sequence[Span], terms: Sequence[str], rarity: dict[str, float]) -> list[Word]:
     counts = Counter(terms)
-    told = [counts[term] / len(terms) * rarity[term] for term in terms]
+    summary = [counts[term] / len(terms) * rarity[term] for term in terms]
     levels = _levels(text, spans, terms)
-    values = [level + (value / (1 + value) if level < 3 else 0.0) for level, value in zip(levels, told, strict=True)]
+    values = [level + (value / (1 + value) if level < 3 else 0.0) for level, value in zip(levels, summary, strict=True)]
     return weighed(text.rationale, spans, values)
 
 

@@ -151,10 +151,10 @@ class TokenSkip(Prose):
                     "text": left.text,
                 }
             )
-        told = achieved(rows)
-        shares = ", ".join(f"{row['achieved']:.2f} for {ratio}" for ratio, row in told.items())
+        details = achieved(rows)
+        shares = ", ".join(f"{row['achieved']:.2f} for {ratio}" for ratio, row in details.items())
         note = f"share of the tokens left by {self.settings.scorer}: {shares}"
-        return rows, {"scorer": self.settings.scorer, "ratios": told, "note": note}
+        return rows, {"scorer": self.settings.scorer, "ratios": details, "note": note}
 
     def _texts(self, material: Material) -> list[Reasoned]:
         """The rationales as the scorer is to read them."""
@@ -188,15 +188,15 @@ class TokenSkip(Prose):
 
 def achieved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """By the ratio asked for: how many rows, the mean share of tokens left and the mean number of tokens."""
-    told = {}
+    details = {}
     for ratio in sorted({row["ratio"] for row in rows}, reverse=True):
         found = [row for row in rows if row["ratio"] == ratio]
-        told[str(ratio)] = {
+        details[str(ratio)] = {
             "rows": len(found),
             "achieved": round(sum(row["achieved"] for row in found) / len(found), 4),
             "tokens": round(sum(row["tokens"] for row in found) / len(found), 1),
         }
-    return told
+    return details
 
 
 def _asking(ratio: float) -> str:

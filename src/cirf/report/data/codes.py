@@ -58,14 +58,14 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
     if folder is None:
         return None
-    told = load_object(folder / "codebook.json") or {}
-    size = int(told.get("size", folder.name.rpartition("-")[2]))
+    summary = load_object(folder / "codebook.json") or {}
+    size = int(summary.get("size", folder.name.rpartition("-")[2]))
     steps, traces = _training_steps(run, folder, size)
     written, right = _written(answered), code_accuracy(answered)
     neighbours = read_neighbours(folder, size)
     labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
     labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
-    report = told.get("report", {})
+    report = summary.get("report", {})
     total, total_written = sum(map(len, steps.values())), sum(written.values())
     shares = token_shares(run.at(f"models/{model}") / "tokenizer.json", steps)
     used = sum(1 for rows in steps.values() if rows)
@@ -98,8 +98,8 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
         "written": total_written,
         "transitions": count_transitions(traces),
         "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
-        "settings": told.get("settings", {}),
-        "embedder": told.get("embedder", {}),
+        "settings": summary.get("settings", {}),
+        "embedder": summary.get("embedder", {}),
         "losses": report.get("losses", {}),
         "numbers": {key: value for key, value in report.items() if isinstance(value, int | float)},
     }
@@ -116,13 +116,13 @@ def code_accuracy(answered: Answered) -> dict[int, Data]:
         for row in rows:
             for code in {code for code, _ in read_codes(row["output"]) if code is not None}:
                 found.setdefault(code, {}).setdefault((task, row["id"]), []).append(bool(row["correct"]))
-    told = {}
+    summary = {}
     for code, questions in sorted(found.items()):
         shares = [mean(marks) for marks in questions.values()]
         answers = sum(map(len, questions.values()))
         interval = wilson(min(sum(shares), len(shares)), len(shares))
-        told[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
-    return told
+        summary[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
+    return summary
 
 
 def token_shares(path: Path, steps: Mapping[int, Sequence[tuple[str, str]]]) -> dict[int, float]:

@@ -175,14 +175,14 @@ def _test(run: Shown) -> dict[str, dict[str, Row]]:
 
 def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
     """One method's accuracies and its latency."""
-    told = numbers(tables)
+    details = numbers(tables)
     return {
-        **told,
+        **details,
         **latency_of(latency, name),
         "trained": bool(_json(run.at(f"evaluation/{name}") / "scores.json").get("trained", False)),
         "sampled": _sampled(run.at(f"sampled/{name}")),
         "caveats": _json(run.at(f"evaluation/{name}") / "stage.json").get("summary", {}).get("notes", []),
-        "tasks": {task: row | task_latency_of(latency, name, task) for task, row in told["tasks"].items()},
+        "tasks": {task: row | task_latency_of(latency, name, task) for task, row in details["tasks"].items()},
     }
 
 
@@ -272,10 +272,10 @@ def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, A
     found = {size: load_object(run.at(f"codebook-{size}") / "codebook.json") for size in sizes}
     trials = {row["size"]: row for row in (load_object(run.at("codebook-size") / "sizes.json") or {}).get("sizes", ())}
     rows = []
-    for size, told in found.items():
-        if told is None:
+    for size, details in found.items():
+        if details is None:
             continue
-        report = told.get("report", {})
+        report = details.get("report", {})
         usage = report.get("usage", [])
         losses = report.get("losses", {})
         rows.append(
@@ -298,7 +298,7 @@ def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | 
     the search went. ``methods``: what decided each method's traces and how much is left of them.
     """
     found = {stage.partition("/")[2]: load_object(run.at(stage) / "report.json") for stage in run.each("compressed/*")}
-    methods = {name: told for name, told in found.items() if told is not None}
+    methods = {name: details for name, details in found.items() if details is not None}
     log = run.at("compression/greedy") / "compression.jsonl"
     if not log.exists():
         return {"thresholds": [], "curve": [], "methods": methods, "traces": None} if methods else None

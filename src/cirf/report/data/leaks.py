@@ -11,17 +11,17 @@ from cirf.store.files import hash_json
 def seen_before(overlap: Mapping[str, Any]) -> list[str]:
     """What is known of models that were trained elsewhere, from the ``overlap`` of ``problems.json``: a sentence a task and run
     for all methods whose models were trained there, one for all of which nothing is known."""
-    told = []
+    summary = []
     same: dict[str, list[dict[str, Any]]] = {}
     for row in overlap.get("models", ()):
         same.setdefault(hash_json({**row, "methods": None}), []).append(row)
     for rows in same.values():
         row, who = rows[0], ", ".join(method for one in rows for method in one["methods"])
         if not row["known"]:
-            told.append(f"{who}: what the model was trained on is not known, so no test question was looked for there")
+            summary.append(f"{who}: what the model was trained on is not known, so no test question was looked for there")
         for task, found in row["tasks"].items():
             near = f"share {overlap['words']} words in a row with one that was"
             of = f"{row['questions']:,} questions of {', '.join(row['runs'])}"
             counts = f"{found['exact']:,} were trained on and {found['near']:,} {near}"
-            told.append(f"{who}: of {found['test']:,} test questions of {task}, {counts} ({of})")
-    return told
+            summary.append(f"{who}: of {found['test']:,} test questions of {task}, {counts} ({of})")
+    return summary

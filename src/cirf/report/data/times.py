@@ -74,11 +74,11 @@ def holding(facts: Mapping[str, Any]) -> str:
     if not loads:
         return ""
     if all(load["models"] == 1 for load in loads):
-        told = "One model answers for all methods"
+        details = "One model answers for all methods"
     elif all(load["together"] for load in loads):
-        told = f"All {loads[0]['models']} models were in memory at once"
+        details = f"All {loads[0]['models']} models were in memory at once"
     else:
-        told = f"The {loads[0]['models']} models did not fit into memory side by side and were loaded in turn, several rounds"
-    told += f"; the measurement was taken up again {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
+        details = f"The {loads[0]['models']} models did not fit into memory side by side and were loaded in turn, several rounds"
+    details += f"; the measurement was taken up again {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
     others = facts.get("discarded")
-    return told + (f"; {others:,} answers timed before on another engine or machine were timed anew" if others else "")
+    return details + (f"; {others:,} answers timed before on another engine or machine were timed anew" if others else "")

@@ -25,7 +25,7 @@ def read_training(folder: Path) -> dict[str, Any] | None:
     losses, validation = history.get("losses", ()), history.get("validation", ())
     by_reward = any("reward" in row for row in losses)
     try:
-        told: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "train": [] if by_reward else [[row["update"], row["loss"]] for row in losses],
             "validation": [] if by_reward else [[row["update"], row["loss"]] for row in validation],
             "numbers": _scalars(history) | _losses_of_parts(history.get("validation", ())),
@@ -36,8 +36,8 @@ def read_training(folder: Path) -> dict[str, Any] | None:
         }
         if by_reward:
             parts = {"sampled": losses, "validation": validation}
-            told["right"] = {name: [[row["update"], row["right"]] for row in rows] for name, rows in parts.items()}
-        return told
+            summary["right"] = {name: [[row["update"], row["right"]] for row in rows] for name, rows in parts.items()}
+        return summary
     except (KeyError, TypeError):
         raise CirfError(f"{folder / 'history.json'}: not a training's history; remove {folder} and run again") from None
 

@@ -62,29 +62,29 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
 
     _answer_errors(app)
 
-    @app.get("/", response_class=HTMLResponse, **app.told(None, keyed=False))
+    @app.get("/", response_class=HTMLResponse, **app.documented(None, keyed=False))
     async def page() -> Response:
         """A page to try the models on."""
         html = render()
         return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy(html)})
 
-    @app.get("/health", **app.told(answers.Health, keyed=False))
+    @app.get("/health", **app.documented(answers.Health, keyed=False))
     async def health() -> dict[str, Any]:
         """Whether there is a server, and how busy it is."""
         return {"status": "ok", "models": list(by_name), "waiting": engine.waiting, "running": engine.running}
 
-    @app.get("/v1/models", **app.told(answers.Models))
+    @app.get("/v1/models", **app.documented(answers.Models))
     async def listed() -> dict[str, Any]:
         """The models that are served."""
         return {"object": "list", "data": [about(served, served is models[0]) for served in models]}
 
-    @app.get("/v1/models/{name:path}", **app.told(answers.Model, 404))
+    @app.get("/v1/models/{name:path}", **app.documented(answers.Model, 404))
     async def one(name: str) -> dict[str, Any]:
         """One of them."""
         served = find(by_name, name)
         return about(served, served is models[0])
 
-    @app.post("/v1/chat/completions", **app.told(answers.Completion, 400, 404, 429, 504))
+    @app.post("/v1/chat/completions", **app.documented(answers.Completion, 400, 404, 429, 504))
     async def chat(request: Request, body: ChatRequest) -> Response:
         """A conversation's next message, whole or as a stream."""
         loop = asyncio.get_running_loop()
@@ -159,8 +159,8 @@ def _about(served: Served, main: bool, limits: Limits, since: int) -> dict[str, 
         "answer_tokens": min(served.cap, limits.answer),
         "votes": limits.votes,
     }
-    told = {"id": served.name, "object": "model", "created": since, "owned_by": "cirf"}
-    return told | {"max_model_len": min(served.context, limits.prompt + limits.answer), "cirf": own}
+    summary = {"id": served.name, "object": "model", "created": since, "owned_by": "cirf"}
+    return summary | {"max_model_len": min(served.context, limits.prompt + limits.answer), "cirf": own}
 
 
 class Waiting:
@@ -184,8 +184,8 @@ class Waiting:
         except TimeoutError:
             job.cancel()
             if job.began is None:
-                told = f"nobody came to answer this within {self._limits.seconds:g} seconds; ask again later"
-                raise Refusal(503, told, "overloaded", after=self._engine.patience()) from None
+                summary = f"nobody came to answer this within {self._limits.seconds:g} seconds; ask again later"
+                raise Refusal(503, summary, "overloaded", after=self._engine.patience()) from None
             raise Refusal(504, f"not answered within {self._limits.seconds:g} seconds", "timeout") from None
         self._event.clear()
         self.check()
@@ -264,8 +264,8 @@ async def _events(job: Job, completion: Completion, waiting: Waiting, explain: b
     yield "data: [DONE]\n\n"
 
 
-def _event(told: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n"
+def _event(summary: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(summary, ensure_ascii=False)}\n\n"
 
 
 async def _gone(request: Request) -> None:
@@ -344,7 +344,7 @@ def job_of(request: ChatRequest, served: Served, limits: Limits) -> Job:
         cap=min(asked, limits.answer, served.context - len(ids)),
         seed=random.getrandbits(32) if request.seed is None else request.seed,
         count=count,
-        told=request.stream,
+        streamed=request.stream,
     )
 
 

@@ -33,7 +33,7 @@ class Completion:
         self._job, self._votes = job, votes
         self._stops = frozenset(stop_ids(job.served.model, job.served.tokenizer))
         self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": job.served.name}
-        self._told = [Telling(job.served.names, job.served.opened) for _ in range(1 if votes else job.count)]
+        self._readers = [Telling(job.served.names, job.served.opened) for _ in range(1 if votes else job.count)]
         self._finished = 0
         self.chosen = 0
         self._ballot: dict[str, Any] = {}
@@ -69,13 +69,13 @@ class Completion:
             reasoning, content = telling.more(self.text(place), over=True, cut=self._cut(place))
             spoken = {"role": "assistant", "content": content, "reasoning": reasoning or None}
             choices.append({"index": index, "message": spoken, "logprobs": None} | self._ending(index, place, explained))
-        told = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
-        return self._about | told
+        summary = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
+        return self._about | summary
 
     def opening(self) -> dict[str, Any]:
         """The first chunk of a stream."""
         delta = {"role": "assistant", "content": ""}
-        return self._chunk([self._choice(index, delta) for index in range(len(self._told))])
+        return self._chunk([self._choice(index, delta) for index in range(len(self._readers))])
 
     def news(self) -> list[dict[str, Any]]:
         """Chunks with what was written since they were last asked for; of votes, how many are given."""
@@ -113,7 +113,7 @@ class Completion:
         chunks = []
         for index, place in enumerate(self.places()):
             whole = over or bool(self._job.ends and self._job.ends[place])
-            new = self._told[index].more(self.text(place), whole, self._cut(place))
+            new = self._readers[index].more(self.text(place), whole, self._cut(place))
             for name, text in zip(("reasoning", "content"), new, strict=True):
                 if text:
                     chunks.append(self._chunk([self._choice(index, {name: text})]))
@@ -129,14 +129,14 @@ class Completion:
     def _own(self) -> dict[str, Any]:
         job = self._job
         began, first, ended = (moment or job.asked for moment in (job.began, job.first, job.ended))
-        told: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "waited_seconds": round(began - job.asked, 4),
             "first_token_seconds": round(first - began, 4),
             "seconds": round(ended - began, 4),
             "together": job.together,
         }
         sampled = {"seed": job.seed} if job.how.temperature else {}
-        return told | sampled | ({"votes": self._ballot} if self._votes else {})
+        return summary | sampled | ({"votes": self._ballot} if self._votes else {})
 
     def _choice(self, index: int, delta: Mapping[str, Any]) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}

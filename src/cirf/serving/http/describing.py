@@ -60,7 +60,7 @@ class Described(FastAPI):
         self._names, self._limits, self._keyed = names, limits, keyed
         super().__init__(title="cirf serve", version=cirf.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
 
-    def told(self, answer: type[BaseModel] | None, *statuses: int, keyed: bool = True) -> dict[str, Any]:
+    def documented(self, answer: type[BaseModel] | None, *statuses: int, keyed: bool = True) -> dict[str, Any]:
         """What an address is described by: what it answers with, and the statuses that it may refuse with besides the usual."""
         closed = keyed and self._keyed
         refused = sorted({*_ANYWHERE, *statuses, *([401] if closed else [])})
@@ -75,9 +75,9 @@ class Described(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
         if self.openapi_schema is None:
-            told = super().openapi()
-            schemas = told["components"]["schemas"]
-            for methods in told["paths"].values():
+            summary = super().openapi()
+            schemas = summary["components"]["schemas"]
+            for methods in summary["paths"].values():
                 for operation in methods.values():
                     operation["responses"].pop("422", None)  # FastAPI's own; here it is 400
                     for parameter in operation.get("parameters", ()):

@@ -125,8 +125,8 @@ class Guard:
 async def refuse(refusal: Refusal, send: Send) -> None:
     """Send a refusal, and have the connection closed: what is left of the request is not read."""
     body = json.dumps(refusal.body).encode()
-    told = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close", **refusal.headers}
-    headers = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+    summary = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close", **refusal.headers}
+    headers = [(name.lower().encode(), value.encode()) for name, value in summary.items()]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -149,12 +149,12 @@ def _netloc(origin: str) -> str | None:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """What the application receives: the body that was read, and then whatever comes."""
-    told = False
+    summary = False
 
     async def receiving() -> Message:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal summary
+        if not summary:
+            summary = True
             return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 

@@ -48,11 +48,11 @@ def plain_row(
         if isinstance(steps, list) and steps and all(isinstance(step, str) for step in steps):
             row["rationale"] = "\n".join(step.strip() for step in steps)
         else:
-            told = next((row[name] for name in _RATIONALES if _is_text(row.get(name))), None)
-            if told is not None and target is not None:
-                target = f"<think>{told}</think>{target}"
-            elif told is not None:
-                row["rationale"] = told
+            summary = next((row[name] for name in _RATIONALES if _is_text(row.get(name))), None)
+            if summary is not None and target is not None:
+                target = f"<think>{summary}</think>{target}"
+            elif summary is not None:
+                row["rationale"] = summary
     if target is not None and row.get("answer") is None:
         rationale, answer = split_answer(target)
         if answer is None and answered:
@@ -74,8 +74,8 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     thought, said = split_thoughts(text)
     rest = unwrapped(said)
     tagged = rest != said.strip()
-    told = [tidy(text if kind in ENCLOSED else first_sentence(text)) for kind, text in anchors(rest)]
-    answer = next(filter(None, reversed(told)), None)
+    summary = [tidy(text if kind in ENCLOSED else first_sentence(text)) for kind, text in anchors(rest)]
+    answer = next(filter(None, reversed(summary)), None)
     if answer is None and _is_bare_answer(rest.strip()):
         return thought or None, rest.strip()
     if answer is None:
@@ -172,11 +172,11 @@ def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     asked = [(role, split_thoughts(text)[1]) for role, text in before if role != "system"]
     if not asked:
         raise RowError(where, "the conversation has no turn of the user before the assistant's last")
-    told = [text for role, text in before if role == "system"]
-    turns_told = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
+    summary = [text for role, text in before if role == "system"]
+    turns = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
     if not said[last][1]:
         raise RowError(where, "the assistant's last turn is empty")
-    return "\n\n".join([*told, turns_told]), said[last][1]
+    return "\n\n".join([*summary, turns]), said[last][1]
 
 
 def _turn(turn: Any, where: str) -> tuple[str, str]:

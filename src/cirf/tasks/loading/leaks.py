@@ -95,11 +95,11 @@ def overlap(
     with the number of words: about a second for 10,000 training and 3,000 test questions of 50.
     """
     holders = _holders(train, itertools.chain.from_iterable(test.values()), length)
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for table, problems in test.items():
         found = _pairs(train, problems, holders, length)
         nearest = sorted(found, key=lambda pair: (-pair.share, pair.test))[:_EXAMPLES]
-        told[table] = {
+        summary[table] = {
             "test": len(problems),
             "exact": sum(pair[1].startswith(f"{table}/") for pair in exact),
             "short": sum(not runs(problem.question, length) for problem in problems),
@@ -107,7 +107,7 @@ def overlap(
             "largest_share": round(max((pair.share for pair in found), default=0.0), 4),
             "examples": [dataclasses.asdict(pair) | {"share": round(pair.share, 4)} for pair in nearest],
         }
-    return told
+    return summary
 
 
 def seen(train: Sequence[Problem], test: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:

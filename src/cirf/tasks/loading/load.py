@@ -135,11 +135,11 @@ def _warnings(entry: TaskEntry, table: str, task: Task, found: Mapping[str, int]
     """What an entry asks for that is not there; ``found``: rows by what they are."""
     only = task.evaluation_only
     useless = [key for key in ("train", "rows", "test_from_train") if only and getattr(entry, key)]
-    told = [f"{table}: it is for evaluation alone and has no training rows; remove {key}" for key in useless]
+    summary = [f"{table}: it is for evaluation alone and has no training rows; remove {key}" for key in useless]
     for rows, asked in zip(found, (entry.train, entry.test, entry.test_from_train), strict=True):
         if asked is not None and found[rows] < asked and (rows == "test rows" or not only):
-            told.append(f"{table}: {asked} {rows} were asked for, {found[rows]} are there")
-    return told
+            summary.append(f"{table}: {asked} {rows} were asked for, {found[rows]} are there")
+    return summary
 
 
 def source_files(section: Problems) -> dict[str, Path]:

@@ -93,7 +93,7 @@ class Unusable:
             for reason, row in by_reason(self.errors).items()
         }
         counts = {"rows": self.rows, "unusable": len(self.errors), "reasons": reasons}
-        return {"file": self.file, **counts, "told": self.counts}
+        return {"file": self.file, **counts, "summary": self.counts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,16 +43,16 @@ def unmarked(text: str) -> str:
     What a model writes behind its end is another turn, in which it may well answer another question. A text of marks alone
     stays as it is: they may be what was asked for.
     """
-    told = text
+    summary = text
     for match in _START.finditer(text):
         if text[: match.start()].strip():
-            told = text[: match.start()]
+            summary = text[: match.start()]
             break
-        told = text[match.end() :]
-    told = next((told[: end.start()] for end in _END.finditer(told) if told[: end.start()].strip()), told)
-    if not _OPENING_TAG.search(told):
-        told = _CLOSING_TAG.sub("", told)
-    return told if told.strip() else text
+        summary = text[match.end() :]
+    summary = next((summary[: end.start()] for end in _END.finditer(summary) if summary[: end.start()].strip()), summary)
+    if not _OPENING_TAG.search(summary):
+        summary = _CLOSING_TAG.sub("", summary)
+    return summary if summary.strip() else text
 
 
 def without_explanation(text: str) -> str:

@@ -205,8 +205,8 @@ def _mention_at_front(text: str, choices: Sequence[str]) -> str | None:
 
 def _only_mention(text: str, choices: Sequence[str], whole: bool, negated: bool = False) -> str | None:
     if whole:
-        told = normalise_text(text)
-        same = [index for index, choice in enumerate(choices) if normalise_text(choice) == told]
+        summary = normalise_text(text)
+        same = [index for index, choice in enumerate(choices) if normalise_text(choice) == summary]
         return chr(65 + same[0]) if len(same) == 1 else None
     named = {index for _, _, index in mentions(text, choices)}
     return chr(65 + named.pop()) if len(named) == 1 and not negated else None

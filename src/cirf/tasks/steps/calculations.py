@@ -137,7 +137,7 @@ def stated(segment: str) -> str:
     return ""
 
 
-def told_first(segment: str, known: set[Fraction]) -> str:
+def first_stated(segment: str, known: set[Fraction]) -> str:
     """The only number of a step that is not ``known``, where it is no part of a sum: ``7`` in ``A week has 7 days.``"""
     text = _with_numbers(segment)
     new = [number for number in find_numbers(text) if number.value not in known]

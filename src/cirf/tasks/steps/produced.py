@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, mentions, normalise_text, number_value, parse_answer
-from cirf.tasks.steps.calculations import CONCLUDES, SENTENCES, in_words, numbers_in, plain_step, told_first, written_out
+from cirf.tasks.steps.calculations import CONCLUDES, SENTENCES, first_stated, in_words, numbers_in, plain_step, written_out
 from cirf.tasks.steps.equations import introduced, unsolved, unworked
 from cirf.tasks.steps.states import coin_state, state
 from cirf.text.numerals import UNREAD, find_numbers, plain, plain_numbers
@@ -71,14 +71,14 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         answers = answers or (not judges(problem) and singles_out(segment))
     else:
         outright = False  # the answer is what is calculated
-    told = _LABEL.sub(r"\g<lead>", segment)
+    summary = _LABEL.sub(r"\g<lead>", segment)
     judged = judges(problem) and _JUDGED.search(plain(segment)) is not None
     return (
         found
         or introduced(segment)
-        or ("" if outright or judged else in_words(told, previous))
+        or ("" if outright or judged else in_words(summary, previous))
         or (coin_state(segment, problem, previous) if coin else "")
-        or ("" if judged else told_first(told, numbers_in(problem.question, *previous)))
+        or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
         or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
     )
@@ -168,5 +168,5 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
 
 def worded(choices: tuple[str, ...]) -> tuple[str, ...]:
     """The options' texts, empty where one is an amount: ``24 km/h`` in a step is what it works out, not what it chooses."""
-    told = [plain_numbers(choice) for choice in choices]
-    return tuple("" if UNREAD in text or find_numbers(text) else choice for text, choice in zip(told, choices, strict=True))
+    summary = [plain_numbers(choice) for choice in choices]
+    return tuple("" if UNREAD in text or find_numbers(text) else choice for text, choice in zip(summary, choices, strict=True))
