@@ -32,10 +32,16 @@ def test_settling_twice_changes_nothing(tiny: Any) -> None:
     assert tokenizer.chat_template == once
 
 
-def test_a_users_own_system_message_is_kept(tokenizer: Any) -> None:
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi?"}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi?")
+def test_a_system_message_is_put_in_front_of_the_question_as_in_training_rows(tiny: Any) -> None:
+    for template in (tiny.CHATML, tiny.NO_SYSTEM, None):
+        tokenizer = tiny.build_tokenizer(template)
+        settle_template(tokenizer)
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi?"}]
+        asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert asked == prompt_text(tokenizer, "Be brief.\n\nHi?")
+        turns = [*messages, {"role": "assistant", "content": "Ho."}, {"role": "user", "content": "And?"}]
+        more = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        assert more.index("Be brief.") < more.index("Hi?") < more.index("Ho.") < more.index("And?")
 
 
 def test_the_key_switches_the_empty_system_message_off(tiny: Any) -> None:
@@ -59,7 +65,7 @@ def test_the_saved_template_alone_gives_the_prompt(tiny: Any, tmp_path: Path) ->
 def test_templates_that_refuse_a_system_role_are_left_alone(tiny: Any) -> None:
     tokenizer = tiny.build_tokenizer(tiny.NO_SYSTEM)
     settle_template(tokenizer)
-    assert tokenizer.chat_template == tiny.NO_SYSTEM
+    assert tokenizer.chat_template.endswith(tiny.NO_SYSTEM)
     assert prompt_text(tokenizer, "Hi?") == "[INST] Hi? [/INST]"
 
 

@@ -51,10 +51,11 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
         ),
         ("finetun:\n  epochs: 1", "my.yaml, line 6: finetun: no such key; did you mean finetune?"),
         ("gamma: [0]", "my.yaml, line 6: gamma: no such key; did you mean compression.gamma?"),
-        ("lora:\n  rank: 4", "my.yaml, line 6: lora: no such key; did you mean finetune.lora?"),
+        ("lora:\n  rank: 4", "my.yaml, line 6: lora: no such key; did you mean finetune.lora or reward.lora?"),
         (
             "learning_rate: 1e-4",
-            "my.yaml, line 6: learning_rate: no such key; did you mean codebook.learning_rate or finetune.learning_rate?",
+            "my.yaml, line 6: learning_rate: no such key;"
+            " did you mean codebook.learning_rate or finetune.learning_rate or reward.learning_rate?",
         ),
         ("finetune:\n  epochs: two", 'my.yaml, line 7: finetune.epochs: expected a number above 0 or "auto", found "two"'),
         ("finetune:\n  epochs: -1", 'my.yaml, line 7: finetune.epochs: expected a number above 0 or "auto", found -1'),

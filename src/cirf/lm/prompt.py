@@ -1,11 +1,12 @@
 r"""The prompt: one chat template, settled once, so that training, our decoding and anyone's engine send the same tokens.
 
-A model's template decides how a question is wrapped. Three habits of templates cost or confuse, and are settled by small
-statements put in front of the template, which is then saved with the model:
+A model's template decides how a question is wrapped. Some habits of templates cost or confuse. They are settled by small
+statements in front of the template, which is then saved with the model:
 
 * a long default system message (20 tokens a question in Qwen2.5 and SmolLM2) gives way to an empty one;
 * a thinking mode that is on unless switched off (Qwen3) is switched off, so the empty think block is inserted;
-* today's date (Llama 3.2, gpt-oss, Granite) gives way to one that is always the same, so that the prompt is, too.
+* today's date (Llama 3.2, gpt-oss, Granite) gives way to one that is always the same, so that the prompt is, too;
+* a system message of the user's own goes in front of the first question, in the user's turn, as in training rows.
 
 So ``tokenizer.apply_chat_template(messages, add_generation_prompt=True)`` of the saved model *is* the training prompt.
 A model without a template gets ``Question: ...\nAnswer: ``.
@@ -35,6 +36,13 @@ _EMPTY_SYSTEM = (
     "{%- set messages = [{'role': 'system', 'content': ''}] + (messages | list) %}"
     "{%- endif -%}\n"
 )
+_SYSTEM_FIRST = (
+    "{%- if messages and messages[0]['role'] == 'system' and messages[0]['content'] and (messages | length) > 1 "
+    "and messages[1]['role'] == 'user' %}"
+    "{%- set messages = [{'role': 'user', 'content': messages[0]['content'] ~ '\\n\\n' ~ messages[1]['content']}] "
+    "+ (messages | list)[2:] %}"
+    "{%- endif -%}\n"
+)
 _NO_THINKING = "{%- set enable_thinking = false -%}\n"
 _DATE = datetime.date(2024, 7, 26)  # the one that Llama 3.2's template falls back to
 _DATE_STRING = f"{{%- set date_string = '{_DATE:%d %b %Y}' -%}}\n"
@@ -54,8 +62,8 @@ def render(tokenizer: Any, messages: list[dict[str, str]], generation: bool = Tr
 def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
     """Make the tokenizer's template give the training prompt by default; doing it twice changes nothing.
 
-    ``empty_system``: put an empty system message first where that is shorter than what the template inserts itself.
-    Templates that refuse a system role are left as they are.
+    ``empty_system``: put an empty system message first where that is shorter than what the template inserts itself, and the
+    template does not refuse a system role.
     """
     template = tokenizer.chat_template
     if isinstance(template, Mapping):  # several named templates
@@ -64,19 +72,22 @@ def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
     if not template:
         begins_with_bos = tokenizer.bos_token_id is not None and tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
         tokenizer.chat_template = ("{{ bos_token }}" if begins_with_bos else "") + PLAIN_TEMPLATE
-        return
     user = [{"role": "user", "content": _MARK}]
     _fix_date(tokenizer, user)
     if render(tokenizer, user, enable_thinking=False) != render(tokenizer, user):
         tokenizer.chat_template = _NO_THINKING + tokenizer.chat_template
-    if not empty_system:
-        return
+    if empty_system and _shorter_by_empty_system(tokenizer, user):
+        tokenizer.chat_template = _EMPTY_SYSTEM + tokenizer.chat_template
+    if _SYSTEM_FIRST not in tokenizer.chat_template:
+        tokenizer.chat_template = _SYSTEM_FIRST + tokenizer.chat_template
+
+
+def _shorter_by_empty_system(tokenizer: Any, user: list[dict[str, str]]) -> bool:
     try:
         short = render(tokenizer, [{"role": "system", "content": ""}, *user])
     except Exception:  # templates raise whatever they like at a role they do not know
-        return
-    if _MARK in short and len(encode(tokenizer, short)) < len(encode(tokenizer, render(tokenizer, user))):
-        tokenizer.chat_template = _EMPTY_SYSTEM + tokenizer.chat_template
+        return False
+    return _MARK in short and len(encode(tokenizer, short)) < len(encode(tokenizer, render(tokenizer, user)))
 
 
 def _fix_date(tokenizer: Any, messages: list[dict[str, str]]) -> None:

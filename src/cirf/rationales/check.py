@@ -167,11 +167,13 @@ class _Work:
     ) -> None:
         self.problems = {problem.id: problem for problem in problems}
         self.rationales = rationales
-        summary: dict[str, list[str]] = {problem.id: [problem.question, problem.answer] for problem in problems}
+        parts: dict[str, list[str]] = {problem.id: [problem.question] for problem in problems}
         for rationale in rationales:
-            summary[rationale.problem].append(rationale.text)
-        self.texts = {problem: "\n".join(found) for problem, found in summary.items()}
-        self.unread = {problem: found[0] for problem, text in self.texts.items() if (found := unread_numbers(text))}
+            parts[rationale.problem].append(rationale.text)
+        self.written = {problem: "\n".join(found) for problem, found in parts.items()}  # an answer is in our notation already
+        answers = {problem.id: problem.answer for problem in problems}
+        whole = ((problem, f"{answers[problem]}\n{text}") for problem, text in self.written.items())
+        self.unread = {problem: found[0] for problem, text in whole if (found := unread_numbers(text))}
         self.rows = list(zip(steps, results, strict=True))
         self.dropped = dropped
         texts = {(row.problem, row.sample): row.text for row in rationales}
@@ -219,7 +221,7 @@ class _Work:
             calculated=round(sum("=" in result for result in results) / len(results), 4) if results else 0.0,
             unread=len(unread),
             unread_example=unread[0] if unread else "",
-            decimal_commas=has_decimal_commas([self.texts[problem] for problem in sorted(problems)]),
+            decimal_commas=has_decimal_commas([self.written[problem] for problem in sorted(problems)]),
         )
 
 

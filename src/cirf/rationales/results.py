@@ -194,10 +194,11 @@ def write_results(
 
 
 def _with_decimal_commas(steps: Sequence[Steps], problems: Mapping[str, Problem]) -> set[str]:
+    """The tasks whose texts are written so. Answers do not count: they are in our notation already."""
     texts: dict[str, list[str]] = {}
     for row in steps:
         if problem := problems.get(row.problem):
-            texts.setdefault(problem.task, []).append("\n".join((problem.question, problem.answer, *row.segments)))
+            texts.setdefault(problem.task, []).append("\n".join((problem.question, *row.segments)))
     return {task for task, found in texts.items() if has_decimal_commas(found)}
 
 

@@ -72,16 +72,22 @@ def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
     size = 0
     for before, sentence in _sentences(text, longest):
         if held and (size + len(sentence) >= longest or (size >= shortest and _begins(before, sentence, held[-1], size))):
-            found.append("".join(held))
+            _add(found, "".join(held), shortest, longest)
             held, size = [], 0
         mark = "\n" if before.startswith("\n") else before
         held += [mark, sentence] if held else [sentence]
         size += len(held[-1]) + (1 if len(held) > 1 else 0)
     if held:
-        found.append("".join(held))
-    if len(found) > 1 and len(found[-1]) < shortest and len(found[-2]) + len(found[-1]) < longest:
-        found[-2:] = ["\n".join(found[-2:])]
+        _add(found, "".join(held), shortest, longest)
     return tuple(found)
+
+
+def _add(found: list[str], piece: str, shortest: int, longest: int) -> None:
+    """Append a piece, or join it to the last one if either is too short and both fit in one."""
+    if found and min(len(piece), len(found[-1])) < shortest and len(found[-1]) + len(piece) < longest:
+        found[-1] += "\n" + piece
+    else:
+        found.append(piece)
 
 
 def _begins(before: str, sentence: str, last: str, size: int) -> bool:
