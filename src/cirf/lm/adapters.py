@@ -1,4 +1,4 @@
-"""LoRA adapters on a model: one set, or a second one beside it that other passes go through (PEFT)."""
+"""LoRA adapters on a model: one set, or two, of which other passes use the second (PEFT)."""
 
 from __future__ import annotations
 

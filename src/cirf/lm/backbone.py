@@ -196,7 +196,7 @@ def check_weights(source: str | Path) -> None:
 
 
 def where(source: str | Path, section: schema.Backbone) -> dict[str, Any]:
-    """What ``from_pretrained`` is told besides the source: the revision of a hub id, and whether its own code may run."""
+    """Arguments of ``from_pretrained`` besides the source: the revision of a hub id, and whether its own code may run."""
     revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
     return {"trust_remote_code": section.trust_remote_code, **revision}
 

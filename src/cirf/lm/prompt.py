@@ -1,7 +1,7 @@
 r"""The prompt: one chat template, settled once, so that training, our decoding and anyone's engine send the same tokens.
 
-A model's template decides how a question is wrapped. Three habits of templates cost or confuse, and are settled by small
-statements put in front of the template, which is then saved with the model:
+A model's template decides how a question is wrapped. Three features of templates cost tokens or cause errors. Small statements in
+front of the template, which is saved with the model, turn them off:
 
 * a long default system message (20 tokens a question in Qwen2.5 and SmolLM2) gives way to an empty one;
 * a thinking mode that is on unless switched off (Qwen3) is switched off, so the empty think block is inserted;
@@ -28,7 +28,7 @@ PLAIN_TEMPLATE = (
     "{% else %}{{ message['content'] + '\\n' if message['content'] else '' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ 'Answer: ' }}{% endif %}"
 )
-"""What a model without a chat template is asked with."""
+"""The template of a model without a chat template."""
 
 _EMPTY_SYSTEM = (
     "{%- if messages and messages[0]['role'] != 'system' %}"
@@ -98,7 +98,7 @@ def _fix_date(tokenizer: Any, messages: list[dict[str, str]]) -> None:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a text as it stands: no BOS or EOS added."""
+    """Token ids of a text, unchanged: no BOS or EOS added."""
     ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     return ids
 

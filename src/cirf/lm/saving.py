@@ -50,7 +50,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
             _copy_processors(model.config, folder)
-            for weights in folder.glob("*.safetensors"):  # written for this user alone, unlike the files beside them
+            for weights in folder.glob("*.safetensors"):  # written for this user alone, unlike the files next to them
                 weights.chmod((folder / "config.json").stat().st_mode & 0o777)
 
 

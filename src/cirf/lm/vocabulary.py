@@ -63,7 +63,7 @@ def _plain(text: str) -> str:
 
 
 def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
-    """The trace without its delimiters, and the answer behind it.
+    """The trace without its delimiters, and the answer after it.
 
     The opening delimiter may be missing, since the prompt may hold it. Without the closing one, what follows the last
     functional token is the answer; `is_closed` tells. A text without any of them is all answer.
@@ -80,7 +80,8 @@ def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
 
 
 def is_closed(text: str, names: TokenNames) -> bool:
-    """Whether an output is one trace with its closing delimiter and an answer behind it that holds no token of ours."""
+    """Whether an output is one trace with its closing delimiter and an answer after it without functional tokens or
+    delimiters."""
     inner, ended, answer = text.removeprefix(names.start).partition(names.end)
     return bool(ended and answer.strip()) and names.start not in inner and not _ANY.search(answer)
 
@@ -91,7 +92,7 @@ def opened_by_prompt(tokenizer: Any, names: TokenNames) -> bool:
 
 
 def parse_trace(trace_text: str) -> list[tuple[int | None, str]]:
-    """The steps of a trace: each code with its result; text before the first code stands alone, with ``None``."""
+    """The steps of a trace: each code with its result; text before the first code has ``None``."""
     before, *pairs = _CODE.split(trace_text)
     steps: list[tuple[int | None, str]] = [(None, before)] if before else []
     return steps + [(int(code), result) for code, result in zip(pairs[::2], pairs[1::2], strict=True)]

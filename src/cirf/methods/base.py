@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.methods.material import Material
     from cirf.recipe.schema import Evaluate, Recipe
@@ -188,7 +188,7 @@ class Method:
         raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
         """How the rows change while training goes on, which takes ``updates`` updates an epoch; ``None``: they do not."""
         return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cirf.lm.training.batches import Row
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.glance import Look
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
@@ -71,7 +71,7 @@ def finetune(
     template = tokenizer.chat_template
     method.settle(tokenizer, training=True)
 
-    def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
+    def teach(train: list[CurriculumRow], validation: list[CurriculumRow], updates: int) -> Curriculum | None:
         try:
             passes = float(section.settled(len(train)).epochs)
             return method.curriculum(train, validation, tokenizer, passes, updates)

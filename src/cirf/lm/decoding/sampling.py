@@ -13,7 +13,7 @@ LEAST = 1e-4
 
 
 NO_VOTE = -1
-"""The number of an answer that is sampled beside votes, so that it is none of them."""
+"""The number of an answer that is sampled in addition to votes and is none of them."""
 
 
 def draw(seed: int, prompt: str, number: int) -> str:
@@ -97,6 +97,6 @@ def _places(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     logits = logits.clamp_max(torch.finfo(logits.dtype).max)
     sums = logits.softmax(dim=1, dtype=exact).cumsum(dim=1)
     end = sums[:, -1:]
-    below = torch.nextafter(end, torch.zeros_like(end))  # rounding could reach the end, behind which no token stands
+    below = torch.nextafter(end, torch.zeros_like(end))  # rounding could reach the end, after which there is no token
     places = torch.searchsorted(sums, torch.minimum(numbers.to(exact) * end, below), right=True)
     return places.clamp_max(logits.shape[1] - 1)

@@ -9,7 +9,7 @@ from cirf.lm.training.batches import Feature, Row
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class CurriculumRow:
     """A training row as text and as ids."""
 
     row: Row

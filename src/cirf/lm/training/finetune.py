@@ -24,10 +24,10 @@ from cirf.lm.saving import check_tokenizer
 from cirf.lm.training.attention import for_rows
 from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
-from cirf.lm.training.curriculum import Curriculum, Lesson
+from cirf.lm.training.curriculum import Curriculum, CurriculumRow
 from cirf.lm.training.glance import Glance, Look, look_at
 from cirf.lm.training.history import History, code_rows, survival
-from cirf.lm.training.new_token_rows import TrainableRows, hasten
+from cirf.lm.training.new_token_rows import TrainableRows, scale_learning_rate
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.prefix_tree import as_trees
 from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
@@ -77,7 +77,7 @@ def finetune(
     run_name: str | None = None,
     input_ids: Sequence[int] = (),
     ends: bool = True,
-    teach: Callable[[list[Lesson], list[Lesson], int], Curriculum | None] | None = None,
+    teach: Callable[[list[CurriculumRow], list[CurriculumRow], int], Curriculum | None] | None = None,
     objective: Objective | None = None,
     frozen: bool = False,
     look: Look | None = None,
@@ -89,7 +89,7 @@ def finetune(
         train, validation: rendered prompts with the texts to write.
         section: as `Finetune.resolved` gives it for the method.
         method: name of the method.
-        new_ids: ids of the rows that are new (LoRA trains them beside the adapters): delimiters first, then codes.
+        new_ids: ids of the rows that are new (LoRA trains them with the adapters): delimiters first, then codes.
         work: folder for checkpoints; remove it when the result is safe.
         seed: of the order of rows, the adapters' first values and dropout.
         device: a torch device; ``None``: where the model is.
@@ -103,13 +103,13 @@ def finetune(
         look: shown the model once, about a third of the way (`cirf.lm.training.glance`); it may end the training there.
 
     Returns:
-        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
-        has touched; what came before the checkpoint that it went on from counts too.
+        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which depend on the
+        clock; the time before the checkpoint it resumed from is included.
 
     Raises:
-        CirfError: no row to train on, every row too long, a loss that is no number, a full disk, unknown LoRA targets, no
+        CirfError: no row to train on, every row too long, a loss that is not a number, a full disk, unknown LoRA targets, no
             memory, or a tokenizer that comes back another after saving.
-        KeyboardInterrupt, SystemExit: told to end by Ctrl-C or SIGTERM; what is under way is saved (`cirf.lm.training.signals`).
+        KeyboardInterrupt, SystemExit: stopped by Ctrl-C or SIGTERM; progress is saved (`cirf.lm.training.signals`).
     """
     features, dropped = tokenise(train, tokenizer, section.max_length, new_ids, ends)
     held_out, too_long = tokenise(validation, tokenizer, section.max_length, new_ids, ends)
@@ -120,13 +120,13 @@ def finetune(
     passes = float(section.epochs)
     curriculum = None
     if teach is not None:
-        lessons = (
-            _lessons(train, features, dropped, tokenizer, new_ids),
-            _lessons(validation, held_out, too_long, tokenizer, new_ids),
+        pairs = (
+            _paired(train, features, dropped, tokenizer, new_ids),
+            _paired(validation, held_out, too_long, tokenizer, new_ids),
         )
-        curriculum = teach(*lessons, plan_updates(len(features), section, passes).epoch)
+        curriculum = teach(*pairs, plan_updates(len(features), section, passes).epoch)
         held_out = curriculum.validation if curriculum is not None else held_out
-    check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
+    check_tokenizer(model, tokenizer)  # now, not after hours of training
     device = device or str(model.device)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
@@ -160,7 +160,7 @@ def finetune(
         if section.new_token_lr_multiplier != 1 and (new_ids or input_ids):
             matrices = vocabulary.matrices(base) if rows is None else rows.parameters()
             prepare = partial(
-                hasten,
+                scale_learning_rate,
                 parameters=matrices,
                 ids=[*new_ids, *input_ids] if rows is None else None,
                 ratio=section.new_token_lr_multiplier,
@@ -189,7 +189,7 @@ def finetune(
         plain = _plain(trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False), rows)
     else:
         plain = _whole(trainer, blank, partial(adapt, blank, section, list(new_ids), list(input_ids), seed))
-    after = before if plain.device.type == "meta" else code_rows(plain, new_ids)  # only the main process tells of them
+    after = before if plain.device.type == "meta" else code_rows(plain, new_ids)  # only the main process reports them
     history = History(
         method=method,
         adaptation="frozen" if frozen else section.adaptation,
@@ -226,9 +226,9 @@ def finetune(
     return plain, history, timings
 
 
-def _lessons(
+def _paired(
     rows: Sequence[Row], features: Sequence[Feature], dropped: Sequence[int], tokenizer: Any, new_ids: Sequence[int]
-) -> list[Lesson]:
+) -> list[CurriculumRow]:
     """Rows, their targets as they were made safe, and their ids side by side, without those that were too long."""
     left_out = set(dropped)
     kept = [
@@ -236,7 +236,7 @@ def _lessons(
         for index, row in enumerate(rows)
         if index not in left_out
     ]
-    return [Lesson(row, feature) for row, feature in zip(kept, features, strict=True)]
+    return [CurriculumRow(row, feature) for row, feature in zip(kept, features, strict=True)]
 
 
 def _losses_of_parts(row: Mapping[str, Any]) -> dict[str, float]:
@@ -263,7 +263,7 @@ def adapt(
 
 @contextlib.contextmanager
 def batch_kernel(model: Any, objective: Objective, longest: int, device: str) -> Iterator[None]:
-    """The attention that trains fastest, and batches as it wants them: prefix trees where that can be."""
+    """Within, the fastest attention for training, with batches to match: prefix trees where possible."""
     with as_trees(model, longest, device) if objective.plain else contextlib.nullcontext(False) as fits:
         objective.trees = fits
         try:
@@ -329,7 +329,7 @@ def _run(
         if trainer.args.use_cpu:
             trainer.add_callback(HandBack())
         stop = Stop()
-        trainer.add_callback(stop)  # behind `Course`, which says when to save
+        trainer.add_callback(stop)  # after `Course`, which says when to save
         with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()
@@ -339,7 +339,7 @@ def _run(
 
 
 def _plain(model: Any, rows: TrainableRows | None) -> Any:
-    """The model without what was trained beside it, adapters and rows merged in."""
+    """The model without the objective's module, adapters and rows merged in."""
     if hasattr(model, _BESIDE):
         delattr(model, _BESIDE)
     if hasattr(model, "merge_and_unload"):

@@ -18,8 +18,8 @@ Look = Callable[[Any, int, int], str | None]
 
 
 def look_at(epoch: int, total: int) -> int | None:
-    """The update to look behind: the end of the first epoch by which a third of the training is over; ``None``: there is none
-    before the last."""
+    """The update after which to look: the end of the first epoch by which a third of the training is done. ``None`` if that is
+    the last."""
     at = epoch * max(1, math.ceil(total / 3 / epoch))
     return at if at < total else None
 

@@ -53,7 +53,7 @@ _RECENT = 8
 """Updates whose share of questions with different rewards tells how many to draw."""
 
 _SELDOM = 0.1
-"""How likely a question that is always right, or never, is drawn beside one that is right half the time."""
+"""How likely a question that is always right, or never, is drawn, relative to one that is right half the time."""
 
 Judge = Callable[[int, Output], tuple[float, bool]]
 """Of an answer to the question of that number: its reward, and whether it is right."""
@@ -61,8 +61,7 @@ Judge = Callable[[int, Output], tuple[float, bool]]
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked: rendered prompts of training questions with their judge, those of held-out ones with theirs, and the most
-    tokens of an answer."""
+    """Rendered prompts of training and held-out questions, each set with its judge, and the most tokens of an answer."""
 
     training: Sequence[str]
     judge: Judge
@@ -159,7 +158,7 @@ class RewardTraining:
         return self._history(), timings
 
     def _update(self) -> dict[str, Any]:
-        """Draw, learn, and tell of it."""
+        """Draw answers, train on them, and report."""
         began = time.perf_counter()
         course, drawn, groups = self.course, list[list[Answer]](), list[list[Answer]]()
         course.update += 1
@@ -254,7 +253,7 @@ class RewardTraining:
         ]
 
     def _learn(self, groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
-        """The updates that a batch is good for."""
+        """The updates on one batch of answers."""
         how, course = self.how, self.course
         answers = [answer for group in groups for answer in group]
         weights = token_weights([len(answer.ids) for answer in answers], how.loss, self.questions.cap)
@@ -275,7 +274,7 @@ class RewardTraining:
                 apart, tokens = apart + made["kl"], tokens + len(made["logs"])
             norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), self._section.max_grad_norm)
             if not (math.isfinite(total) and math.isfinite(norm)):
-                raise CirfError(f"reward: the loss of update {course.update} is no number; lower reward.learning_rate")
+                raise CirfError(f"reward: the loss of update {course.update} is not a number; lower reward.learning_rate")
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if turn == 0:

@@ -26,7 +26,7 @@ from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -116,7 +116,7 @@ class InternalisedCot(Method):
         return semcot.CAP if self._legacy else task.cap + MARK_CAP
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
         """The schedule for these rows. ``CirfError`` where it would not come to its end, unless that is asked for."""
         from cirf.methods.icot.rows import Removal

@@ -31,7 +31,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.recipe.schema import Recipe
 
@@ -144,7 +144,7 @@ class Coconut(Method):
         return read_prose(output) if ANSWER_MARK.strip() in output else ("", output)
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
         """The stages for these rows. ``CirfError`` where they would not come to their end, unless that is asked for."""
         from cirf.methods.latent.coconut_rows import Course, Staged

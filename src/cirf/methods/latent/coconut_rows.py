@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.batches import Feature, Row, tokens_before
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.methods.latent.groups import aligned, groups_of
 
 _SMALL = 1e-9
@@ -65,8 +65,8 @@ class Staged:
 
     def __init__(
         self,
-        train: Sequence[Lesson],
-        validation: Sequence[Lesson],
+        train: Sequence[CurriculumRow],
+        validation: Sequence[CurriculumRow],
         tokenizer: Any,
         write: Callable[[Sequence[str], str], str],
         settings: Schedule,
@@ -87,7 +87,7 @@ class Staged:
         else:
             self._span = max(min(settings.done_by * epochs * updates, self.last) / max(self.final - first, 1), _SMALL)
         count = settings.count(self.final)
-        self._validation = [dataclasses.replace(self._row(lesson, self.final, count), groups=()) for lesson in validation]
+        self._validation = [dataclasses.replace(self._row(pair, self.final, count), groups=()) for pair in validation]
 
     @property
     def validation(self) -> list[Feature]:
@@ -110,8 +110,8 @@ class Staged:
             self._made[index, stage] = self._row(self._train[index], stage, count)
         return self._made[index, stage]
 
-    def _row(self, lesson: Lesson, stage: int, count: int) -> Feature:
-        row, whole = lesson.row, lesson.feature
+    def _row(self, pair: CurriculumRow, stage: int, count: int) -> Feature:
+        row, whole = pair.row, pair.feature
         answer = row.target[len(row.target) - (row.answer or 0) :]
         gone = len(row.steps) if stage == self.final else stage
         text = sanitise(self._write(row.steps[gone:], answer), self._tokenizer)
@@ -149,7 +149,7 @@ class Staged:
         return summary
 
     def _described(self, stage: int) -> dict[str, Any]:
-        steps = [len(lesson.row.steps) for lesson in self._train]
+        steps = [len(pair.row.steps) for pair in self._train]
         left = 0 if stage == self.final else sum(max(0, count - stage) for count in steps)
         share = round(left / sum(steps), 4) if sum(steps) else 0.0
         return {"stage": stage, "thoughts": self.settings.count(stage), "steps_left": share}

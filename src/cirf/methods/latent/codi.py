@@ -29,7 +29,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
@@ -130,7 +130,7 @@ class Codi(Method):
         return task.cap + (0 if self._given else len(self.settings.anchor))
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
         """Students and their teachers; nothing where there are neither."""
         if not self.latents and not self._taught:

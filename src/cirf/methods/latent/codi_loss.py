@@ -28,7 +28,7 @@ import torch
 
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.batches import Feature, collate, tokens_before
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.loss import read_targets, summed
 from cirf.lm.training.objective import Batch
 from cirf.methods.latent.groups import aligned, groups_of
@@ -141,13 +141,13 @@ def answer_line(anchor: str, answer: str) -> str:
 class Distilled:
     """A curriculum that stays as it is: rows with thoughts and, but for validation, their teachers."""
 
-    def __init__(self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, form: Form) -> None:
+    def __init__(self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, form: Form) -> None:
         """The last token of every prompt is the mark before the thoughts, where there are any."""
         self._tokenizer, self._form = tokenizer, form
         self._end = (tokenizer.convert_tokens_to_ids(form.end),) if form.thoughts else ()
-        self._train = [self._row(lesson, training=True) for lesson in train]
-        self._validation = [self._row(lesson, training=False) for lesson in validation]
-        self._read = sum(form.taught and len(lesson.row.steps) > 1 for lesson in train)
+        self._train = [self._row(pair, training=True) for pair in train]
+        self._validation = [self._row(pair, training=False) for pair in validation]
+        self._read = sum(form.taught and len(pair.row.steps) > 1 for pair in train)
 
     @property
     def validation(self) -> list[Feature]:
@@ -166,8 +166,8 @@ class Distilled:
         """How many thoughts there are, and of how many rows the teacher reads a step."""
         return {"kind": "distillation", "thoughts": self._form.thoughts, "rows_with_steps": self._read}
 
-    def _row(self, lesson: Lesson, training: bool) -> Feature:
-        form, row, whole, tokenizer = self._form, lesson.row, lesson.feature, self._tokenizer
+    def _row(self, pair: CurriculumRow, training: bool) -> Feature:
+        form, row, whole, tokenizer = self._form, pair.row, pair.feature, self._tokenizer
         answer = row.target[len(row.target) - (row.answer or 0) :]
         said = answer_line(form.anchor, answer)
         given = form.anchor if form.given else ""

@@ -29,7 +29,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
@@ -151,7 +151,7 @@ class SimCot(Method):
         return self.host.cap(task, section)
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
         """The host's, its rows with what is to be said of their thoughts."""
         return self.host.curriculum(train, validation, tokenizer, epochs, updates)
