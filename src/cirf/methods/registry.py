@@ -56,7 +56,7 @@ METHODS: Registry[type[Method]] = Registry(
 )
 
 SCORED_BY = "cirf_full"
-"""The method whose model says, in every run, which results pruned traces do without."""
+"""The method whose model decides, in every run, which results are pruned."""
 
 
 def names() -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
     given = variant.method
     base = given or name
     if name in METHODS and base != name:
-        raise CirfError(f"variants.{name}.method: {name} is a method itself, and tables would name {base} so; call it otherwise")
+        raise CirfError(f"variants.{name}.method: {name} is a method, and tables would show {base} so; use another name")
     if base.endswith(OWN):
         return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
     if base not in METHODS:
@@ -144,9 +144,7 @@ def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
         why = "is not trained" if not start.trained else "does not think in tokens alone"
         raise CirfError(f"{where}.method: {start.name} {why}; with reward name one such as cirf_full, terse or sft_cot")
     if section.beta and section.adaptation != "lora":
-        raise CirfError(
-            f"{where}.reward.beta: the model of the start is kept beside adapters alone; set adaptation: lora, or beta: 0"
-        )
+        raise CirfError(f"{where}.reward.beta: the start model is kept only with adapters; set adaptation: lora, or beta: 0")
     given = start.settings.model_dump(mode="json", exclude_unset=True) | variant.settings
     made = type(start)(recipe, _settings(type(start), given, where))
     made.name, made.origin, made.learner, made.reward = name, start.origin, name, section
@@ -157,8 +155,7 @@ def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
 
 def learners(recipe: Recipe) -> list[Method]:
     """The methods that a recipe trains: those it names that are trained and have no saved model, and those whose models others
-    answer with, prepare their rows with, are pruned by or go on from. ``CirfError`` where one takes a model that is not its own
-    kind's."""
+    answer with, prepare their rows with, are pruned by or go on from. ``CirfError`` where one takes a model of another kind."""
     made: dict[str, Method] = {}
     begun: set[str] = set()
 
@@ -224,7 +221,7 @@ def _check_learner(method: Method, recipe: Recipe) -> None:
 
 
 def _taught(method: Method) -> dict[str, Any]:
-    """What its training depends on, whatever a variant is called and whether it went on by reward."""
+    """What its training depends on, apart from a variant's name and training by reward."""
     return {key: value for key, value in method.taught_by.items() if key not in ("method", "reward")}
 
 

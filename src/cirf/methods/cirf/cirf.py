@@ -178,7 +178,7 @@ class CirfFull(Method):
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
 
     def well_formed(self, output: str) -> bool | None:
-        """One closed trace, and an answer behind it."""
+        """One closed trace, and an answer after it."""
         from cirf.lm.vocabulary import is_closed, token_names
 
         return is_closed(output, token_names(self._size, self._delimiters))
@@ -213,7 +213,7 @@ class CirfFull(Method):
 
     @property
     def asked_by(self) -> dict[str, Any]:
-        """As of any method; settings of the form are told at their defaults, too, as they always were."""
+        """As of any method; settings of the form are reported at their defaults, too."""
         details = set(FormSettings.model_fields) - super()._unsaid
         form: dict[str, Any] = self.settings.model_dump(mode="json", include=details)
         return form | super().asked_by
@@ -247,10 +247,10 @@ class CirfFaster(_Greedy):
 
 
 class CirfLean(CirfFull):
-    """Without results that are not worth their tokens; what they are worth is told by all that the model has to write."""
+    """Without results that are not worth their tokens, measured by the loss of the whole trace."""
 
     name = "cirf_lean"
-    summary = "functional tokens without results that are not worth their tokens, told by the loss of the whole trace"
+    summary = "functional tokens without results that are not worth their tokens, by the loss of the whole trace"
     pruning: Selector | None = "joint"
 
 
@@ -270,7 +270,7 @@ class CirfSubjects(CirfFull):
     """The subject of a step before its functional token."""
 
     name = "cirf_subjects"
-    summary = "functional tokens with results, each after whom or what the step is about"
+    summary = "functional tokens with results, each after the subject of the step"
     Settings = with_defaults(CirfSettings, subjects=True)
 
 

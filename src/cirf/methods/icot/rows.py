@@ -40,7 +40,7 @@ class Schedule(Protocol):
 
 
 class Removal:
-    """A curriculum: rationales that lose their first tokens as time goes on."""
+    """A curriculum: rationales that lose their first tokens during training."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Removal:
         self._validation = [self._without(row, min(length, self.gone(self.last)), length) for row, length in held_out]
 
     def _in_time(self, epochs: float) -> int:
-        """The tokens an epoch, whole ones, by which all is gone when it is to be, and at the latest for the last update."""
+        """Tokens per epoch, a whole number, that remove everything in time, at the latest for the last update."""
         settings = self.settings
         left = min(settings.done_by * epochs * self.updates, self.last) - settings.pretrain * self.updates
         if left <= 0:
@@ -83,7 +83,8 @@ class Removal:
         return self._validation
 
     def gone(self, update: int) -> int:
-        """s: how many tokens are gone in that update, before any offset; more than any rationale has once all are to go."""
+        """s: the number of tokens removed in that update, before any offset; once all are removed, more than any rationale
+        has."""
         since = update - self.settings.pretrain * self.updates
         if since < 0:
             return 0

@@ -1,4 +1,4 @@
-"""Rows whose steps give way to thoughts, stage by stage, while training goes on (Coconut; Hao et al. 2024).
+"""Rows whose steps are replaced by thoughts, stage by stage, during training (Coconut; Hao et al. 2024).
 
 Of a rationale of three steps, with two thoughts a stage and two stages::
 
@@ -7,7 +7,7 @@ Of a rationale of three steps, with two thoughts a stage and two stages::
     stage 2:      How many?<latent>z z z z</latent>So 72.\\n#### 72
     the last one: How many?<latent>z z z z</latent>72
 
-The last is how the model is asked. Stage 0 has no marks: it is what is learned of plain rationales.
+The last is the form used when answering. Stage 0 has no marks: it is training on plain rationales.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SMALL = 1e-9
 
 
 class Schedule(Protocol):
-    """How steps give way to thoughts, see `cirf.methods.latent.coconut`."""
+    """How thoughts replace steps, see `cirf.methods.latent.coconut`."""
 
     @property
     def stages(self) -> int: ...
@@ -49,7 +49,7 @@ class Course:
     """How long a training is, and what its rows become."""
 
     end: str
-    """The mark behind thoughts; the last token of every prompt is the one before them, where there are any."""
+    """The mark after thoughts; the one before them, if there are any, ends every prompt."""
     first: int
     """The stage to begin with."""
     epochs: float
@@ -91,7 +91,7 @@ class Staged:
 
     @property
     def validation(self) -> list[Feature]:
-        """Validation rows as the model is asked: no step, all thoughts."""
+        """Validation rows in the form used when answering: no step, all thoughts."""
         return self._validation
 
     def stage(self, update: int) -> int:
@@ -124,11 +124,11 @@ class Staged:
             ids, start, place, thoughts=(len(head), count) if count else None, groups=self._groups(row, gone, count, text)
         )
 
-    def _groups(self, row: Row, gone: int, count: int, behind: str) -> tuple[tuple[int, ...], ...]:
-        """What is to be said of a row's thoughts, of which a group stands for a stage; of one too many, what follows them."""
+    def _groups(self, row: Row, gone: int, count: int, after: str) -> tuple[tuple[int, ...], ...]:
+        """The decoder's targets for a row's thoughts, one group per stage; extra groups get what follows the thoughts."""
         if not self._explained:
             return ()
-        texts = aligned(row.steps[:gone], math.ceil(count / self._explained), behind)
+        texts = aligned(row.steps[:gone], math.ceil(count / self._explained), after)
         return groups_of(self._tokenizer, texts, end_token(self._tokenizer))
 
     def fresh(self, update: int) -> bool:

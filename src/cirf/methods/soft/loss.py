@@ -87,7 +87,7 @@ class SoftObjective(Objective):
         self.heads = None if trained or _angles_by_length(model.config) else Heads()
 
     def leave(self) -> None:
-        """Let go of what rows begin with."""
+        """Release the cached prompts."""
         self.heads = None if self.heads is None else Heads()
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
