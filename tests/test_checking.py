@@ -101,7 +101,7 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: tinyrun.Worksh
     wanted = {
         "not valid JSON": {"rows": 2, "first": [at[5], at[11]]},
         "answer is null, expected a string, a number or true/false": {"rows": 1, "first": [at[6]]},
-        "its id stands in an earlier row already": {"rows": 1, "first": [at[10]]},
+        "its id occurs in an earlier row already": {"rows": 1, "first": [at[10]]},
         "not a JSON object": {"rows": 1, "first": [at[7]]},
         "rationale is empty": {"rows": 1, "first": [at[2]]},
         "the field answer is missing": {"rows": 1, "first": [at[4]]},

@@ -193,7 +193,7 @@ def test_another_guide_or_none_is_said(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run / "models" / "soft_cot", tmp_path / "moved")
     summary = json.loads((moved / "soft.json").read_text())
     other = _small(tmp_path / "other", "gpt2", 4)
-    for guide, fault in ((other, "another model than the one"), (tmp_path / "gone", "cannot be had")):
+    for guide, fault in ((other, "another model than the one"), (tmp_path / "gone", "cannot be loaded")):
         (moved / "soft.json").write_text(json.dumps(summary | {"guide": str(guide)}))
         assert fault in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "soft.json").write_text(json.dumps(summary))

@@ -191,7 +191,7 @@ def test_what_a_recipe_makes_of_files_among_its_methods(tmp_path: Path, monkeypa
     assert settled.variants["my-way"].method == str(tmp_path / "a/my-way.py")
     monkeypatch.chdir("/")
     assert methods.get("my-way", settled).settings.most == 3
-    with pytest.raises(CirfError, match="methods: m stands twice"):
+    with pytest.raises(CirfError, match="methods: m occurs twice"):
         parse(head + "methods: [a/m.py, b/m.py]\n")
     assert parse(head, sets=["methods=[a/my-way.py]"]).variants["my-way"].method == "a/my-way.py"
 

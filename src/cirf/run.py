@@ -40,7 +40,7 @@ from cirf.stages import model_checks, models, sizes
 from cirf.stages.context import Context
 from cirf.stages.planning import plans
 from cirf.store.files import load_object, to_json, write_atomic
-from cirf.store.integrity import read_by, set_damaged_aside, stands
+from cirf.store.integrity import is_intact, read_by, set_damaged_aside
 from cirf.store.run_folder import Plan, RunFolder
 
 
@@ -107,7 +107,7 @@ def execute(
     stages = asked_for(context, until)
     asked_by(context.recipe)  # a key that may not be sent is reported before hours of work
     try:
-        if not all(settled(partial(stands, context.folder, stage)) for stage in stages):
+        if not all(settled(partial(is_intact, context.folder, stage)) for stage in stages):
             model_checks.check_backbone(context, stages)
         if not is_main():
             _bring_up_to_date(context, stages, _nothing, sharing)
@@ -143,9 +143,9 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
         else:
             with first_on_main():
                 context.folder.run(stage)
-        standing = settled(partial(context.folder.standing, stage))
-        say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
-        for note in standing.notes:
+        state = settled(partial(context.folder.state, stage))
+        say(f"{stage.name}: {state.rows:,} rows in {state.seconds:,.1f} s")
+        for note in state.notes:
             say(f"{stage.name}: {note}")
 
 
@@ -153,7 +153,7 @@ def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], N
     """Whether the main process found finished stages damaged, in files of any size, and took them out of their places."""
 
     def whole() -> bool:
-        return all(stands(folder, plan) for plan in inputs)
+        return all(is_intact(folder, plan) for plan in inputs)
 
     before = settled(whole)
     if is_main():

@@ -157,7 +157,7 @@ def test_files_of_ones_own_are_written_too(workshop: tinyrun.Workshop, tmp_path:
     missing = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "gone.jsonl").error()
     assert "gone.jsonl" in missing
     twice = tinyrun.write_jsonl(tmp_path / "again" / "test.jsonl", [{"question": "1 + 1?", "answer": 2}])
-    assert "test stands twice" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", f"{workshop.test},{twice}").error()
+    assert "test occurs twice" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", f"{workshop.test},{twice}").error()
 
 
 def test_a_method_asks_and_caps_as_in_an_evaluation(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_lines_are_those_of_the_keys() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "the key a stands twice, first on line 1"),
+        ("a: 1\nb: 2\na: 3\n", 3, "the key a occurs twice, first on line 1"),
         ("a:\n  b: [1, 2\n", 3, "expected"),
         ("a: b: c", 1, "not allowed"),
         ("a: 1\n\tb: 2", 2, "\\t"),

@@ -193,7 +193,7 @@ def test_wrong_options_may_stand_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", ["A", "C", "(c)", "15 km", " 15  km "])
 def test_the_right_option_may_not(tmp_path: Path, answer: str) -> None:
     path = write(tmp_path / "mine.jsonl", [PICK | {"answer": answer}])
-    with pytest.raises(CirfError, match=r"line 1: the right option, '15 km', stands twice; reword or remove the other one"):
+    with pytest.raises(CirfError, match=r"line 1: the right option, '15 km', occurs twice; reword or remove the other one"):
         read_problems(path, "option")
 
 

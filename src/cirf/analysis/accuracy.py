@@ -14,14 +14,14 @@ Shares = Mapping[str, Mapping[str, float]]
 """How often each question was solved, 0 to 1, by task and id."""
 
 TASK = "task:"
-"""What stands before a task's name in the key of a column, so that no task takes the place of another column."""
+"""The prefix of a task's name in the key of a column, so that no task takes the place of another column."""
 
 FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self")
 """Methods that write functional tokens, the plain one first."""
 
 
 def kind(run: Run, name: str) -> str:
-    """The method behind a name: a variant's, or the name itself."""
+    """The method of a name: a variant's, or the name itself."""
     found = run.recipe.get("variants", {}).get(name, {}).get("method")
     return str(found or name)
 

@@ -32,7 +32,7 @@ class Found:
 class Analysis:
     """One table or figure.
 
-    ``title`` and ``summary`` stand over it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
+    ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
     what the runs must hold, in words; ``make`` raises `Lacking` where they do not.
     """
 

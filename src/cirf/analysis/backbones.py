@@ -79,6 +79,6 @@ def _parameters(run: Run, methods: Sequence[str]) -> int | None:
 
 
 def _counted(history: Mapping[str, Any]) -> int | None:
-    """The numbers of a backbone by its training's record: what was trained beside frozen weights is not the backbone's."""
-    beside = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)
-    return (history.get("parameters", 0) - beside) or None
+    """The number of parameters of a backbone by its training's record, without those trained on top of frozen weights."""
+    extra = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)
+    return (history.get("parameters", 0) - extra) or None

@@ -128,7 +128,7 @@ def _delta(found: Sequence[Shares], place: int, least: int) -> Row:
 
 
 def _use(run: Run, method: str, group: Group) -> Row:
-    """How often codes stand in training segments and in what the trained model wrote to all test questions."""
+    """How often codes occur in training segments and in the trained model's outputs for all test questions."""
     size = int(run.key("codebook.size"))
     trained = Counter(code for codes in run.training_codes.values() for code in codes)
     outputs = (row["output"] for rows in run.answers(method).values() for row in rows)
@@ -164,7 +164,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
 ANALYSIS = Analysis(
     "codebook_size",
     "Codebook size",
-    "Accuracy by the number of functional tokens K, how far it lies above the least, and the count of the least used code.",
+    "Accuracy by the number of functional tokens K, its gain over the smallest, and the count of the least used code.",
     "a sweep over `codebook.size` with evaluations of a functional method",
     make,
     "Figure codebook size, Figure delta",

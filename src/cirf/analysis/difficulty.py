@@ -97,7 +97,7 @@ def _rows(task: str, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 
 def group_by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Pairs by length, a length of few questions with the one before it (the first with the one behind it)."""
+    """Pairs by length, a length of few questions with the one before it (the first with the one after it)."""
     by_length: dict[int, list[Pair]] = {}
     for pair in pairs:
         by_length.setdefault(pair[0], []).append(pair)

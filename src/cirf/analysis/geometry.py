@@ -61,7 +61,7 @@ def make(source: Source) -> Found:
         "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
         " code vectors before the language model was trained, `input` and `output` rows of the trained model (one matrix where"
         " they are tied).",
-        "Cosine to its code, and the correlation of pairwise cosines before and after, stand where the rows began at the codes.",
+        "Cosine to its code, and the correlation of pairwise cosines before and after, are given if rows started at the codes.",
     ]
     if source.paper:
         rows = rows + [_theirs(row) for row in published("geometry")]

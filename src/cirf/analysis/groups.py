@@ -1,4 +1,4 @@
-"""Runs of a sweep, put together by what they share and told apart by what they do not."""
+"""Runs of a sweep, grouped by what they share and distinguished by what they do not."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 
 def below(key: str, places: Sequence[str]) -> bool:
-    """Whether a dotted key is one of some places or stands below one."""
+    """Whether a dotted key is one of some places or below one."""
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 

@@ -1,6 +1,6 @@
-"""Does it matter how codes are found and where their tokens begin: accuracy by code initialiser and first embeddings.
+"""The effect of how codes are found and how their tokens are initialised: accuracy by code initialiser and first embeddings.
 
-The paper's row of random codes and random embeddings repeats the digits of its `random` representation. Both readings are told:
+The paper's row of random codes and random embeddings repeats the digits of its `random` representation. Both readings are shown:
 random codes with random first rows, and codes of noise, the column `representation`.
 
 Whether steps are balanced over the codes in every epoch is a column of its own: rebalanced, k-means and random codes end up as

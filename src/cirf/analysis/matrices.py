@@ -90,7 +90,7 @@ def _file(folder: Path, key: str) -> str | None:
 
 
 def _read(path: Path, key: str, ids: Sequence[int]) -> np.ndarray:
-    """Rows of a tensor; of the file only what lies between the first and the last of them is read."""
+    """Rows of a tensor; only the part of the file from the first to the last of them is read."""
     from safetensors import safe_open
 
     first = min(ids)

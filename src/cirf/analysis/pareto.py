@@ -1,7 +1,7 @@
 """Accuracy against latency, in and out of domain, with the Pareto front; and the task-wise table.
 
 A method is on the front if no other is at least as accurate and at least as cheap, and better in one of the two. It is a front
-of point estimates: where the intervals beside them overlap, it says little.
+of point estimates: where their intervals overlap, it says little.
 """
 
 from __future__ import annotations
@@ -210,16 +210,16 @@ def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
     return groups
 
 
-def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Point] = (), size: Size = HALF) -> str:
+def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: Size = HALF) -> str:
     """Points with their intervals, the front as a line: up and to the left is better.
 
-    ``beside``: points of pictures in the same row, whose axis of cost it shares.
+    ``row``: points of all pictures in the same row, whose cost axis it shares.
     """
     spots = [_spot(point, cost) for point in points]
     summary = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
-    name = f"{'beside-' if beside else ''}{file_name(title)}-{cost}"
+    name = f"{'beside-' if row else ''}{file_name(title)}-{cost}"
     labels = (COSTS[cost], "accuracy, mean of tasks, %")
-    span = [point[cost] for point in beside if point[cost]]
+    span = [point[cost] for point in row if point[cost]]
     heading = shorten(title, 2 * LONGEST)
     return draw(spots, name, labels, summary, title=heading, unit=UNITS[cost], size=size, span=span)
 

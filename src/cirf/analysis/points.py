@@ -9,7 +9,7 @@ from typing import Any
 from cirf.pictures.table import Column, with_ends
 
 Point = dict[str, Any]
-"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and stand in no table."""
+"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and in no table."""
 
 DOMAINS = {"in": "in domain", "out": "out of domain"}
 COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}

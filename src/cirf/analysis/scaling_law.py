@@ -3,7 +3,7 @@
 The paper sees accuracy against latency fall on a line and guesses a law. Here a line goes through the functional methods of all
 runs on one backbone (variants, thresholds γ, sizes K), against seconds an answer and against the logarithm of tokens.
 
-A straight line through points whose heights are shares of the same questions: fit, and bands by drawing questions anew.
+A straight line through points whose heights are shares of the same questions: fit, and bootstrap bands over questions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FITS = (
     Column("slope", "Slope, points a unit", "points", bounds=True),
     Column("intercept", "Intercept", "share"),
     Column("r2", "R²", "number"),
-    Column("r2_out", "R², each point foretold", "number"),
+    Column("r2_out", "R², leave-one-out", "number"),
     Column("p_line", "p, were it a line", "number"),
     Column("reading", "Reading"),
 )
@@ -93,7 +93,7 @@ def make(source: Source) -> Found:
             f" cost; found {most}"
         )
     notes.append(
-        "Bands are of 95 %, by drawing questions anew, the same for all points. The p of a line is how often residuals would be"
+        "Bands are of 95 %, by bootstrap over questions, the same for all points. The p of a line is how often residuals would be"
         " as large were the truth a line; a large one proves no line. Neither knows how another training of the same model would"
         " have come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is"
         " a guess of the paper's from pictures; it gives no fit."
@@ -228,11 +228,9 @@ def _reading(row: Mapping[str, Any]) -> str:
         return "all accuracies are alike: nothing to fit"
     bent = row["p_line"] is not None and row["p_line"] < NOISE
     if row["slope_low"] <= 0 <= row["slope_high"]:
-        return (
-            "no slope told from zero, and no line: points lie off it by more than chance" if bent else "no slope told from zero"
-        )
+        return "no slope other than zero, and no line: points deviate by more than chance" if bent else "no slope other than zero"
     if bent:
-        return "a trend, but no line: points lie off it by more than chance"
+        return "a trend, but no line: points deviate by more than chance"
     if row["r2_out"] is None or row["r2_out"] <= 0:
         return "a trend that these questions do not tell from a line, which foretells no point better than their mean"
     return "a trend that these questions do not tell from a line"
@@ -241,7 +239,7 @@ def _reading(row: Mapping[str, Any]) -> str:
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
     fits = "unknown, as all accuracies are alike" if row["r2"] is None else f"{row['r2']:.2f}"
     summary = "of a line unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} were it a line"
-    predicted = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is foretold by the others)"
+    predicted = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is predicted from the others)"
     return (
         f"{backbone}, {domain}: {100 * row['slope']:+.1f} points a {_UNITS[cost]} (95 % {100 * row['slope_low']:+.1f} to"
         f" {100 * row['slope_high']:+.1f}), R² {fits}{predicted}, resting on {row['points']} points of {row['models']} models;"
@@ -302,7 +300,7 @@ class Line:
     """``y = intercept + slope x`` by least squares.
 
     ``r2``: share of the points' spread that it explains, ``None`` where they have none; ``r2_out``: the same where each point is
-    foretold by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
+    predicted by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
     end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`.
     """
 
@@ -321,7 +319,7 @@ class Line:
 
 
 def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """Means of tasks, each alike, of every point with questions drawn anew: [draws x P].
+    """Means of tasks, each alike, of every point with questions resampled: [draws x P].
 
     ``tables``: of each task the values [P x n] of its questions. A draw takes the same questions for every point, as all points
     answered the same.
@@ -349,7 +347,7 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, 
     rest = y - (intercept[0] + slope[0] * x)
     spread = float(((y - y.mean()) ** 2).sum())
     lever = 1 / len(x) + (x - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-    alone = bool((lever > 1 - 1e-9).any())  # a point through which every line goes cannot be foretold
+    alone = bool((lever > 1 - 1e-9).any())  # a point through which every line goes cannot be predicted
     predicted = None if alone else float(((rest / (1 - lever)) ** 2).sum())
     intercepts, slopes = _least_squares(drawn_x, drawn_y)
     grid = np.linspace(x.min(), x.max(), 41)

@@ -51,7 +51,7 @@ class Run:
 
     @property
     def source(self) -> str:
-        """What tables call it, beside the paper and other runs."""
+        """Its name in tables with the paper and other runs."""
         return self.name if self.of_sweep else "this run"
 
     @cached_property
@@ -177,7 +177,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Source:
-    """One run or several. ``paper``: lay the paper's values beside ours, marked as theirs."""
+    """One run or several. ``paper``: show the paper's values next to ours, marked as theirs."""
 
     runs: Sequence[Run]
     paper: bool = False

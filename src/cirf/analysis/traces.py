@@ -16,7 +16,7 @@ _END = re.compile(r"</(?:cirf|think)>")
 def read_codes(output: str) -> list[tuple[int | None, str]]:
     """Each functional token of a trace with the text after it, up to the closing delimiter.
 
-    A token without a result has an empty text; text before the first token stands alone, with ``None``.
+    A token without a result has an empty text; text before the first token has ``None``.
     """
     body = _EDGE.sub("", _END.split(output, maxsplit=1)[0])
     before, *parts = _TOKEN.split(body)

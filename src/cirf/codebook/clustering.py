@@ -15,8 +15,8 @@ from cirf.codebook.codebook import usage
 class Clustering:
     """Intrinsic measures of one assignment.
 
-    ``used``: share of the K codes that stand for a step; ``perplexity``: exponential of the entropy of their use, at most K;
-    ``ami``: adjusted mutual information of code and question, 0 where the code says nothing of the question; ``purity``:
+    ``used``: share of the K codes that are used by a step; ``perplexity``: exponential of the entropy of their use, at most K;
+    ``ami``: adjusted mutual information of code and question, 0 if the code says nothing about the question; ``purity``:
     share of the steps whose question is the most frequent of their code; ``collapsed``: share of the rationales of two steps
     or more with the same code throughout; ``unique``: mean number of distinct codes a rationale.
     """

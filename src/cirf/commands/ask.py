@@ -24,7 +24,7 @@ from cirf.errors import CirfError
 from cirf.progress import printable
 from cirf.recipe.load import load, open_run
 from cirf.serving.model import Served
-from cirf.serving.reading import HALF, Telling, without_beginning
+from cirf.serving.reading import HALF, StreamReader, without_beginning
 from cirf.store.files import parse_json
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Lines:
     """What was shown of one answer of a model."""
 
     def __init__(self, served: Served) -> None:
-        self._served, self._telling = served, Telling(served.names, served.opened)
+        self._served, self._reader = served, StreamReader(served.names, served.opened)
         self._shown = ""
 
     def more(self, text: str, over: bool, cut: bool = False) -> str:
@@ -252,12 +252,12 @@ class Lines:
         return new
 
     def _trace(self, text: str, over: bool, cut: bool) -> str:
-        self._telling.more(text, over, cut)
-        steps = steps_of(self._telling.reasoning, self._served.functions)
-        if not self._telling.closed:
+        self._reader.more(text, over, cut)
+        steps = steps_of(self._reader.reasoning, self._served.functions)
+        if not self._reader.closed:
             steps = steps[:-1]  # the result of the last one may grow
         lines = "".join(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}\n" for step in steps)
-        return lines + self._telling.content + ("\n" if over else "")
+        return lines + self._reader.content + ("\n" if over else "")
 
     def _prose(self, text: str, over: bool) -> str:
         from cirf.methods.prose.cot import ANSWER_MARK

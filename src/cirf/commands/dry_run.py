@@ -39,7 +39,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     from cirf.tasks.loading.load import load_problems
 
     recipe = context.recipe
-    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans]
+    stages = [{"stage": plan.name, "state": context.folder.state(plan).state} for plan in plans]
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near_duplicates)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from cirf.errors import CirfError
 from cirf.recipe.load import open_run
 from cirf.store.integrity import LARGE, damage, finished
-from cirf.store.run_folder import Plan, RunFolder, Standing
+from cirf.store.run_folder import Plan, RunFolder, StageState
 
 _WORDS = {
     "done": "done",
@@ -54,12 +54,12 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     bad = {name: files for name in names if (files := context.folder.damaged(name, largest))}
     plan_of = {plan.name: plan for plan in asked}
 
-    def row_of(name: str) -> Standing:
+    def row_of(name: str) -> StageState:
         if name in bad:
-            return Standing(name, "damaged", None, None)
+            return StageState(name, "damaged", None, None)
         if missing:
             return context.folder.finished(name)
-        return _behind(context.folder, plan_of[name]) if bad else context.folder.standing(plan_of[name])
+        return _behind(context.folder, plan_of[name]) if bad else context.folder.state(plan_of[name])
 
     rows = [row_of(name) for name in names]
     if as_json:
@@ -81,9 +81,9 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     return not bad
 
 
-def _behind(folder: RunFolder, plan: Plan) -> Standing:
+def _behind(folder: RunFolder, plan: Plan) -> StageState:
     """How a stage stands where records of others may be unreadable."""
     try:
-        return folder.standing(plan)
+        return folder.state(plan)
     except CirfError:
-        return folder.finished(plan.name) if folder.manifest(plan.name) else Standing(plan.name, "open", None, None)
+        return folder.finished(plan.name) if folder.manifest(plan.name) else StageState(plan.name, "open", None, None)

@@ -109,7 +109,7 @@ class Ledger:
         return {"name": sweep.name, "notes": sweep.notes, "parts": parts, "stages": self.totals(), "points": points}
 
     def totals(self) -> dict[str, int]:
-        """Stages over all runs, those of a point that stands twice counted once."""
+        """Stages over all runs, those of a point that occurs twice counted once."""
         kinds = ("asked", "made", "taken", "before", "open")
         return {kind: sum(len(summary[kind]) for summary in self._stages.values()) for kind in kinds}
 

@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, and the points that ask for it: more than one where the same point stands twice."""
+    """A run's folder, and the points that ask for it: more than one where the same point occurs twice."""
 
     path: str
     """Relative to the sweep's folder: part and name of the first of its points."""

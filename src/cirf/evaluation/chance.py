@@ -1,7 +1,7 @@
-"""Does a parser see answers where there are none? Rationales of other questions, scored as if they were outputs.
+"""Does a parser find answers where there are none? Rationales of other questions are scored as if they were outputs.
 
-Text that has nothing to do with a question must not score above chance, and chance is what the answers read from that very
-text score when the right answers are dealt out anew among the questions. A worked example, of four questions with two options::
+Text unrelated to a question must not score above chance. Chance is the score of the answers read from that text when the right
+answers are permuted among the questions. A worked example, of four questions with two options::
 
     parsed   A  B  -  A        what the parser reads from the rationales of other questions
     right    A  A  B  B        one right: an accuracy of 0.25
@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def within_chance(self) -> bool:
-        """Whether the accuracy does not stand out of chance at the 5 % level, all findings looked at."""
+        """Whether the accuracy is not significantly above chance at the 5 % level, corrected for all findings."""
         return self.adjusted >= NOISE
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Answers from a language model behind an OpenAI-compatible server, in the place of a model in this process."""
+"""Answers from a language model on an OpenAI-compatible server instead of a model in this process."""
 
 from __future__ import annotations
 

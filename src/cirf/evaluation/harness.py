@@ -128,7 +128,7 @@ def judge(answer: str, problem: Problem, task: Task) -> tuple[str | None, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked: tasks and their test problems by table name; a table without problems is left out."""
+    """Tasks and their test problems by table name; a table without problems is left out."""
 
     tasks: Mapping[str, Task]
     test: Mapping[str, Sequence[Problem]]

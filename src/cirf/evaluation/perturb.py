@@ -1,6 +1,6 @@
-"""What stands between a question and its answer, taken apart and put together otherwise: thoughts, functional tokens, pauses.
+"""Perturbs what is between a question and its answer: thoughts, functional tokens, pauses.
 
-A prompt with two thoughts, and what probes make of it (w: the thoughts of another question)::
+A prompt with two thoughts, and its form under each probe (w: the thoughts of another question)::
 
     keep         How many clips?<latent> z1 z2 </latent>
     drop         How many clips?<latent></latent>
@@ -9,11 +9,11 @@ A prompt with two thoughts, and what probes make of it (w: the thoughts of anoth
     truncate-1   How many clips?<latent> z1 </latent>
 
 All vectors are computed first, by the method as ever; then they are perturbed, and what comes of it is fed to the model in one
-pass, from which it answers. It does not think on from a perturbed thought: of what it would then think, nobody knows what is the
-probe's doing and what is its own.
+pass, from which it answers. It does not continue thinking from a perturbed thought: the probe's effect could not be separated
+from the model's own.
 
-A trace is written first, as ever; its units are the steps, each a functional token with its result, and the model goes on behind
-the perturbed trace and its end token. Pauses stand in the prompt; they are all alike, so they can only become fewer.
+A trace is written first, as usual; its units are the steps, each a functional token with its result, and the model continues
+after the perturbed trace and its end token. Pauses are in the prompt; they are all equal, so only their number can be reduced.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Cut:
 
 
 class Probed(NamedTuple):
-    """An answer behind a perturbed beginning: whether the perturbed one is another, and whose units it has (the place in the
-    batch) where they are another question's."""
+    """An answer after a perturbed beginning: whether the beginning changed, and the place in the batch of the question whose
+    units it has, if another's."""
 
     output: Output
     changed: bool
@@ -67,14 +67,14 @@ class Probed(NamedTuple):
 
 
 class Between(Protocol):
-    """How one kind of beginning is taken apart."""
+    """How one kind of beginning is split into units."""
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """Prompts of a batch with what was written behind them; ``None`` where there is nothing to perturb."""
+        """Prompts of a batch with the text written after them; ``None`` where there is nothing to perturb."""
         ...
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The units of a row in the place of which ``others`` are to stand."""
+        """The units of a row after replacement by ``others``."""
         ...
 
     def begin(self, cuts: Sequence[Cut]) -> Begun:
@@ -90,7 +90,7 @@ class OfThoughts:
         self._model, self._beginnings = model, beginnings
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """At the first vector; what else stands behind it is the tail."""
+        """At the first vector; the rest after it is the tail."""
         cuts: list[Cut | None] = []
         for row in given(self._model, self._beginnings, prompts):
             own = row.own.nonzero()[:, 0].tolist()
@@ -119,7 +119,7 @@ class OfThoughts:
 
 
 class _OfTokens:
-    """Tokens: the prompt as it is then is read anew."""
+    """Tokens: the changed prompt is read again."""
 
     def begin(self, cuts: Sequence[Cut]) -> Begun:
         """The tokens, of which none is computed yet."""
@@ -137,7 +137,7 @@ class OfTrace(_OfTokens):
         self._blank = tuple(encode(tokenizer, " "))
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """Between the delimiters, before every functional token. A trace that has no end is none: no answer comes behind it."""
+        """Between the delimiters, before every functional token. A trace without an end is not used: no answer follows it."""
         return [self._cut(prompt, output.ids) for prompt, output in zip(prompts, written, strict=True)]
 
     def _cut(self, prompt: Sequence[int], ids: Sequence[int]) -> Cut | None:
@@ -168,7 +168,7 @@ class OfTrace(_OfTokens):
 
 
 class OfPauses(_OfTokens):
-    """New tokens that stand in the prompt."""
+    """New tokens in the prompt."""
 
     def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
         """``names``: the tokens."""
@@ -193,7 +193,7 @@ class OfPauses(_OfTokens):
 
 
 class Prober:
-    """Answers of one model behind perturbed beginnings, greedily, a batch of questions at a time."""
+    """Answers of one model after perturbed beginnings, greedily, a batch of questions at a time."""
 
     def __init__(
         self, model: Any, tokenizer: Any, beginnings: Beginnings | None, between: Between, probes: Sequence[str], seed: int

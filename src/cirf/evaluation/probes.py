@@ -1,13 +1,13 @@
-"""Probes: do the thoughts, the functional tokens, the pauses do anything? Answers behind perturbed ones, to the same questions.
+"""Probes: do thoughts, functional tokens or pauses affect the answer? Answers to the same questions after perturbed ones.
 
 One row a question and probe, ``<task>.jsonl``::
 
     {"probe": "swap", "id": "test-3", "output": "72", "parsed": "72", "gold": "65", "correct": false, "tokens": 2,
      "truncated": false, "unparsed": false, "changed": true, "partner": "test-8", "as_partner": true}
 
-Two more stand beside the probes that are asked for: ``none``, the answers as they are, with which all are compared question by
-question, and ``keep``, a probe that changes nothing, whose answers should be the same. ``changed`` tells whether there was
-anything to perturb; ``partner`` whose thoughts were swapped in, and ``as_partner`` whether the answer is right for that question.
+Two more are added to the requested probes: ``none``, the unperturbed answers, with which all are compared question by question,
+and ``keep``, a probe that changes nothing, whose answers should be the same. ``changed``: whether there was anything to perturb;
+``partner``: whose thoughts were swapped in; ``as_partner``: whether the answer is right for that question.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NONE, KEEP = "none", "keep"
 
 
 class Probed(Protocol):
-    """An answer behind a perturbed beginning; ``partner`` is the place in the batch of the question whose thoughts it has."""
+    """An answer after a perturbed beginning; ``partner`` is the place in the batch of the question whose thoughts it has."""
 
     @property
     def output(self) -> Output: ...
@@ -151,7 +151,7 @@ class _Table:
 
 
 def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[str, Any]:
-    """Of each probe the scores over all questions, and what they are beside the answers as they are.
+    """For each probe the scores over all questions, compared with the unperturbed answers.
 
     ``changed``: the share of questions in which anything was changed; ``moved``: the share whose answer is another than without
     the probe; ``as_partner``: of those with another question's thoughts, the share answered as that question rightly is, with

@@ -17,8 +17,8 @@ from cirf.tasks import JSONL, OWN, get
 class Protocol:
     """Test problems a task and how answers are drawn.
 
-    ``rows`` problems (``None``: all), of a task without training rows ``outside`` (`to_test_alone`), of those that ``by_task``
-    names so many as stand there. ``temperature`` 0 is greedy. ``sampled`` are the runs drawn besides a greedy evaluation.
+    ``rows`` problems (``None``: all), of a task without training rows ``outside`` (`to_test_alone`), of those in ``by_task`` that
+    number. ``temperature`` 0 is greedy. ``sampled`` are the runs drawn besides a greedy evaluation.
     """
 
     summary: str
@@ -68,7 +68,7 @@ def to_test_alone(entry: TaskEntry) -> bool:
 
 
 def rows_asked(protocol: Protocol, task: str, alone: bool) -> int | None:
-    """How many test problems a protocol asks for of a task, by the name that stands in a recipe, with training rows or
+    """How many test problems a protocol asks for of a task, by its name in a recipe, with training rows or
     ``alone``; ``None``: all."""
     return protocol.by_task.get(task, protocol.outside if alone else protocol.rows)
 

@@ -80,7 +80,7 @@ FIELDS = ("question", "answer", "rationale", "choices", "id", "completion", "mes
 
 class TaskEntry(Section):
     task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own. Or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
-    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task stands twice.", pattern=f"^{NAME}$")
+    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task occurs twice.", pattern=f"^{NAME}$")
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
     columns: dict[str, str] = key({}, "jsonl only: which columns of the file are which, where they are not found by their names, such as {question: exercise, answer: solved}; completion: rationale and answer in one text. Also choices, id, messages.")
@@ -507,13 +507,13 @@ class Recipe(Section):
         names = [entry.name or entry.task for entry in self.problems.tasks]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"problems.tasks: {twice[0]} stands twice; give each its own name")
+            raise ValueError(f"problems.tasks: {twice[0]} occurs twice; give each its own name")
         ends = sorted(name for name in names for end in ("_low", "_high") if name.removesuffix(end) in {*names} - {name})
         if ends:
             raise ValueError(f"problems.tasks: {ends[0]} is what tables call an end of an interval; give it another name")
         again = sorted({name for name in self.methods if self.methods.count(name) > 1})
         if again:
-            raise ValueError(f"methods: {again[0]} stands twice; name each once")
+            raise ValueError(f"methods: {again[0]} occurs twice; name each once")
         for place, listed in (("methods", self.methods), ("variants", self.variants)):
             odd = [name for name in listed if not re.fullmatch(NAME, name)]
             if odd:

@@ -102,7 +102,7 @@ class Sweep(Section):
         names = [part.name for part in self.parts]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"parts: {twice[0]} stands twice; give each its own name")
+            raise ValueError(f"parts: {twice[0]} occurs twice; give each its own name")
         taken = next((name for name in names if name in _FILES), None)
         if taken is not None:
             raise ValueError(f"parts: {taken} is the name of what a sweep writes itself; call the part otherwise")

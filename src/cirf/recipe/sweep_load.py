@@ -70,7 +70,7 @@ class Loaded:
                 name = point_name(varied)
                 source = f"{self.source}, part {part.name}, point {name}"
                 if name in names:
-                    raise CirfError(f"{source}: stands twice in this part; name it once")
+                    raise CirfError(f"{source}: occurs twice in this part; name it once")
                 names.add(name)
                 for one, other in itertools.product(overridden, varied):
                     if overlap(one, other):

@@ -1,6 +1,6 @@
 """YAML as recipes use it: read with line numbers and no surprises, written so that it reads back the same.
 
-PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is eight and a key may stand twice. Here a plain
+PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is eight and a key may occur twice. Here a plain
 scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
 """
 
@@ -60,7 +60,7 @@ class Document:
 def parse(text: str) -> Document:
     """Read one YAML document.
 
-    Raises ``YamlError`` for broken syntax, a key that stands twice, an alias that holds itself, aliases that stand for too much,
+    Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself, aliases that stand for too much,
     and explicit tags.
     """
     try:
@@ -121,7 +121,7 @@ def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[
         key = str(key_node.value)
         room[0] -= len(key)
         if key in values:
-            raise YamlError(f"the key {key} stands twice, first on line {lines[(*path, key)]}", key_line)
+            raise YamlError(f"the key {key} occurs twice, first on line {lines[(*path, key)]}", key_line)
         lines[(*path, key)] = key_line
         values[key] = _read(value_node, (*path, key), lines, above, room)
     return values

@@ -1,4 +1,4 @@
-"""What the outside of a run holds: hashes of data files and of models, for the keys of stages."""
+"""Inputs from outside a run: hashes of data files and of models, for the keys of stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cirf.recipe.schema import Recipe
 
 _BLOCK, _BLOCKS = 2**20, 128
-"""Weights of more bytes than this are not read whole but at so many places, evenly spread: training changes them all."""
+"""Weights of more bytes than this are not read whole but at this many places, evenly spread: training changes them all."""
 
 
 def file_hash(path: Path) -> str:

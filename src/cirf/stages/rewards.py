@@ -1,4 +1,4 @@
-"""From a trained model to one that was trained on by reward: its answers to training questions, and what they earn."""
+"""From a trained model to one that was trained on by reward: its answers to training questions, and their rewards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _notes(history: Mapping[str, Any]) -> list[str]:
 
 
 def _questions(context: Context, method: Method, render: Callable[[str], str]) -> Any:
-    """What the training asks, and who judges it."""
+    """The training's questions and their judge."""
     from cirf.lm.training.reward import Questions
 
     how, tasks = method.reward, context.tasks

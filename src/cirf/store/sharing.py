@@ -1,6 +1,6 @@
-"""Files of a finished stage handed on to another run: the same bytes, and no way to write into both at once.
+"""Files of a finished stage shared with another run: the same bytes, but no write changes both.
 
-Large files, which are models' weights and vectors, are hard links where the file system has them, so that they take no room.
+Large files, such as models' weights and vectors, are hard links where the file system has them, so they take no space.
 Such a file loses its write permission in both runs: what would change it in place is refused, and what replaces it, as all
 of this package does, leaves the other run's as it was. Small files are copies, since a person may want to edit one.
 """
@@ -36,7 +36,7 @@ def hand_on(source: Path, target: Path, files: Mapping[str, str]) -> None:
 
 
 def one_more(source: Path, target: Path) -> None:
-    """A file once more: linked and read-only if it is large and that can be had, else copied."""
+    """A second copy of a file: linked and read-only if it is large and links are possible, else copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     state = source.stat()
     if state.st_size >= LINKED_FROM:

@@ -83,8 +83,8 @@ def read_problems(
 ) -> list[Problem]:
     """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
 
-    ``columns``: which of its columns are which of ours (`cirf.recipe.schema.FIELDS`), where that is not found by itself. Given
-    a list for ``refused`` rows, these go there and the others are returned, with the ids that they have beside them.
+    ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected. With a list for ``refused``
+    rows, these go there and the others are returned, with the ids they would have anyway.
     """
     problems, seen = [], dict[str, int]()
     before = len(refused or ())
@@ -96,8 +96,8 @@ def read_problems(
             problem = _problem(row, place.format(numbers[line]), kind, f"{path}, {word} {line}")
             first = seen.setdefault(problem.id, line)
             if first != line:
-                message = f"id {problem.id[:80]!r} stands already in {word} {first}; every id must be its own"
-                raise RowError(f"{path}, {word} {line}", message, "its id stands in an earlier row already")
+                message = f"id {problem.id[:80]!r} occurs already in {word} {first}; ids must be unique"
+                raise RowError(f"{path}, {word} {line}", message, "its id occurs in an earlier row already")
             problems.append(problem)
     return problems
 
@@ -300,9 +300,9 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     found = {*by_text, *([ord(letter) - 65] if letter else [])}
     if found and len({spaced[place] for place in found}) == 1:
         first = min(found)
-        if spaced.count(spaced[first]) > 1:  # a model that picks the other one would be told that it is wrong
-            message = f"the right option, {spaced[first][:80]!r}, stands twice; reword or remove the other one"
-            raise RowError(where, message, "the right option stands twice")
+        if spaced.count(spaced[first]) > 1:  # a model that picks the other one would be judged wrong
+            message = f"the right option, {spaced[first][:80]!r}, occurs twice; reword or remove the other one"
+            raise RowError(where, message, "the right option occurs twice")
         return chr(65 + first)
     if len(by_text) > 1:
         raise RowError(where, f"answer {text!r} is the text of several options; write the letter", "answer fits several options")

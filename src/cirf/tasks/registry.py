@@ -41,7 +41,7 @@ TASKS: Registry[Task] = Registry(
 )
 
 JSONL = "jsonl"
-"""The name that stands in a recipe for a user's own file."""
+"""The task name in a recipe for a user's own file."""
 
 __all__ = ["JSONL", "OWN", "TASKS", "get", "names", "resolve"]
 

@@ -167,7 +167,7 @@ class Task:
 
     @property
     def rules(self) -> list[Any]:
-        """What stands for this task's code in the key of whatever depends on it."""
+        """Represents this task's code in the keys of dependent stages."""
         kinds = [dict(sorted(self.kinds.items()))] if self.kinds else []
         own = [self.origin, answers.READING] if self.origin else []
         return [self.name, self.version, self.answer, *kinds, *own]

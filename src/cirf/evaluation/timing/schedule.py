@@ -53,9 +53,9 @@ def blocks(
 
 
 def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """An order of the methods a piece: a shuffled one turned round from piece to piece, then another shuffled one.
+    """An order of the methods a piece: a shuffled one rotated from piece to piece, then another shuffled one.
 
-    So in as many pieces as there are methods each stands at each place once, and none always comes behind the same one.
+    So over as many pieces as methods each method is at each place once, and none always follows the same one.
     """
     draw = Random(f"turns {seed}")
     for piece in range(count):

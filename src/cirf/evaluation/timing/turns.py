@@ -2,8 +2,8 @@
 
 Every timed turn is a row in a log of its own as soon as it is over::
 
-    {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: what times here are times of
-    {"discarded": 12}                                                 so many rows before were of other facts, where any were
+    {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: the setup of these times
+    {"discarded": 12}                                                 number of earlier rows with other facts, if any
     {"load": {"together": true, "models": 3, ...}}                    a life begins
     {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
 """

@@ -19,9 +19,9 @@ from cirf.tasks.loading.questions import exact_key
 from cirf.tasks.task import Task
 
 TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200
-"""Rows made where the recipe does not say how many."""
+"""Rows generated if the recipe gives no number."""
 
-_TEST_SHARE = 5  # one question in so many is for the test
+_TEST_SHARE = 5  # one question in this many is for the test
 _PATIENCE = 5000  # indices in a row without a new question before the stream counts as exhausted
 
 

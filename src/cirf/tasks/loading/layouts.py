@@ -5,7 +5,7 @@ Recognised by their fields, in this order::
     question, answer, rationale                          as they are
     messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
     prompt, problem, instruction (with input), query     the question
-    completion, response, output, solution               the target; beside an ``answer``, the rationale
+    completion, response, output, solution               the target; with an ``answer``, the rationale
     steps (a list), cot, reasoning_content, reasoning    the rationale
 
 Of a target, and of an ``answer`` with its working in front (GSM8K's), the answer is what ``\boxed{...}``, ``####`` or a last

@@ -40,8 +40,8 @@ Run = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A test question and the training question that shares most of its runs: ``share`` of all its runs that stand in any
-    training question, ``words`` the shared run met first."""
+    """A test question and the training question that shares most of its runs: ``share`` of its runs that occur in any training
+    question, ``words`` the shared run met first."""
 
     test: str
     train: str
@@ -61,7 +61,7 @@ def near(train: Sequence[Problem], test: Sequence[Problem], length: int = WORDS)
 
 
 def _holders(train: Sequence[Problem], test: Iterable[Problem], length: int) -> dict[Run, list[int]]:
-    """The test questions' runs that stand in training questions, with the places of (some of) these."""
+    """The test questions' runs that occur in training questions, with the places of (some of) these."""
     tested = {run for problem in test for run in runs(problem.question, length)}
     holders: dict[Run, list[int]] = {}
     for place, problem in enumerate(train):
@@ -91,7 +91,7 @@ def overlap(
 
     ``exact`` are pairs of ids, a dropped training question and the test question it is. ``test`` counts questions,
     ``short`` those of fewer than ``length`` words, ``near`` those with a shared run; ``largest_share`` is the largest share
-    of a question's runs that stand in training, ``examples`` the nearest pairs with their first shared run. The time goes
+    of a question's runs that occur in training, ``examples`` the nearest pairs with their first shared run. The time goes
     with the number of words: about a second for 10,000 training and 3,000 test questions of 50.
     """
     holders = _holders(train, itertools.chain.from_iterable(test.values()), length)
@@ -121,8 +121,8 @@ def settle(loaded: LoadedProblems, what: Literal["report", "drop"], trained: boo
     """The problems with ``report["overlap"]`` of what is trained on and what is tested with.
 
     With ``drop`` training and validation questions that share a run with a test question are taken out first, and counted
-    among the dropped: the numbers then tell what was there before. Fewer than asked for may be left. Where nothing is
-    ``trained`` on them, nothing is told of an overlap.
+    among the dropped: the numbers then describe the state before. Fewer than requested may be left. If nothing is ``trained`` on
+    them, no overlap is reported.
     """
     overlaps = overlap([*loaded.train, *loaded.validation], loaded.test, loaded.report["leaks"]) if trained else {}
     report = {**loaded.report, "overlap": {"words": WORDS, "near": what, "tasks": overlaps}}

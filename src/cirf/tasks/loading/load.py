@@ -51,7 +51,7 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
     """Every problem the recipe asks for.
 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
-    whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
+    whole test split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
     training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
     ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
@@ -260,5 +260,5 @@ def default_cut(path: Path) -> int:
 
 
 def cut_of(rows: int) -> int:
-    """How many of so many rows are cut off for the test where the recipe says no number."""
+    """How many of ``rows`` rows are split off for the test if the recipe gives no number."""
     return max(1, round(_CUT_SHARE * rows))

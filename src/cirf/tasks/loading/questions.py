@@ -10,7 +10,7 @@ _PUNCTUATION = re.compile(r"[;:!?\"'`\u2018\u2019\u201c\u201d]|(?<!\d)[.,]|[.,](
 
 
 def exact_key(question: str) -> str:
-    """The question up to case and white space: what generated problems are told apart and split by."""
+    """The question up to case and white space: used to distinguish and split generated problems."""
     return " ".join(question.casefold().split())
 
 

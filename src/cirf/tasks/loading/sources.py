@@ -42,7 +42,7 @@ def mirror_paths(task: Task, data: str | None, split: str) -> dict[str, Path]:
 
 
 def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | None:
-    """As ``mirror_paths``; ``None`` where the hub is asked: no folder is named, and the one of ``cirf data get`` lacks a file.
+    """As ``mirror_paths``; ``None`` to use the hub: no folder is named, and the one of ``cirf data get`` lacks a file.
     ``CirfError`` if the folder that is named lacks one."""
     paths = mirror_paths(task, data, split)
     if data is None and not all(path.is_file() for path in paths.values()):
@@ -57,9 +57,9 @@ def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | 
 
 
 def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]:
-    """The files of a user's own task by split: the recipe's, else those that the task names, beside its own file.
+    """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file.
 
-    Without one for ``train`` the task is there to test on. ``CirfError`` if there are some, but of splits that there are not, or
+    Without one for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or
     no ``row`` to read them by.
     """
     from cirf.tasks.own_rows import find_file
@@ -76,7 +76,7 @@ def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]
 
 
 def named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
-    """The problems with ids of the run. Where the data's own ids are not all there and different, places stand in."""
+    """The problems with ids of the run. If the data's ids are incomplete or not unique, places replace them."""
     own = [problem.id for problem in problems]
     use = all(own) and len(set(own)) == len(own)
     return [
@@ -201,7 +201,7 @@ def hub_rows(task: Task, part: HubPart) -> list[dict[str, Any]]:
     try:
         found = load_dataset(task.hub.id, part.config or task.hub.config, split=part.split, revision=task.hub.revision)
         for name, feature in found.features.items():
-            if isinstance(feature, Image):  # whether there is a picture is all that is asked
+            if isinstance(feature, Image):  # only whether there is a picture matters
                 found = found.cast_column(name, Image(decode=False))
     except Exception as error:  # the hub, the network and the cache fail in dozens of ways; all end here the same
         first = (str(error).splitlines() or [""])[0][:200]

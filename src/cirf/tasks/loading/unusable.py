@@ -87,7 +87,7 @@ class Unusable:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts as JSON-ready values; ``told`` says them in words."""
+        """The counts as JSON-ready values."""
         reasons = {
             reason: {"rows": row["rows"], "first": [int(place.rpartition(" ")[2]) for place in row["first"]]}
             for reason, row in by_reason(self.errors).items()
@@ -98,8 +98,8 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Which share of a file's rows may be unusable. A run drops so many and stops above it, or at the first for 0; ``looking``
-    gathers them all. ``files`` are those that have some."""
+    """Which share of a file's rows may be unusable. A run drops up to that share and stops above it, or at the first for 0;
+    ``looking`` collects them all. ``files``: those with unusable rows."""
 
     allowed: float
     looking: bool = False
@@ -144,6 +144,6 @@ def _percent(share: float) -> str:
 
 
 def _places(where: Sequence[str], count: int) -> str:
-    """``lines 4, 17, 90, ...`` from the places of the first few of so many rows."""
+    """``lines 4, 17, 90, ...`` from the places of the first few of ``count`` rows."""
     word, numbers = where[0].rpartition(", ")[2].split(" ")[0], [place.rpartition(" ")[2] for place in where]
     return f"{word}{'s' if count > 1 else ''} {', '.join(numbers)}{', ...' if count > len(numbers) else ''}"

@@ -9,8 +9,8 @@ from typing import TypeVar
 _Answer = TypeVar("_Answer", bound=Hashable)
 
 SAID = r"(?=([^\n]{0,2000}))"
-"""In a pattern: what stands behind it on the line, as one group, at most so many characters of it."""
-_MOST = 200  # anchors that are looked at, the last ones: a model that says one thing over and over says no more than that
+"""In a pattern: the text after it on the line, as one group, up to 2,000 characters."""
+_MOST = 200  # anchors that are read, the last ones: a model in a loop only repeats itself
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"[{}]")
@@ -42,9 +42,9 @@ def anchors(text: str, *extra: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
-    """As ``anchors``, each with the place in ``text`` where what it says begins. Braces inside a box must balance; boxes that
-    nothing but a comma, *and* or *or* stands between are one. "The answer isn't x" says ``not x``. Of more
-    than 200 the last ones, and of a line behind a phrase the first 2,000 characters."""
+    """As ``anchors``, each with the place in ``text`` where its content begins. Braces inside a box must balance; boxes separated
+    only by a comma, *and* or *or* are one. "The answer isn't x" says ``not x``. Of more than 200 the last ones, and of a line
+    after a phrase the first 2,000 characters."""
     found = [(match.start(1), "hashes", match[1]) for match in _HASHES.finditer(text)]
     found += _boxes(text)
     for match in _TAGGED.finditer(text):

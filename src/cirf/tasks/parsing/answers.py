@@ -42,10 +42,10 @@ from cirf.tasks.parsing.words import parse_truth, parse_validity, parse_yesno
 __all__ = ["anchors", "equal_answers", "mentions", "normalise_text", "number_value", "parse_answer"]
 
 READING = 3
-"""Raised with the versions of the tasks by whatever changes what is read: a task in a file of the user's own has no version of
-ours, and is told by this one that its answers are to be read again."""
+"""Raised with the tasks' versions when parsing changes: a user's own task has no version of ours, and this one triggers parsing
+its answers again."""
 _CHECKED: frozenset[AnswerKind] = frozenset({"number", "option", "yesno", "truth", "validity"})
-_FEW = 4  # questions and checks that are looked at: a model that loops writes thousands
+_FEW = 4  # questions and checks that are read: a model in a loop writes thousands
 
 
 def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = None, question: str = "") -> str | None:
@@ -100,7 +100,7 @@ def _read(kind: AnswerKind, text: str, choices: Sequence[str] | None, question: 
 def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
     """Whether two canonical answers are the same.
 
-    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by what it stands for (see
+    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by value (see
     ``cirf.tasks.parsing.latex``); brackets by the brackets alone; text after ``normalise_text``, and a number in it with or
     without its unit; all else exactly.
     """

@@ -1,9 +1,8 @@
-r"""Answers in LaTeX: found in ``\boxed{}``, behind an anchor or between dollar signs, and compared by what they stand for.
+r"""Answers in LaTeX: found in ``\boxed{}``, after an anchor or between dollar signs, and compared by value.
 
-math-verify tells whether two formulas stand for the same thing. It stops itself by an alarm signal, which works in the main
-thread alone and not while C code runs. So a process of its own does the work; it is started once, kept, and killed when a pair
-takes too long. Processor time is what counts, so that a verdict does not depend on what else the machine does; by the clock there
-is a second, wider limit.
+math-verify decides whether two formulas are equal. Its timeout uses an alarm signal, which works only in the main thread and not
+while C code runs. So a separate process does the work; it is started once, kept, and killed when a pair takes too long. The limit
+is on processor time, so a verdict does not depend on the machine's load; there is a second, wider limit of wall time.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _REMARK = re.compile(
 )
 _DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
 _LONGEST = 200  # characters of an answer that nothing sets apart
-_FAR = 500  # characters behind an anchor in which a number is looked for
+_FAR = 500  # characters after an anchor in which a number is looked for
 
 
 def parse_latex(text: str) -> str | None:
@@ -71,7 +70,7 @@ def _inside(match: re.Match[str]) -> str:
 
 
 def _opening(said: str, alone: bool = False) -> str | None:
-    """The answer that a line behind an anchor opens with. ``alone``: the text is all there is, so it must be all answer."""
+    """The answer at the start of a line after an anchor. ``alone``: there is no other text, so all of it must be the answer."""
     formulas = list(_FORMULA.finditer(said))
     if formulas and not alone:
         parts, end = [_inside(formulas[0])], formulas[0].end()
@@ -96,7 +95,7 @@ def _words_alone(text: str) -> bool:
 
 
 def tidy_latex(text: str) -> str:
-    r"""A formula without delimiters, emphasis, space around it, a full stop behind it, or a box around all of it."""
+    r"""A formula without delimiters, emphasis, space around it, a full stop after it, or a box around all of it."""
     text = " ".join(text.split())
     while True:
         bare = _ended(text.lstrip(" *`"))
@@ -112,7 +111,7 @@ def tidy_latex(text: str) -> str:
 
 
 def _ended(text: str) -> str:
-    r"""Without what ends a sentence or a line; the full stops of ``\right.`` and ``3..`` stay. A loop over places, not texts."""
+    r"""Without the end of a sentence or a line; the full stops of ``\right.`` and ``3..`` stay. A loop over places, not texts."""
     end = len(text)
     while end and text[end - 1] in " *`\\.,;:":
         if text[end - 1] == "." and (text.endswith(r"\right", 0, end - 1) or re.match(r"\d\.", text[max(0, end - 3) : end - 1])):
@@ -202,7 +201,7 @@ _WORKER = Path(__file__).with_name("symbolic_worker.py")
 
 @lru_cache(maxsize=65_536)
 def same_formula(parsed: str, gold: str) -> bool:
-    """Whether two LaTeX formulas, without delimiters, are mathematically the same; ``False`` where it cannot be told."""
+    """Whether two LaTeX formulas, without delimiters, are mathematically the same; ``False`` if that cannot be decided."""
     if max(len(parsed), len(gold)) > _LONGEST_EQUATION:
         return False
     return COMPARER.same(parsed, gold)

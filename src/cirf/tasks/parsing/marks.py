@@ -34,14 +34,14 @@ _CHECKS = re.compile(
     r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]",
     re.IGNORECASE | re.MULTILINE,
 )
-_FEW = 4  # words of an answer that stands alone above its explanation
+_FEW = 4  # words of an answer on its own line above its explanation
 
 
 def unmarked(text: str) -> str:
     """The text up to the mark that ends a model's turn, such as ``</s>`` or ``<|im_end|>``, without the one that begins it.
 
-    What a model writes behind its end is another turn, in which it may well answer another question. A text of marks alone
-    stays as it is: they may be what was asked for.
+    Text after the end is another turn, which may answer another question. A text of marks alone stays unchanged: they may be the
+    answer.
     """
     summary = text
     for match in _START.finditer(text):
@@ -74,7 +74,7 @@ def before_a_check(text: str) -> tuple[str, str]:
     """The text without a last paragraph that checks the answer or notes something (``Check: 18 + 2 = 20.``), and that paragraph
     if it is a check; empty where it is a note or there is none."""
     for match in _CHECKS.finditer(text):
-        behind = text[match.end() :].strip()
-        if text[: match.start()].strip() and "\n\n" not in behind:
-            return text[: match.start()], "" if match["note"] else behind
+        after = text[match.end() :].strip()
+        if text[: match.start()].strip() and "\n\n" not in after:
+            return text[: match.start()], "" if match["note"] else after
     return text, ""

@@ -109,21 +109,21 @@ def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, list
         return False
     unit = between["unit"].strip().casefold().rstrip("s")
     if between["other"]:
-        behind = re.match(r"\s*([A-Za-z]*)", sentence[two.end :])
-        theirs = behind[1].casefold().rstrip("s") if behind else ""
+        after = re.match(r"\s*([A-Za-z]*)", sentence[two.end :])
+        theirs = after[1].casefold().rstrip("s") if after else ""
         return one.percent == two.percent and not (unit and theirs and unit != theirs)
     if unit:
         return False
     if between["more"]:
         return lists and not _COMPARES.match(sentence, two.end)
-    if between[0].strip() == ":":  # 3:30, but not 5:00, nor a remark behind a colon
+    if between[0].strip() == ":":  # 3:30, but not 5:00, nor a remark after a colon
         return ranges and two.start == one.end + 1 and sentence[two.start : two.end] != "00"
     return ranges
 
 
 def _right_side(sentence: str) -> Fraction | None:
-    """What the last equation of a sentence comes to: the first number behind its sign, or the one before it where that is all
-    there is and an operation follows (``22 = 43 - 21``). ``None`` without an equation."""
+    """The result of a sentence's last equation: the first number after its sign, or the one before it if that is the only one and
+    an operation follows (``22 = 43 - 21``). ``None`` without an equation."""
     left, sign, right = sentence.rpartition("=")
     numbers = find_numbers(right) if sign else []
     if not numbers:
@@ -180,7 +180,7 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
 
 
 def _unread_first(text: str) -> bool:
-    """Whether a number that is not read stands before all others."""
+    """Whether an unreadable number comes before all others."""
     place, number = text.find(UNREAD), first_number(text)
     return place >= 0 and (number is None or place < number.start)
 

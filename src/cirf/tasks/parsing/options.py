@@ -33,10 +33,10 @@ _NEGATION = re.compile(
 
 
 def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Where options' texts stand in ``text`` as whole words: ``(start, end, index)`` in order, longer options first.
+    """Where options' texts occur in ``text`` as whole words: ``(start, end, index)`` in order, longer options first.
 
-    A leading article of an option may be missing, and a plural ``s`` may be there or not. Where one option's text lies
-    inside another's, the longer one counts.
+    A leading article of an option may be missing, and a plural ``s`` may be there or not. If one option's text is inside
+    another's, the longer one counts.
     """
     spans: list[tuple[int, int, int]] = []
     for index, choice in enumerate(choices):
@@ -98,7 +98,7 @@ _VERDICT = re.compile(
 
 
 def _lone_line(text: str, count: int) -> str | None:
-    """The capital letter that stands by itself in the last line; ``None`` if another one does in another line."""
+    """The capital letter that is alone in the last line; ``None`` if another one is in another line."""
     alone = [match[1] for line in text.splitlines() if (match := re.fullmatch(r"[\W_]*([A-Z])[\W_]*", line))]
     lines = [line for line in text.splitlines() if line.strip()]
     last = bool(alone) and re.fullmatch(r"[\W_]*[A-Z][\W_]*", lines[-1]) is not None
@@ -186,7 +186,7 @@ def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int)
             continue
         other = re.compile(r"([A-Z])(?![\w'’])").match(rest, joint.end())
         there = [(end, chr(65 + index)) for start, end, index in named if start == joint.end()]
-        text = next((one for one in there if one[1] == letter), there[0] if there else None)  # its own, if it stands twice
+        text = next((one for one in there if one[1] == letter), there[0] if there else None)  # its own, if it occurs twice
         if text and text[1] != letter and not (joint["weak"] and _SAYS_MORE.match(rest, text[0])):
             raise SeveralError
         if other is None or other[1] == letter or not _in_range(other[1], count):

@@ -1,4 +1,4 @@
-"""What a step produced, told by what the step says and not by what the final answer is.
+"""The result of a step, read from the step alone and not from the final answer.
 
 The answer in words that a step concludes with: ``no`` in ``9 is divisible by 3. Hence no.``
 
