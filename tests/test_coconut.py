@@ -154,7 +154,7 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     bare = shutil.copytree(run / "models" / "coconut", tmp_path / "bare")
     (bare / "recipe.yaml").unlink()
     said = tinyrun.cirf("evaluate", bare, "--tasks", "chain_sum", "--out", tmp_path / "out").error()
-    assert "thinks in vectors, and no recipe lies with it" in said
+    assert "thinks in vectors, but has no recipe" in said
     recipe = tmp_path / "other.yaml"
     text = (run / "recipe.yaml").read_text()
     assert "\nmodels: {}\n" in text

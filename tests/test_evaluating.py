@@ -150,7 +150,7 @@ def test_commands_that_ask_otherwise_have_folders_of_their_own(
     three = folders(other, "--tasks", workshop.test)
     assert len(two) == 2 and len(three) == 3
     said = tinyrun.cirf("evaluate", finished, "--out", finished)
-    assert "a run that trained models lies there" in said.error()
+    assert "a run that trained models is there" in said.error()
 
 
 def test_any_model_is_asked_for_its_own_chain_of_thought(
@@ -290,7 +290,7 @@ def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Work
     out = out.rename(tmp_path / "alone")
     assert states(out) == {"unknown"}
     said = tinyrun.cirf("status", out)
-    assert "cannot be told here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
+    assert "is unknown here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
     test.unlink()
     assert states(out) == {"unknown"}
     for command in ("report", "show"):

@@ -200,7 +200,7 @@ def test_another_guide_or_none_is_said(run: Path, tmp_path: Path) -> None:
     (moved / "soft.safetensors").unlink()
     assert "not there, damaged or of another width" in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "recipe.yaml").unlink()
-    assert "thinks in vectors, and no recipe lies with it" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
+    assert "thinks in vectors, but has no recipe" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
 
 
 def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(

@@ -284,13 +284,13 @@ def evaluate(
     votes: Annotated[
         str | None,
         typer.Option(
-            "--votes", metavar="N,M", help="Also answer by the majority of so many sampled answers, such as 8 or 1,2,4,8."
+            "--votes", metavar="N,M", help="Also answer by majority vote over this many sampled answers, such as 8 or 1,2,4,8."
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            "--method", help="How the model is asked and read (see `cirf methods`); of a run, which to evaluate. Repeatable."
+            "--method", help="How the model is prompted and read (see `cirf methods`); for a run, which to evaluate. Repeatable."
         ),
     ] = None,
     sets: Sets = None,
@@ -334,7 +334,9 @@ def probe(
     protocol: Protocol = "quick",
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", help="How the model is asked; of a run, which to probe (default: all that can be). Repeatable."),
+        typer.Option(
+            "--method", help="How the model is prompted; for a run, which to probe (default: all possible). Repeatable."
+        ),
     ] = None,
     sets: Sets = None,
     data: Data = None,
@@ -494,13 +496,13 @@ def ask(
     forbid: Forbid = None,
     at_most: AtMost = None,
     grammar: Annotated[bool, typer.Option("--grammar", help="Hold the answer to the form of traces.")] = False,
-    calculator: Annotated[bool, typer.Option("--calculator", help="Work out what stands behind an equals sign.")] = False,
+    calculator: Annotated[bool, typer.Option("--calculator", help="Compute the number after an equals sign.")] = False,
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help="Print while it is written (default: on a terminal).")
     ] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Show for each token its probability, the alternatives, and steps that it stands for."),
+        typer.Option("--explain", help="Show for each token its probability, the alternatives, and example steps."),
     ] = False,
     trust: TrustCode = False,
     as_json: Json = False,

@@ -83,7 +83,7 @@ class Share:
         return settled(look) if self.of > 1 else look()
 
     def path(self, path: Path) -> Path:
-        """Where this process keeps what goes on in ``path``: the main one there, every other one in a folder beside it."""
+        """This process's version of ``path``: the path itself for the main one, a folder next to it for every other one."""
         return path if self.main else path.parent / f"process-{self.rank}" / path.name
 
     @staticmethod

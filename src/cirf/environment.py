@@ -1,4 +1,4 @@
-"""What a run stands on: versions, hardware, the cache of bundled models."""
+"""The environment of a run: versions, hardware, the cache of bundled models."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 class Advance(Protocol):
-    """Says that so many more units are done, and a few words on how it goes."""
+    """Reports that ``count`` more units are done, with a short note."""
 
     def __call__(self, count: int, note: str = "", /) -> None:
         """Move on by ``count``; ``note`` replaces the one before."""
@@ -85,7 +85,7 @@ class Lines:
 
     @contextmanager
     def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Advance]:
-        """A loop that is told of only where it takes longer than ``every``."""
+        """A loop that is reported only if it takes longer than ``every``."""
         begun = printed = self._clock()
         now_done = done
 

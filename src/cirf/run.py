@@ -18,11 +18,10 @@ compressed/METHOD -> models/METHOD.
 With ``codebook.size: auto`` K is chosen first: codebook-K -> sized-traces/K -> sized/K of each candidate, all of these ->
 codebook-size. What follows is planned once that is done.
 
-Before an evaluation checks/METHOD answers some held-out questions, to tell a model that does not work at all. Beside a greedy
-evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers behind
-perturbed thoughts, traces or pauses. A method with a saved model
-(``models``) needs none of the stages that train. With ``finetune.learning_rates`` a model is chosen from
-``trials/METHOD/RATE``, one training a learning rate, or trained at the rate that was best there.
+Before an evaluation checks/METHOD answers some held-out questions, to detect a model that does not work at all. Next to a greedy
+evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers after perturbed thoughts,
+traces or pauses. A method with a saved model (``models``) needs none of the stages that train. With ``finetune.learning_rates`` a
+model is chosen from ``trials/METHOD/RATE``, one training a learning rate, or trained at the rate that was best there.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
         if not found:
             raise CirfError(f"--until {wanted}: there is no such stage in this run (stages: {', '.join(names)})")
         needed |= found
-    for stage in reversed(stages):  # a stage stands behind all that it needs
+    for stage in reversed(stages):  # a stage comes after all that it needs
         if stage.name in needed:
             needed |= {part.plan.name for part in stage.parts.values()}
     return [stage for stage in stages if stage.name in needed]
@@ -83,7 +82,7 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
 
 @dataclass(frozen=True)
 class Sharing:
-    """Other runs that finished stages may be taken over from, and who is told, before each, where a stage will come from.
+    """Other runs from which finished stages may be taken over, and a callback before each stage.
 
     ``begins`` is given the stage's name, its key, and the run it is taken from or ``None`` where it is made.
     """
@@ -136,7 +135,7 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
             if settled(partial(context.folder.is_done, stage)):
                 continue
         if _damaged_aside(context.folder, read_by(stage), say):
-            return _bring_up_to_date(context, stages, say, sharing)  # what is behind them may come out otherwise, too
+            return _bring_up_to_date(context, stages, say, sharing)  # later stages may change, too
         say(f"{stage.name} ...")
         if (stage.together or stage.divided) and world_size() > 1:
             context.folder.run_together(stage)
@@ -181,11 +180,11 @@ def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str],
 
 
 def _nothing(line: str) -> None:
-    """Said by the processes beside the main one."""
+    """The output of processes other than the main one."""
 
 
 def save_recipe(context: Context) -> None:
-    """Write the resolved recipe beside the artefacts."""
+    """Write the resolved recipe next to the artefacts."""
     from cirf.recipe.load import dump
 
     path, text = context.folder.root / "recipe.yaml", dump(context.recipe)

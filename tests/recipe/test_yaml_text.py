@@ -149,6 +149,6 @@ def test_a_character_that_there_is_not_is_refused(text: str) -> None:
 
 def test_aliases_of_a_long_text_do_not_fill_the_memory() -> None:
     lines = [f"a: &a {'x' * 100_000}", *(f"b{number}: *a" for number in range(20))]
-    with pytest.raises(YamlError, match="aliases stand for more than 1,000,000 characters"):
+    with pytest.raises(YamlError, match="aliases expand to more than 1,000,000 characters"):
         parse("\n".join(lines))
     assert len(parse("\n".join(lines[:5])).value) == 5

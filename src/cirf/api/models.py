@@ -46,10 +46,10 @@ _OF_RUNS = ("learning_rates", "trial_epochs", "min_well_formed", "overrides")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model wrote to a question.
+    """A model's output for a question.
 
     ``trace`` is the text between the delimiters and ``steps`` the same taken apart, ``(code, result)`` each (text before the
-    first functional token has the code ``None``); ``answer`` is the text behind it. ``tokens`` counts all generated tokens with
+    first functional token has the code ``None``); ``answer`` is the text after it. ``tokens`` counts all generated tokens with
     the end token; ``truncated``: `generate` stopped at ``max_new_tokens``.
     """
 
@@ -223,7 +223,7 @@ def evaluate(
         rows: questions with their right answers.
         answer, max_new_tokens, batch_size, steering: as in `write_traces` and `generate`.
         output_dir: a folder for one row a question (prompt, output, what was read in it, whether it is right) and
-            ``scores.json``; the same call goes on from what lies there. ``None``: nothing is kept.
+            ``scores.json``; the same call resumes from what is there. ``None``: nothing is kept.
 
     Returns:
         A `Score`: ``accuracy``, its 95 % ``interval``, mean ``tokens`` an answer, and the shares ``truncated`` and ``unparsed``.

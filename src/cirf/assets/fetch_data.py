@@ -196,7 +196,7 @@ class _CutError(Exception):
 def download(url: str, target: Path, sha256: str | None, show: Callable[[float], None]) -> str:
     """Fetch ``url`` into ``target``; its SHA-256.
 
-    ``show`` is told the bytes that are there so far. What arrived of a file is kept as ``target.part``, by a failed call too, and
+    ``show`` is called with the bytes so far. A partial file is kept as ``target.part``, by a failed call too, and
     the next one asks for the rest. Raises ``UnreachableError`` if the server does not answer, and ``CirfError`` if it does not
     give the file or gives another than ``sha256`` says (which is removed).
     """
@@ -248,7 +248,7 @@ def _go_on(url: str, part: Path, show: Callable[[float], None]) -> None:
                 os.fsync(out.fileno())
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # what is there is no beginning of the file, or already all of it
+        if error.code == 416:  # the partial file is not a beginning of the file, or already all of it
             part.unlink()
             raise _CutError("the server does not go on from what was there") from None
         if error.code in _BUSY:

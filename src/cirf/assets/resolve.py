@@ -36,7 +36,7 @@ def data_folder() -> Path:
 
 
 def listing() -> dict[str, str]:
-    """The bundled models by name: where each lies, or how much there is to fetch."""
+    """The bundled models by name: the folder of each, or its download size."""
     lines = {}
     for asset in ASSETS.values():
         folder = _folder(asset)
@@ -47,10 +47,10 @@ def listing() -> dict[str, str]:
 def resolve(model: str, progress: Progress = SILENT) -> Path | str:
     """What to load for ``model``.
 
-    ``bundled:NAME`` answers a folder with a plain checkpoint, fetched and converted if it is not there yet, and anew where a
-    file is no longer what the conversion wrote (looked at once a process). A folder is checked to hold a model and answered
-    as it was given; so is a hub id, unchecked. Raises ``CirfError`` for an unknown name, a folder without a model, text that
-    is neither, a full disk, and a model that no source gives.
+    ``bundled:NAME`` gives a folder with a plain checkpoint, fetched and converted if it is not there, and again if a file has
+    changed since (checked once per process). A folder is checked to hold a model and returned unchanged; so is a hub id,
+    unchecked. Raises ``CirfError`` for an unknown name, a folder without a model, text that is neither, a full disk, and a model
+    that no source gives.
     """
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)

@@ -114,7 +114,7 @@ def _points(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError):
         pass
     raise CirfError(
-        f"{path}: not the record of a sweep: it must list `points`, each with run, part and settings; `cirf sweep` writes it anew"
+        f"{path}: not the record of a sweep: it must list `points`, each with run, part and settings; `cirf sweep` rewrites it"
     )
 
 
@@ -136,7 +136,7 @@ def open_run_of(folder: Path, **about: Any) -> Run:
     warning = ""
     if stages is not None and not stages:
         stages = None
-        warning = "none of its stages is up to date, as after an update of this software: told is what lies there"
+        warning = "none of its stages is up to date, as after an update of this software: the existing stages are shown"
     return Run(folder, lambda: collect(folder, stages=stages), stages, warning=warning, **about)
 
 

@@ -2,8 +2,8 @@
 
 An answer as lines for people, all at once or as it is written; in the end they are the same.
 
-Of a model of functional tokens each stands on a line with its label and result as soon as the result is complete, then the answer
-as it comes; of one that writes prose the text, and the answer on a line of its own::
+For a model of functional tokens each has a line with its label and result as soon as the result is complete, then the answer as
+it comes; for one that writes prose the text, and the answer on a line of its own::
 
       <cirf_016>   divides                      48
       <cirf_023>   adds                         72
@@ -43,11 +43,11 @@ def ask(
 ) -> None:
     """Answer one question and print the trace, each token with its label, the answer and the time.
 
-    It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults. ``steering`` are
+    It uses its recipe's number format, device and caps; without a recipe the defaults. ``steering`` are
     settings of `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a
-    terminal); they are the same lines. ``explain``: then of each functional token what it stands for, how sure the model was, and
-    what else it might have written. ``trust``: code that comes with the model may run.
-    ``CirfError`` where steering or explaining is asked for of a model without functional tokens.
+    terminal); they are the same lines. ``explain``: also print each functional token's function, its probability and the
+    alternatives. ``trust``: code that comes with the model may run. ``CirfError`` for steering or explaining a model without
+    functional tokens.
     """
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
@@ -93,7 +93,7 @@ def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict
 
 
 def _print_explanation(summary: Mapping[str, Any]) -> None:
-    """A functional token with its probability, the likeliest others, and segments that it stands for."""
+    """A functional token with its probability, the likeliest alternatives, and its segments."""
     print(printable(f"\n{summary['token']} {summary['label']}: {summary['probability']:.1%}"))
     others = [
         f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
@@ -106,7 +106,7 @@ def _print_explanation(summary: Mapping[str, Any]) -> None:
 
 
 def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
-    """How an answer is held to the form of traces, ``None`` where nothing is asked for, and whether there is a calculator."""
+    """The steering of an answer, ``None`` if none is requested, and whether there is a calculator."""
     from cirf.methods.cirf.cirf import TraceSettings, formed
 
     summary = TraceSettings(**settings)
@@ -172,7 +172,7 @@ def codes(folder: Path, text: str | None, question: str | None, choices: Sequenc
 
 
 def _known_functions(folder: Path) -> dict[str, Any]:
-    """What the tokens stand for, by the model, or before there is one by the run's traces; empty if by neither."""
+    """The functions of the tokens, from the model, or before there is one from the run's traces; empty without both."""
     for place in (folder, folder / MODEL):
         if (place / "config.json").is_file():
             return functions_of(place)
@@ -189,7 +189,7 @@ def _known_functions(folder: Path) -> dict[str, Any]:
 
 
 def _labels(folder: Path, book: Path) -> dict[str, Any]:
-    """What the codes of that codebook stand for; empty where model and traces are of another."""
+    """The functions of that codebook's codes; empty if model and traces are of another."""
     found: dict[str, Any] = _known_functions(folder).get("codes", {})
     usage = parse_json((book / "codebook.json").read_text(encoding="utf-8"))["report"]["usage"]
     same = {str(code): count for code, count in enumerate(usage) if count} == {code: row["count"] for code, row in found.items()}

@@ -256,7 +256,7 @@ def _print(made: dict[str, Any]) -> None:
             print(f"{name}: {count:,} question{'s' if count > 1 else ''} left out: {reason}")
     for reason, count in made["problems"]["dropped"].items():
         if reason in made["refused"]:
-            continue  # told of with its file
+            continue  # reported with its file
         print(f"{count:,} question{'s' if count > 1 else ''} dropped: {reason}")
     for train, test in made["problems"]["leaks"][:5]:
         print(f"leak: {train} has the question of {test}; dropped from training")

@@ -118,7 +118,7 @@ class _Sizes(NamedTuple):
     longest_target: int = 0
 
     def with_row(self, given: int, written: int) -> _Sizes:
-        """With one row more, of so many tokens of prompt and target."""
+        """With one more row, of these numbers of tokens of prompt and target."""
         longest, longest_target = max(self.longest, given + written), max(self.longest_target, written)
         return _Sizes(self.rows + 1, self.tokens + given + written, self.target_tokens + written, longest, longest_target)
 
@@ -284,7 +284,7 @@ def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longe
 def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:
     saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
     trained = sizes["parameters"] if section.adaptation == "full" else sizes["lora_per_rank"] * section.lora.rank
-    return trainings * saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
+    return trainings * saved + 2 * 12.0 * trained  # two checkpoints exist while the newer is written
 
 
 def print_estimate(made: dict[str, Any]) -> None:

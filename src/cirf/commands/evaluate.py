@@ -52,10 +52,9 @@ class Options:
 def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
     """Build the recipe of the evaluation, run it and print its table.
 
-    A run's methods are evaluated on its own tasks, or on ``tasks``, and its trained models are taken as they are. A model that
-    was trained in a run is asked as it was trained, by the recipe in its folder. Of any other model the method says how it is
-    asked; one with functional tokens is read by them, any other asked for its own chain-of-thought unless ``methods`` says
-    otherwise.
+    A run's methods are evaluated on its own tasks, or on ``tasks``, with its trained models unchanged. A model that was trained
+    in a run is prompted as in training, by the recipe in its folder. For any other model the method decides; with functional
+    tokens it is read by them, otherwise it writes its own chain-of-thought unless ``methods`` says otherwise.
     """
     from cirf.commands.run import go, opened
 
@@ -64,7 +63,7 @@ def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
     suffix = options.protocol if limit is None else f"{options.protocol}-limit-{limit}"
     folder = options.out or _default(recipe, asked.run, suffix, options.bare)
     if any(folder.glob("models/*/stage.json")):
-        raise CirfError(f"--out {folder}: a run that trained models lies there; give the evaluation a folder of its own")
+        raise CirfError(f"--out {folder}: a run that trained models is there; give the evaluation its own folder")
 
     def say(line: str) -> None:
         if not quiet:
@@ -263,7 +262,7 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
 
 
 def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
-    """A trained model by the recipe that lies in its folder, and as the method that it was trained by.
+    """A trained model by the recipe in its folder, as the method that it was trained by.
 
     Code that comes with it is not run unless --set says so: the folder may be from elsewhere.
     """
@@ -300,7 +299,7 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
     folder = user_path(model)
     functions = functions_of(folder) if folder.is_dir() else {}
     if not methods and vectors_of(folder):
-        raise CirfError(f"{folder}: thinks in vectors, and no recipe lies with it; say which method's model it is with --method")
+        raise CirfError(f"{folder}: thinks in vectors, but has no recipe; name its method with --method")
     chosen = tuple(methods) or ((_FUNCTIONAL,) if functions else (_PLAIN,))
     made: dict[str, Any] = {
         "name": f"evaluate-{plain(folder.resolve().name if folder.is_dir() else model)}",
@@ -315,7 +314,7 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
         made["vocabulary"] = Vocabulary(delimiters=functions["delimiters"])
     recipe = Recipe(**made)
     recipe = recipe.model_copy(update={"models": _saved(model, chosen, recipe)})
-    return Answering(recipe, None, False, f"no recipe lies with the model; asked by the default settings: {_settings(recipe)}")
+    return Answering(recipe, None, False, f"the model's folder has no recipe; default settings are used: {_settings(recipe)}")
 
 
 def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]:
@@ -351,8 +350,8 @@ def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
 
 
 def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
-    """A recipe without what is for training, and its problems without a limit that they had. A test that was cut from a user's
-    only file stays the one that was cut in ``run``, where that is known."""
+    """A recipe without what is for training, and its problems without a limit. A test that was split from a user's only file
+    stays the split of ``run``, if that is known."""
     from cirf.evaluation.protocols import cut_from_train
 
     found = None if run is None else load_object(run / "problems" / "problems.json")
@@ -373,7 +372,7 @@ def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
 
 
 def _settings(recipe: Recipe) -> str:
-    """How the model is asked, in the few keys that matter most."""
+    """The main settings of the evaluation."""
     section = recipe.evaluate
     caps = f"at most {section.max_trace_tokens} tokens of a trace, {section.max_new_tokens} of prose"
     return f"{', '.join(recipe.methods)}; {caps}; {recipe.backbone.dtype}"

@@ -143,7 +143,7 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     summary = write_trainer(out, trainer, found, tokenizer, [*new_ids, *begun.input_ids], section)
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
-    tokenizer.eos_token = summary["end_token"]  # what a trainer puts behind an answer
+    tokenizer.eos_token = summary["end_token"]  # what a trainer appends to an answer
     delimiters = context.recipe.vocabulary.delimiters if method.functional else None
     save_model(begun.model, tokenizer, out / START, context.recipe.backbone.dtype, delimiters)
     if method.functional:

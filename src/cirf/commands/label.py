@@ -57,7 +57,7 @@ def _counts(functions: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
-    """How often each code stands for a training step, and segments of each."""
+    """How often each code is used in training steps, and segments of each."""
     from cirf.codebook.functions import functions_of
 
     if (folder / "config.json").is_file():

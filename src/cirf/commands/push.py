@@ -61,8 +61,8 @@ def _print_files(summary: dict[str, Any]) -> None:
 
 
 def _card(folder: Path, repository: str) -> str:
-    """The card of the rows beside a model. ``CirfError`` where the rows alone do not make such a model, or no recipe tells what
-    they are."""
+    """The card of the rows in a model's folder. ``CirfError`` if the rows alone do not make such a model, or there is no
+    recipe."""
     from cirf.lm.backbone import load_tokenizer
     from cirf.lm.prompt import end_token
     from cirf.methods.saved import vectors_of

@@ -53,7 +53,7 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
-    """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
+    """A run of that recipe in that folder; ``CirfError`` for errors that can be detected before any work."""
     from cirf.methods import SCORED_BY, get, learners
     from cirf.stages.context import Context
     from cirf.stages.model_checks import check_saved
@@ -110,7 +110,7 @@ def absolute(recipe: Recipe) -> Recipe:
         path = user_path(name) if name else None
         return str(path.resolve()) if path is not None and path.exists() else name
 
-    def own(variant: Variant) -> Variant:  # settings that are models are told by their names: a user's file is not run for it
+    def own(variant: Variant) -> Variant:  # models are recognised by their keys: a user's file is not run for it
         method = full(variant.method) if (variant.method or "").endswith(OWN) else variant.method
         models = {
             name: full(str(value)) for name, value in variant.settings.items() if name.endswith(("_model", "guide")) and value
@@ -206,7 +206,7 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
 
 
 def save_report(folder: Path) -> dict[str, Any]:
-    """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
+    """Collect a run's numbers, and write the page and the JSON next to its artefacts; returns the numbers."""
     from cirf.codebook.functions import functions_of
     from cirf.commands.status import up_to_date
     from cirf.export.archive import find
@@ -227,7 +227,7 @@ def save_report(folder: Path) -> dict[str, Any]:
     if data["left_out"] and not data["methods"]:
         raise CirfError(
             f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
-            f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them anew"
+            f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them again"
         )
     write_changed(folder / "report.json", to_json(data))
     write_changed(folder / "report.html", render(data))
@@ -313,17 +313,17 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
         for name, row in found["probes"].items():
             low, high = row["interval"]
             pair = row.get("against")
-            beside = ("", "")
+            compared = ("", "")
             if pair:
                 points, (least, most) = 100 * pair["difference"], pair["interval"]
                 p = pair["p"] if pair["p_holm"] is None else pair["p_holm"]
-                beside = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
+                compared = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
             table.add_row(
                 method,
                 name,
                 f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
                 str(row["n"]),
-                *beside,
+                *compared,
                 "" if name == "none" else f"{row['changed']:.1%}",
                 "" if name == "none" else f"{row['moved']:.1%}",
                 f"{row['as_partner']:.1%}" if "as_partner" in row else "",
@@ -332,7 +332,7 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
-    """The accuracies by number of votes in a line, those with a fallback in another, as they stand on the page with more."""
+    """The accuracies by number of votes in a line, those with a fallback in another, as on the page."""
     if voting is None:
         return []
 

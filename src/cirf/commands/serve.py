@@ -1,4 +1,4 @@
-"""``serve``: a saved model behind an API that OpenAI's clients know, with a page to try it on."""
+"""``serve``: a saved model on an OpenAI-compatible API, with a playground page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``status``: which stages of a run's folder are done by its recipe, what can be told where that cannot, and whether the files
-are what they were."""
+"""``status``: which stages of a run's folder are done by its recipe, if that can be determined, and whether their files are
+unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORDS = {
 def up_to_date(folder: Path) -> frozenset[str] | None:
     """The stages that a run's recipe asks for and that are done by it.
 
-    ``None`` where that cannot be told, since data, a task file or a model that the recipe names is not on this machine.
+    ``None`` if that cannot be determined, because data, a task file or a model that the recipe names is not on this machine.
     """
     from cirf.stages.context import Context
     from cirf.stages.planning import plans
@@ -38,9 +38,9 @@ def up_to_date(folder: Path) -> frozenset[str] | None:
 
 
 def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
-    """Print a line a stage: how it stands, its rows, its time. Where an input from outside is gone, how stages stand to it is
-    not known: then those that are finished are listed, as ``unknown``. Files are compared with the hashes in their records,
-    those over `LARGE` bytes only with ``verify``; whether all are as they were."""
+    """Print a line per stage: its state, rows and time. If an input from outside is gone, states are not known: then finished
+    stages are listed as ``unknown``. Files are compared with the hashes in their records, those over `LARGE` bytes only with
+    ``verify``; returns whether all are unchanged."""
     from cirf.stages.context import Context
     from cirf.stages.planning import plans
 
@@ -59,7 +59,7 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
             return StageState(name, "damaged", None, None)
         if missing:
             return context.folder.finished(name)
-        return _behind(context.folder, plan_of[name]) if bad else context.folder.state(plan_of[name])
+        return _state_of(context.folder, plan_of[name]) if bad else context.folder.state(plan_of[name])
 
     rows = [row_of(name) for name in names]
     if as_json:
@@ -73,7 +73,7 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
         print(f"{row.name:28} {_WORDS[row.state]:20} {size:>14} {seconds:>12}")
     again = [row.name for row in rows if row.state not in ("done", "unknown")]
     if missing:
-        print(f"what a rerun would do cannot be told here: {missing}")
+        print(f"what a rerun would do is unknown here: {missing}")
     else:
         print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
     for name, files in bad.items():
@@ -81,8 +81,8 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     return not bad
 
 
-def _behind(folder: RunFolder, plan: Plan) -> StageState:
-    """How a stage stands where records of others may be unreadable."""
+def _state_of(folder: RunFolder, plan: Plan) -> StageState:
+    """The state of a stage if records of others may be unreadable."""
     try:
         return folder.state(plan)
     except CirfError:

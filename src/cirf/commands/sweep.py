@@ -7,10 +7,10 @@
     OUT/stages.jsonl                  a row for each stage that was begun: where it comes from
     OUT/PART/POINT/                   a run's folder
 
-How the stages of many runs stand to one another: which are done, which could be taken over, which have to be made.
+The state of the stages of many runs: which are done, which can be taken over, which have to be made.
 
-A stage's key hashes the contents of its inputs, which are not known before they are made. Here what is still to be made
-stands for its content by its own key: two stages that would be asked for alike have the same one.
+A stage's key hashes the contents of its inputs, which are not known before they are made. Here a stage that is still to be made
+is represented by its own key: two equal requests have the same one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Ledger:
         self.write()
 
     def is_done(self, run: Run) -> bool:
-        """Whether every stage that is asked for is finished."""
+        """Whether every requested stage is finished."""
         return not self._stages[run.path]["open"]
 
     def _look(self, run: Run) -> dict[str, Any]:
@@ -119,9 +119,9 @@ class Ledger:
 
 
 def sweep(name: str, asked: Asked, as_json: bool, say: Callable[[str], None]) -> None:
-    """Bring every chosen run up to date and print how the sweep stands.
+    """Bring every chosen run up to date and print the state of the sweep.
 
-    A run that fails is told and left, and the others go on; ``CirfError`` at the end if any did.
+    A run that fails is reported and skipped, and the others go on; ``CirfError`` at the end if any did.
     """
     planned = plan(name, asked)
     if not is_main():
@@ -172,7 +172,7 @@ def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: Threa
 
 
 def _others_part(planned: Planned, say: Callable[[str], None]) -> None:
-    """What the processes beside the main one do under ``accelerate launch``: train with it."""
+    """The part of the other processes under ``accelerate launch``: train with the main one."""
     from cirf.run import Sharing, execute
 
     barrier()
@@ -293,8 +293,8 @@ class Foresight:
     def look(self, folder: RunFolder, plans: Sequence[Plan]) -> dict[str, str]:
         """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.
 
-        At most so many stages are made: where an input comes out as another run's did, though it was asked for otherwise,
-        what follows is taken over too.
+        This is an upper bound of the stages made: if an input comes out equal to another run's although it was requested
+        differently, later stages are taken over too.
         """
         contents: dict[str, Content] = {}
         found: dict[str, str] = {}

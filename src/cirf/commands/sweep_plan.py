@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says beside the file."""
+    """The command line's options besides the file."""
 
     sets: tuple[str, ...] = ()
     data: Path | None = None
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def folder(self) -> RunFolder:
-        """Where it lies."""
+        """The run's folder."""
         return self.context.folder
 
 
@@ -74,7 +74,7 @@ class Planned:
         return [run for run in self.runs if run.chosen]
 
     def others(self, run: Run | None = None) -> list[RunFolder]:
-        """The runs that stages may be taken over from: the sweep's, those that a former version of its file left behind, and
+        """The runs that stages may be taken over from: the sweep's, those left by a former version of its file, and
         those of ``--share``."""
         there = {folder.root.resolve(): folder for folder in (each.folder for each in self.runs)}
         for folder in (*_runs_in(self.out), *self.shared):
@@ -133,10 +133,10 @@ def _with_name(point: Point, work: Callable[[], T]) -> T:
 
 def _check_folder(out: Path, name: str) -> None:
     if (out / "recipe.yaml").exists():
-        raise CirfError(f"--out {out}: a run lies there; give the sweep a folder of its own")
+        raise CirfError(f"--out {out}: a run is there; give the sweep its own folder")
     summary = read_record(out).get("name", name)
     if summary != name:
-        raise CirfError(f"--out {out}: the sweep {summary} lies there; give {name} a folder of its own")
+        raise CirfError(f"--out {out}: the sweep {summary} is there; give {name} its own folder")
 
 
 def read_record(out: Path) -> dict[str, Any]:

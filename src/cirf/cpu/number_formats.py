@@ -43,7 +43,7 @@ def _multiplies(dtype: str) -> bool:
 
 
 def _has_amx() -> bool:
-    """Whether oneDNN multiplies by AMX: the processor has it, and nobody told oneDNN to stay below it."""
+    """Whether oneDNN multiplies by AMX: the processor has it, and oneDNN is not limited below it."""
     summary = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
     return torch.cpu._is_amx_tile_supported() and (summary in ("ALL", "DEFAULT") or "AMX" in summary)
 

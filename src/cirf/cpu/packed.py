@@ -7,10 +7,10 @@ same bits as before; in float32 they are rounded otherwise. Such a layer has no 
 
 Attention of the next few tokens on a CPU, where several query heads share a key.
 
-Without a mask torch's fused kernel goes through the keys once for each query head, in 16 bits at a tenth of the speed that is
-there, and ``transformers`` lets it, or copies keys where there is a mask and more than one token.
-Query heads that share a key can stand below one another as queries of one head: then each key is read once, and the same
-products and sums are made. Long stretches, such as a prompt, go to the kernel as they are: there it is fast.
+Without a mask torch's fused kernel goes through the keys once for each query head, in 16 bits at a tenth of the possible speed;
+``transformers`` uses it, or copies keys if there is a mask and more than one token. Query heads that share a key can be stacked
+as queries of one head: then each key is read once, with the same products and sums. Long inputs, such as a prompt, go to the
+kernel unchanged: there it is fast.
 """
 
 from __future__ import annotations

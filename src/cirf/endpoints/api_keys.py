@@ -39,7 +39,7 @@ def check(endpoint: schema.Endpoint) -> None:
         raise CirfError(f"{endpoint.url}: not a URL ({error})") from None
     if where.scheme.lower() != "https" and not endpoint.allow_http and not _is_this_machine(host):
         raise CirfError(
-            f"{endpoint.url}: the API key in {name} would go there unencrypted; use https, or set allow_http: true beside the url"
+            f"{endpoint.url}: the API key in {name} would be sent unencrypted; use https, or add allow_http: true to the endpoint"
         )
 
 

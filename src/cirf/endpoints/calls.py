@@ -1,6 +1,6 @@
-"""One call to one OpenAI-compatible server, and what its failure means: not now, not this question, or not ever.
+"""One call to one OpenAI-compatible server, and the kind of its failure: temporary, of this question, or permanent.
 
-What is let in from a server that is asked: no redirect to another one, and no more than an answer can be.
+Limits on responses: no redirect to another server, and no more bytes than an answer can have.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARAMETERS = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
 }
 """What a server may not take. Of temperature and top_p, where it names both, top_p is left out."""
-_TOO_MUCH = re.compile(  # the value is at fault, or the question's length: leaving the parameter out would change what is asked
+_TOO_MUCH = re.compile(  # the value is at fault, or the question's length: leaving the parameter out would change the request
     r"context|too (?:large|long|many|high)|reduce|exceed|at most|maximum|minimum|above|below|less than|greater than|out of range|"
     r"must be (?:[<>=]|in\b|a\b|an\b|at\b|between|positive|strictly|non-?negative|within)",
     re.IGNORECASE,
@@ -54,7 +54,7 @@ class Later(Exception):
 
 
 class Refused(Exception):
-    """This question is not answered by this server, whenever it is asked."""
+    """This server never answers this question."""
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
 
 
 def _answer(made: Any, cap: int | None) -> Answer:
-    """The answer in what a server sent; ``cap``: the tokens that it was let write, where it was told."""
+    """The answer in what a server sent; ``cap``: its token limit, if one was sent."""
     choice = made.choices[0]
     text, reason = _text(choice.message.content), choice.finish_reason
     tokens = made.usage.completion_tokens if getattr(made, "usage", None) is not None else None
@@ -246,7 +246,7 @@ def writable(text: str) -> str:
 
 
 def _words(summary: Any) -> str:
-    """A server's own words, out of an error object or whatever stands in its place."""
+    """A server's own message, from an error object or its replacement."""
     summary = summary.get("error", summary) if isinstance(summary, Mapping) else summary
     return " ".join(str(summary.get("message", summary) if isinstance(summary, Mapping) else summary).split())
 

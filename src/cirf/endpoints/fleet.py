@@ -1,9 +1,9 @@
-"""Asking language models behind OpenAI-compatible endpoints: many questions, several servers, and every answer kept.
+"""A client of OpenAI-compatible endpoints: many questions, several servers, and every answer kept.
 
-A question goes to any server that has its model. What a server refuses for the moment (429, 5xx, a time-out, a cut
-connection, a body that is no answer) is asked again after a pause that doubles, with jitter; a server that names the
-time to wait (``Retry-After``) is left alone so long. One that turns everybody away (no key, no such model) is set aside while
-another has its model, and what one refuses the others are asked. Where every server of a model only fails, asking ends.
+A question goes to any server that has its model. Temporary failures (429, 5xx, a time-out, a cut connection, an invalid body) are
+retried with exponential backoff and jitter; ``Retry-After`` is respected. A server that rejects every request (no key, no such
+model) is set aside while another has its model, and a question that one refuses goes to the others. If every server of a model
+fails, the client stops.
 
 An answer is on disk before its place is given to the next question, keyed by all that was asked, so a rerun asks only for
 what is missing::
@@ -41,8 +41,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds
 class _Server:
     """One endpoint at work.
 
-    ``quiet_until`` is when it may be asked again; ``troubles`` counts its failures in a row, ``since`` is when they began: one
-    that only fails is asked ever more rarely, so that it does not use up the retries of questions that others could answer.
+    ``quiet_until`` is when it may be used again; ``troubles`` counts its failures in a row, ``since`` is when they began: one
+    that only fails is used ever more rarely, so that it does not use up the retries of questions that others could answer.
     """
 
     section: schema.Endpoint
@@ -171,7 +171,8 @@ def ask(
 
 
 def _keep(state: _State, request: Request, answer: Answer) -> None:
-    """Put an answer on disk, then count it. One without text is asked for again by a rerun: the server may be mended then."""
+    """Put an answer on disk, then count it. One without text is requested again by a rerun: the server may be repaired by
+    then."""
     row = {"key": request.key, "model": request.model, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
     if answer.reasoning:
         row["reasoning"] = answer.reasoning
@@ -280,7 +281,7 @@ def _is_servers_own(server: _Server, peers: Sequence[_Server]) -> bool:
 
 
 def _failed(server: _Server, trouble: Later, section: schema.Asked, state: _State, peers: Sequence[_Server]) -> None:
-    """Count a failure; ``CirfError`` where all that have the model fail for longer than one question is asked again and again."""
+    """Count a failure; ``CirfError`` if all that have the model fail for longer than one question is retried."""
     state.failures[str(trouble)] += 1
     state.last = str(trouble)
     server.failed(trouble.seconds, section.timeout)

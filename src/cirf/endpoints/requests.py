@@ -75,7 +75,7 @@ def read_template(path: str | None, shipped: str, names: tuple[str, ...], where:
     """The text of a prompt: the file at ``path``, or the shipped one of that name.
 
     Raises:
-        CirfError: the file cannot be read, or one of ``names`` does not stand in it as ``{name}``; ``where`` is the key.
+        CirfError: the file cannot be read, or does not contain one of ``names`` as ``{name}``; ``where`` is the key.
     """
     file = SHIPPED / f"{shipped}.txt" if path is None else user_path(path)
     try:
@@ -90,5 +90,5 @@ def read_template(path: str | None, shipped: str, names: tuple[str, ...], where:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with every ``{name}`` of ``values`` replaced, once: what stands in a value stays as it is."""
+    """The template with every ``{name}`` of ``values`` replaced, once: values are not changed."""
     return re.sub(r"\{(" + "|".join(values) + r")\}", lambda found: values[found[1]], template)

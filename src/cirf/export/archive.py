@@ -92,7 +92,7 @@ def read(folder: Path) -> list[ArchivedRun]:
             for point in measured["points"]
         ]
     except (KeyError, TypeError, pyarrow.ArrowInvalid, FileNotFoundError) as error:
-        raise CirfError(f"{folder}: a damaged archive ({error}); write it anew") from None
+        raise CirfError(f"{folder}: a damaged archive ({error}); write it again") from None
 
 
 def find(path: Path) -> ArchivedRun | None:

@@ -169,12 +169,12 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
 
 
 def _glued(part: str) -> str:
-    """A half of a merge; the space that parts the halves cannot stand in one."""
+    """A half of a merge; the space that separates the halves cannot occur in one."""
     return part.replace(" ", "\u0120")
 
 
 def _tensors(model: Path, tied: bool) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
-    """The weights by name, each with what loads it; an output matrix that is the input matrix stands once."""
+    """The weights by name, each with what loads it; an output matrix tied to the input matrix occurs once."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(model.glob("*.safetensors"))

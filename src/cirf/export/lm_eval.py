@@ -1,10 +1,10 @@
-"""Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``; and
-beside them a Python file each for inspect_ai, which reads the same rows and answers.
+"""Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``; and a
+Python file each for inspect_ai, which reads the same rows and answers.
 
-Two forms. ``generate``: the question is put as a method puts it, under its cap, and the answer read behind the last
+Two forms. ``generate``: the prompt and cap are a method's, and the answer is read after the last
 ``</cirf>``, ``</think>``, ``####`` or functional token; so a model of ours is evaluated as it is, and nothing of this package is
 needed where the harness runs. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be
-listed; what a model knew before fine-tuning and knows after can be told by it without regard to the form of its answers.
+listed; it compares a model before and after fine-tuning independently of the form of its answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Form = Literal["generate", "choice"]
 
 _ANSWER = r"(?s)\A(?:.*(?:</cirf>|</think>|####|<cirf_\d{3,}>))?\s*(.*?)\s*\Z"
-_INSPECT = '''"""{name}: a task of inspect_ai (inspect eval FILE --model ...). The answer stands behind the trace or the mark."""
+_INSPECT = '''"""{name}: a task of inspect_ai (inspect eval FILE --model ...). The answer follows the trace or the mark."""
 
 import re
 from pathlib import Path

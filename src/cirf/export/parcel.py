@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """The ``pieces`` that are sent, by name, and the names of files beside them that are not (``left_out``)."""
+    """The ``pieces`` that are sent, by name, and the names of other files that are not (``left_out``)."""
 
     pieces: tuple[Piece, ...]
     left_out: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def traces(folder: Path) -> list[dict[str, str]]:
     """The rows of a model's training, each ``prompt`` and ``completion``. ``CirfError`` as for `of_traces`."""
     path = folder / TRACES
     if not path.is_file():
-        raise CirfError(f"{path}: not there; a run keeps it beside each model that it trains")
+        raise CirfError(f"{path}: not there; a run keeps it with each model that it trains")
     rows = []
     for number, row in numbered_rows(path):
         found = {key: row[key] for key in ("prompt", "completion") if isinstance(row.get(key), str)}

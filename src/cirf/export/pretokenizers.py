@@ -1,7 +1,7 @@
-"""Which of llama.cpp's ways of cutting text before BPE a tokenizer has, found by what it does and not by its name.
+"""Which of llama.cpp's ways of cutting text before BPE a tokenizer has, detected by its behaviour and not by its name.
 
 The same tokens with another way of cutting give other ids for the same text, and a model that was trained on one reads the
-other badly, without any error. So a tokenizer is asked to cut a text on which the known ways differ.
+other badly, without any error. So a tokenizer is tested on a text that the known ways split differently.
 """
 
 from __future__ import annotations

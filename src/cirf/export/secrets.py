@@ -1,6 +1,6 @@
-"""What must not leave this machine: keys, and the places where things lie on it.
+"""Checks for what must not leave this machine: keys and local paths.
 
-Readable files are searched before anything is sent. A key is never printed, only where it stands.
+Readable files are searched before anything is sent. A key is never printed, only its place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DATA = (TRACES, "functions.json", "labels.json")  # what people and models wrot
 def check_private(parcel: Parcel, folder: Path, token: str | None) -> None:
     """``CirfError``, with file and line, if a file holds a key or a local absolute path.
 
-    ``folder`` is where the parcel lies on this machine, ``token`` the one it is sent with.
+    ``folder`` is the parcel's folder on this machine, ``token`` the one it is sent with.
     """
     here = {str(place) + "/" for place in (Path.home(), Path.cwd(), folder.resolve().parent) if len(place.parts) > 1}
     quoted = {CARD} if TRACES in [piece.name for piece in parcel.pieces] else set()  # its card shows one of the rows

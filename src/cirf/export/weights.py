@@ -1,4 +1,4 @@
-"""Whether a model's weights are all there, told from the heads of its files: no weight is read."""
+"""Whether a model's weights are complete, by the headers of its files: no weight is read."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ HELD_OUT_SHARES = (0.05, 0.15)
 """The smallest and largest share of the training questions to hold out."""
 
 FEW_ROWS, HELD_OUT_OF_FEW = 300, 0.1
-"""Below so many rows at most this share is held out: training needs them more."""
+"""Below this many rows at most this share is held out: training needs them more."""
 
 STEPS_A_TOKEN, SMALLEST, LARGEST = 25, 8, 64
-"""Steps that a functional token should stand for at least, and the fewest and most functional tokens."""
+"""Fewest steps per functional token, and the fewest and most functional tokens."""
 
 OPTION_BY_OPTION = 0.5
 """Share of the rationales cut by options from which on they count as going through these one by one."""
@@ -45,12 +45,12 @@ BATCHES = (8, 4, 2)
 """Rows a forward pass: the first of them that makes enough updates of few rows."""
 
 ACCUMULATION = ((1_000, 1), (3_000, 2))
-"""Forward passes an update below so many training rows, so that a pass over few rows makes enough updates."""
+"""Forward passes per update below this many training rows, so that an epoch over few rows makes enough updates."""
 
 ACCUMULATION_ELSE = 4
 
 LEARNING_RATES = ((300_000_000, 4e-4), (1_000_000_000, 2e-4), (4_000_000_000, 1e-4))
-"""Peak learning rates below so many parameters: the smaller the model, the higher."""
+"""Peak learning rates below this many parameters: the smaller the model, the higher."""
 
 LEARNING_RATE_ELSE, LEARNING_RATE_UNKNOWN = 5e-5, 1e-4
 
@@ -58,7 +58,7 @@ RANK = 32
 """Of the adapters, whose scale is twice that."""
 
 FEW_UPDATES, STEADY_BETA2 = 1_000, 0.95
-"""Below so many updates Adam's second moment forgets faster: the default remembers more updates than there are."""
+"""Below this many updates Adam's second moment decays faster: the default remembers more updates than there are."""
 
 TEXT_MARGIN, TRACE_MARGIN, COUNTED_IN_WORDS = 1.25, 1.5, 1.3
 """Caps over the longest row, and what they grow by besides where words are counted for want of the model's tokenizer."""
@@ -140,7 +140,7 @@ def codebook(steps: int, guessed: bool = False) -> Choice:
 
 
 def results(facts: Facts) -> list[Choice]:
-    """What stands behind a token."""
+    """The results after a token."""
     share = f"{facts.found.calculated:.0%} of the steps calculate"
     if facts.found.calculated < CALCULATING:
         return [Choice("results.by", "rule", f"read from the steps; {1 - facts.found.share_results_empty:.0%} have one")]

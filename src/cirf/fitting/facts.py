@@ -21,7 +21,7 @@ from cirf.tasks.own_rows import kind_counts, kind_note
 Answers = Literal["number", "option", "yesno", "text"]
 
 FEWEST_STEPS, MOST_STEPS = 2, 10
-"""Rationales of so many steps work best; long ones that are cut by function have more."""
+"""Rationales with this many steps work best; long ones that are cut by function have more."""
 
 BETTER = 0.1
 """How much larger a share of such rationales another rule must give than auto does."""

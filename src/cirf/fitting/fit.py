@@ -21,7 +21,7 @@ from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
 
 FEW = 50
-"""Below so many usable rows a model learns the form of traces at most."""
+"""Below this many usable rows a model learns at most the form of traces."""
 
 MOSTLY_EMPTY = 0.8
 """Share of steps without a result from which on traces say little."""
@@ -78,7 +78,7 @@ def _header(facts: Facts, file: str) -> list[str]:
     return [
         f"Fitted by `cirf init` to {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} with a "
         "rationale to learn from.",
-        "Each value has its reason beside it; `cirf recipes --schema` lists all other keys.",
+        "Each value has its reason next to it; `cirf recipes --schema` lists all other keys.",
         "Next: `cirf run FILE --dry-run` says what it takes, `cirf run FILE` trains and compares, `cirf ask` uses the model.",
     ]
 
@@ -89,7 +89,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
     size = "of unknown size" if parameters is None else f"{in_words(parameters)} parameters"
     tested = choices.test_share(facts.rows)
     chosen = [
-        Choice("name", name, "from the file's name; the run lies in runs/NAME"),
+        Choice("name", name, "from the file's name; the run is in runs/NAME"),
         Choice("methods", choices.METHODS, "functional tokens; prose, the accuracy to reach; answers alone, the one to beat"),
         Choice("backbone.model", recipe.backbone.model, size),
     ]

@@ -18,7 +18,7 @@ from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """The updates of one training: of so many ``rows``, in so many ``passes``; ``told`` says it in a line."""
+    """The updates of one training: of ``rows`` rows, in ``passes`` epochs; ``summary`` describes them in a line."""
 
     rows: int
     passes: float

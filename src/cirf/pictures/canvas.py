@@ -1,4 +1,4 @@
-"""What all pictures share: an SVG element to stand inside a page; no files, no fonts, no clocks, the same data the same bytes.
+"""The shared part of all pictures: an SVG element for a page; no files, fonts or clocks, so the same data gives the same bytes.
 
 They are drawn for a white ground; a page may give them its own colours (`themed`).
 
@@ -87,7 +87,7 @@ def _inline(svg: str, description: str, salt: str) -> str:
 
 
 def limits(axes: Axes, xs: Sequence[float], logarithmic: bool) -> None:
-    """Room beside the outermost points; an axis that is not logarithmic begins at zero."""
+    """Room around the outermost points; an axis that is not logarithmic begins at zero."""
     if logarithmic:
         room = (max(xs) / min(xs)) ** 0.16
         axes.set_xlim(min(xs) / room, max(xs) * room)

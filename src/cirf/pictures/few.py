@@ -12,5 +12,5 @@ NOTE = f"Marked as of few segments: codebooks with fewer than {FEW} training seg
 
 
 def mark(segments: int, size: int) -> str:
-    """What stands in the column: ``few`` where M / K is under `FEW`, else nothing."""
+    """The value of the column: ``few`` where M / K is under `FEW`, else nothing."""
     return "few" if segments < FEW * size else ""

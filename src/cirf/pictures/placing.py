@@ -50,10 +50,10 @@ _NEAR = 150.0
 """How much worse a name is next to another mark, which would seem to be the one named."""
 
 _ROUNDS = 3
-"""How often each name is placed anew by where the others are."""
+"""How often each name is placed again given the others."""
 
 _DOTS = 12
-"""A line between two corners is kept clear at so many places."""
+"""Number of places at which a line between two corners is kept clear."""
 
 
 def place_names(

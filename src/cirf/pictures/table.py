@@ -91,7 +91,7 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether values stand to the right."""
+        """Whether values are right-aligned."""
         return self.form not in ("text", "list")
 
     def show(self, row: Mapping[str, Any]) -> str:
@@ -113,7 +113,7 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
 
     def keys(self) -> list[str]:
-        """Every value's key, in the order of the columns, ends of intervals behind their value."""
+        """Every value's key, in the order of the columns, ends of intervals after their value."""
         return [key for column in self.columns for key in (column.key, *_ends(column))]
 
     def varying(self) -> list[Column]:
@@ -144,7 +144,7 @@ class Table:
         return out.getvalue()
 
     def to_latex(self) -> str:
-        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows stands in its caption.
+        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows is in its caption.
 
         One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
         (graphicx). One of more rows than a page takes is parted into tables of the same columns, a page each.
@@ -167,7 +167,7 @@ class Table:
         height = max(1, *(len(cell) for cell in cells))
         padded = [cell + [""] * (height - len(cell)) for cell in cells]
         rows = [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
-        return ["{}" + row if row.startswith(("[", "*")) else row for row in rows]  # behind a row's end these are commands
+        return ["{}" + row if row.startswith(("[", "*")) else row for row in rows]  # after a row's end these are commands
 
 
 def _pages(rows: Sequence[list[str]]) -> list[list[str]]:

@@ -1,8 +1,8 @@
 """The keys of a recipe as data: what each means, what it takes, and which one a misspelt key was meant to be.
 
 Everything is read off the schema in ``recipe.py``, or off another one that is given as ``schema``, such as that of sweeps;
-nothing about a single key stands here. Keys are dotted paths in which ``*`` stands for a position in a list or a name of the
-user's choosing: ``problems.tasks.*.train``.
+nothing here is about a single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name:
+``problems.tasks.*.train``.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def open_run(folder: Path) -> Recipe:
 
 
 def _moved(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe of an evaluation with the models of the run that it lies in, where that run was moved with all that it holds."""
+    """The recipe of an evaluation with the models of the run that contains it, if that run was moved as a whole."""
     run = folder.resolve().parent.parent
     found = {method: run / "models" / Path(model).name for method, model in recipe.models.items() if not Path(model).exists()}
     there = {method: str(model) for method, model in found.items() if (model / "config.json").is_file()}
@@ -267,7 +267,7 @@ def _mistake(path: yaml_text.Path, error: ErrorDetails, schema: type[Section]) -
 
 
 def _known(error: ErrorDetails, schema: type[Section]) -> yaml_text.Path:
-    """The part of an error's place that stands in the recipe: pydantic goes on with the names of a union's members."""
+    """The part of an error's place that is in the recipe: pydantic goes on with the names of a union's members."""
     path: yaml_text.Path = error["loc"]
     if error["type"] == "extra_forbidden":
         return path

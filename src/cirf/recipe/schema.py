@@ -156,8 +156,8 @@ class Teacher(Asked):
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; every question goes to each of their models.", paper="A.2 CoT Collection: Gemma 3 27B and Llama 3.1 70B")
     prompt: str | None = key(None, "Text file with the prompt, {question} in the question's place; null: the paper's, 'Solve the following problem step by step:{question}'.", paper="A.2 CoT Collection")
-    samples: Positive = key(1, "Most answers of one model to one question; another one is asked for where too few so far are right and can be cut into steps.", unit="answers")
-    ask: Literal["needed", "all"] = key("needed", "Ask for samples one after the other until per_problem of them will do, or for all of them.")
+    samples: Positive = key(1, "Most answers of one model to one question; another one is requested while too few are right and can be cut into steps.", unit="answers")
+    ask: Literal["needed", "all"] = key("needed", "Ask for samples one after the other until per_problem of them are usable, or for all of them.")
     temperature: float = key(0.7, "Sampling temperature.", paper="Table hyper-parameters, Step 1", ge=0)
     top_p: Fraction = key(0.95, "Nucleus of sampling.", paper="Table hyper-parameters, Step 1")
     max_tokens: Positive = key(4096, "Cap of a rationale.", unit="tokens", paper="Table hyper-parameters, Step 1")
@@ -194,7 +194,7 @@ class Embeddings(Section):
     max_length: Positive | None = key(256, "Tokens of a segment that are read; null: all the model can.", unit="tokens")
     dtype: Literal["float32", "float16"] = key("float32", "Number format of the stored embeddings.")
     numbers: Literal["keep", "mask"] = key("keep", "Embed segments as they are, or with every number as N: which numbers a step works with is about the question, not about what the step does.")
-    choices: Literal["keep", "mask"] = key("keep", "Where a question has choices: embed segments as they are, or with the choices' letters and texts as `it`; else codes stand for the option spoken of instead of for what is said of it.")
+    choices: Literal["keep", "mask"] = key("keep", "Where a question has choices: embed segments as they are, or with the choices' letters and texts as `it`; else codes encode the option instead of what is said about it.")
     closing: Literal["keep", "drop"] = key("keep", "Embed the last segment as it is, or without what closes the rationale: from the first line on that opens like a conclusion (`At the end of these steps, ...`), the first of all never; else last steps share codes, whatever they do. Results and rows keep it.")
 
 
@@ -248,7 +248,7 @@ class ResultWriter(Asked):
     """The language model that writes results, for by: llm."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; all must have the same model.", paper="3.3")
-    prompt: str | None = key(None, "Text file with the prompt; {question}, {answer}, {steps} and {count} stand for what they name. Null: the shipped one.", paper="3.3")
+    prompt: str | None = key(None, "Text file with the prompt; {question}, {answer}, {steps} and {count} are replaced. Null: the shipped one.", paper="3.3")
     temperature: float = key(0.2, "Sampling temperature.", paper="Table hyper-parameters, Step 2", ge=0)
     top_p: Fraction = key(0.9, "Nucleus of sampling.", paper="Table hyper-parameters, Step 2")
     max_tokens: Positive = key(2048, "Cap of an answer.", unit="tokens", paper="Table hyper-parameters, Step 2")
@@ -313,7 +313,7 @@ class Finetune(Section):
     batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
     gradient_accumulation_steps: Positive = key(8, "Forward passes an update. Several processes share them.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
-    learning_rates: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept (of short trials, see `trial_epochs`, the rate). Empty: learning_rate alone. A method whose learning rate stands in overrides, or comes with its preset, is trained with that alone.")
+    learning_rates: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept (of short trials, see `trial_epochs`, the rate). Empty: learning_rate alone. A method whose learning rate is set in overrides or by its preset is trained with that alone.")
     trial_epochs: float | None = key(None, "Passes of a trial that only chooses the learning rate, with which the method is then trained from the start. Null: every trial is a whole training, and the best one's model is kept.", unit="epochs", gt=0)
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     adam_beta1: Decay = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
@@ -323,7 +323,7 @@ class Finetune(Section):
     warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     new_token_lr_multiplier: float = key(10.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'. With few updates they hardly move at 1.", gt=0)
-    min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed behind the first epoch, or the first by which a third of the training is over; 0: never.")
+    min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed after the first epoch, or the first by which a third of the training is done; 0: never.")
     functional_token_loss_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(
@@ -369,9 +369,9 @@ class Finetune(Section):
 
 
 class Reward(Section):
-    """Training by reward: a trained model answers training questions, and learns from what each answer earns beside the others to
-    the same question (GRPO, arXiv 2402.03300). It is computed with the number format, Adam's constants and the gradient's bound of
-    `finetune`; a variant's own `reward` goes before these keys."""
+    """Training by reward: a trained model answers training questions, and learns from each answer's reward relative to the others
+    to the same question (GRPO, arXiv 2402.03300). It uses the number format, Adam's constants and the gradient's bound of
+    `finetune`; a variant's own `reward` overrides these keys."""
 
     right: float = key(1.0, "Reward of a right answer that is not truncated; 0: none, for a control in which nothing is learned.")
     form: float = key(0.0, "Reward of a well-formed answer, where the method has a form.")
@@ -417,7 +417,7 @@ class Voting(Section):
 
     votes: tuple[Positive, ...] = key((), "Numbers of votes to answer by; empty: none. The largest is drawn, the smaller ones are parts of it.", unit="votes")
     method: str = key("cirf_full", "The method that votes.")
-    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer stands where too few votes agree, and the votes are compared with it. Null: none; they are compared with the recipe's sft_cot or cot.")
+    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer is used where too few votes agree, and the votes are compared with it. Null: none; they are compared with the recipe's sft_cot or cot.")
     agreement: Fraction = key(0.5, "The share of all votes that must agree, or the fallback answers; it does wherever no vote could be read.")
     temperature: float = key(0.7, "Temperature of a vote.", gt=0)
     top_p: Fraction = key(0.95, "Nucleus of a vote.")
@@ -425,9 +425,9 @@ class Voting(Section):
 
 
 class Probes(Section):
-    """Answers behind thoughts, functional tokens or pauses that are not the model's own any more."""
+    """Answers after perturbed thoughts, functional tokens or pauses."""
 
-    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all alike, so they are only dropped and truncated.")
+    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all equal, so they are only dropped and truncated.")
     truncate: tuple[Whole, ...] = key((), "Keep the first k of them alone, once for each k.")
     results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
 
@@ -535,8 +535,8 @@ class Recipe(Section):
 
 
 def with_own_methods(given: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's data in which Python files among the methods have become variants, called as the files are. Settings for them
-    may stand among the variants by that name."""
+    """A recipe's data in which Python files among the methods have become variants, called as the files are. Their settings may
+    be among the variants by that name."""
     named = given.get("methods")
     files = [name for name in named if isinstance(name, str) and name.endswith(".py")] if isinstance(named, list) else []
     variants = given.get("variants") or {}

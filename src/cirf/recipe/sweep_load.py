@@ -120,23 +120,23 @@ def load(path_or_name: str) -> Loaded:
     return parse(read_text(path, path_or_name, "sweep"), str(path_or_name if path.name in path_or_name else path), path.parent)
 
 
-def parse(text: str, source: str = "sweep", beside: pathlib.Path = pathlib.Path()) -> Loaded:
-    """The sweep in a YAML text; ``source`` is what errors call it, ``beside`` the folder that its recipe is looked for in."""
+def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path()) -> Loaded:
+    """The sweep in a YAML text; ``source`` is its name in errors, ``folder`` where its recipe is looked for."""
     document = read(text, source)
     if not isinstance(document.value, dict):
         raise CirfError(f"{source}: expected a sweep, keys such as name:, recipe: and parts:, found {found(document.value)}")
     if "problems" in document.value and "parts" not in document.value:
         raise CirfError(f"{source}: a recipe, not a sweep (it has no parts); `cirf run {source}` runs it")
     sweep = recipe_io.validated(Sweep, document.value, source, document)
-    return Loaded(sweep, _base(sweep, document, source, beside), document, source)
+    return Loaded(sweep, _base(sweep, document, source, folder), document, source)
 
 
-def _base(sweep: Sweep, document: Document, source: str, beside: pathlib.Path) -> Document:
-    """The data of the recipe, with their lines where they stand in the sweep's file. One in a file of its own must be whole."""
+def _base(sweep: Sweep, document: Document, source: str, folder: pathlib.Path) -> Document:
+    """The data of the recipe, with their lines if they are in the sweep's file. One in its own file must be complete."""
     if not isinstance(sweep.recipe, str):
         lines = {path[1:]: line for path, line in document.lines.items() if len(path) > 1 and path[0] == "recipe"}
         return Document(document.value["recipe"], lines)
-    name = str(beside / sweep.recipe) if (beside / sweep.recipe).is_file() else sweep.recipe
+    name = str(folder / sweep.recipe) if (folder / sweep.recipe).is_file() else sweep.recipe
     try:
         recipe_io.load(name)
         text = read_text(recipe_io.find(name, recipe_io.shipped(), "recipe"), name, "recipe")

@@ -16,7 +16,7 @@ import yaml
 from yaml.composer import Composer
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list positions from the top, such as ``("problems", "tasks", 0, "train")``."""
+"""The place of a value: keys and list positions from the top, such as ``("problems", "tasks", 0, "train")``."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
@@ -35,9 +35,9 @@ _READ_OTHERWISE = frozenset("\t\ufeff!")
 """Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
 
 _MAX_NODES = 100_000
-"""Values in a document, each as often as an alias names it: a few lines of aliases of aliases may stand for billions."""
+"""Values in a document, each as often as an alias names it: a few lines of aliases of aliases may expand to billions."""
 _MAX_ALIASED = 1_000_000
-"""Characters that aliases may add to those of the text: many aliases of one long text stand for as many copies of it."""
+"""Characters that aliases may add to those of the text: many aliases of one long text expand to as many copies."""
 
 
 class YamlError(Exception):
@@ -51,7 +51,7 @@ class YamlError(Exception):
 
 @dataclass
 class Document:
-    """The content of a YAML text, and the line (from 1) on which each value's key stands."""
+    """The content of a YAML text, and the line (from 1) of each value's key."""
 
     value: Any
     lines: dict[Path, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Document:
 def parse(text: str) -> Document:
     """Read one YAML document.
 
-    Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself, aliases that stand for too much,
+    Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself, aliases that expand to too much,
     and explicit tags.
     """
     try:
@@ -109,7 +109,7 @@ def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[
             raise YamlError(f"tags such as {node.tag} are not supported", line)
         room[0] -= len(node.value)
         if room[0] < 0:
-            raise YamlError(f"aliases stand for more than {_MAX_ALIASED:,} characters", line)
+            raise YamlError(f"aliases expand to more than {_MAX_ALIASED:,} characters", line)
         return node.value if node.style else read_scalar(node.value)  # without quotes: "" of the C scanner, else None
     if isinstance(node, yaml.SequenceNode):
         return [_read(item, (*path, position), lines, above, room) for position, item in enumerate(node.value)]
@@ -189,7 +189,7 @@ def block(text: str, indent: str) -> str | None:
 
 
 def spread(value: Any, indent: str, width: int) -> str:
-    """A value as YAML behind a key's colon: on its line where that ends before ``width``, else below it, an item a line."""
+    """A value as YAML after a key's colon: on its line if that ends before ``width``, else below it, one item per line."""
     line = inline(value)
     if isinstance(value, str):
         return f" {block(value, indent) or line}"

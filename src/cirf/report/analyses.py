@@ -15,12 +15,12 @@ from cirf.report.templates import template
 
 _CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
 _LONG = 18  # characters
-_HALF = 400  # points; pictures up to this width stand two in a row
+_HALF = 400  # points; pictures up to this width are two in a row
 _FILTERED = 8  # rows from which on a table has a filter
 
 
 def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> str:
-    """The page's HTML. ``told`` is what ``analysis.json`` holds, ``found`` the analyses by name, for tables and pictures.
+    """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
 
     The same data gives the same bytes; nothing in it is fetched from anywhere.
     """
@@ -45,7 +45,7 @@ def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> s
 
 
 def in_code(text: str) -> Any:
-    """A text for HTML, escaped, with what stands in backticks as code."""
+    """A text for HTML, escaped, with text in backticks as code."""
     from markupsafe import Markup, escape
 
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))

@@ -126,7 +126,7 @@ def dark_colours() -> str:
 
 
 def written(data: Mapping[str, Any]) -> list[int]:
-    """The codes that stand in any answer of the page's questions, by number."""
+    """The codes in the answers to the page's questions, by number."""
     answers = (answer for row in data["questions"]["rows"] for answer in row["answers"].values())
     return sorted({code for answer in answers for code, _ in answer.get("codes", ()) if code is not None})
 
@@ -329,7 +329,7 @@ def words(key: str) -> str:
 
 
 def hue(code: int) -> int:
-    """A code's hue in degrees, neighbours far apart (golden angle); the number beside it tells what colour cannot."""
+    """A code's hue in degrees, neighbours far apart (golden angle); the number next to it identifies it without colour."""
     return round(code * 137.508) % 360
 
 

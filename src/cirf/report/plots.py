@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG text to stand inside the page, which gives them its own colours (`canvas.themed`)."""
+"""The report's pictures, as SVG text for the page, which gives them its own colours (`canvas.themed`)."""
 
 from __future__ import annotations
 

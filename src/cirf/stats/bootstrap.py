@@ -1,4 +1,4 @@
-"""Intervals of means by drawing the items anew: the bias-corrected and accelerated bootstrap.
+"""Intervals of means by resampling the items: the bias-corrected and accelerated bootstrap.
 
 A worked example::
 
@@ -12,9 +12,9 @@ since runs repeat items. BCa and not the plain percentiles, because times and le
 percentiles of few items pay too little heed. Source: Efron 1987, "Better bootstrap confidence intervals"; several samples as
 in Davison and Hinkley 1997, 5.3.2.
 
-`left_out` and `interval` leave out a group of units at a time and see how far a statistic moves: for measures such as mutual
-information, which drawing units anew would inflate: a unit drawn twice agrees with itself. Source: Wolter 2007, "Introduction to
-Variance Estimation", chapter 4 (the random group jackknife).
+`left_out` and `interval` leave out one group of units at a time: for measures such as mutual information, which resampling would
+inflate, because a unit drawn twice agrees with itself. Source: Wolter 2007, "Introduction to Variance Estimation", chapter 4 (the
+random group jackknife).
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def _means(values: np.ndarray, draws: int, generator: np.random.Generator) -> np
 def mean_of_shares(tasks: Sequence[Sequence[float]]) -> Interval:
     """The 95 % interval of the mean of the tasks' shares (values from 0 to 1), each task weighing alike.
 
-    That of `mean_interval`; where a task's items are all alike, as where all are solved, drawing them anew shows no spread,
-    and Wilson's intervals of the tasks are put together instead: each side is the root of the mean square of the tasks'
-    (Zou and Donner 2008, the method of variance estimates recovery), divided by the root of their number.
+    That of `mean_interval`; if a task's items are all equal, such as all solved, resampling shows no spread, and Wilson's
+    intervals of the tasks are combined instead: each side is the root of the mean square of the tasks' (Zou and Donner 2008, the
+    method of variance estimates recovery), divided by the root of their number.
     """
     weights = [1 / len(tasks)] * len(tasks)
     if all(max(values) > min(values) for values in tasks):

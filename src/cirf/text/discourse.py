@@ -19,7 +19,7 @@ from itertools import islice
 from cirf.text.sentences import sentences
 
 ENOUGH = 80
-"""Characters of a piece behind which any sentence opens another, unless its first words carry on."""
+"""Characters of a piece after which any sentence opens another, unless its first words continue it."""
 
 _FUNCTIONS = {
     "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
@@ -55,7 +55,8 @@ def function_of(piece: str) -> str:
 
 
 def turns(text: str, count: int) -> bool:
-    """Whether a text thinks aloud: whether so many of its sentences open with *wait*, *hmm*, *alternatively*, *let me check*."""
+    """Whether a text thinks aloud: whether ``count`` of its sentences open with *wait*, *hmm*, *alternatively*, *let me
+    check*."""
     return sum(1 for _ in islice(_TURNS.finditer(text), count)) == count
 
 

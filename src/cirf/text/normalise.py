@@ -12,8 +12,8 @@ A worked example::
     \( \boxed{7} \) meals at $8
 
 Numbered items of a list within an item stay indented, by two spaces. Ordinal marks, numbers, headings' words and answer lines
-(``#### 72``) stay: segmentation reads them. Normalising twice is normalising once where no more than 100 marks stand inside one
-another, and no digit is lost but those inside ``<<...>>``.
+(``#### 72``) stay: segmentation reads them. Normalising is idempotent up to 100 nested marks, and no digit is lost but those
+inside ``<<...>>``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _INNER = "\ue000"
 # --- markdown -----------------------------------------------------------------------------------------------------------
 _FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-# What stands between two marks ends where the next one opens, or has a bound: a mark that is opened ten thousand times and never
-# closed would be sought to the end each time.
+# The text between two marks ends where the next one opens, or has a bound: a mark opened ten thousand times and never closed
+# would be searched to the end each time.
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
@@ -54,7 +54,7 @@ _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNO
 _DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
 _INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.DOTALL)
 _STRAY = re.compile(r"\\[\[\]()]")
-# Pandoc's rule for $math$, and stricter: what stands between must look like a formula, so that prices keep their sign.
+# Pandoc's rule for $math$, and stricter: the text between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
 _FORMULA = re.compile(r"[\\^=_{]|^\S+$")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
@@ -86,7 +86,7 @@ _DIVIDED = re.compile(r" *÷ *")
 _MINUS = re.compile(r"−(?! )|(?<=[^\n])−")
 _SIMPLE = re.compile(r"[\w.,$%√°]+")
 
-_PASSES = 100  # a bound on time: each pass takes away one layer of what stands inside other marks
+_PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # What could make a pass change anything; most short texts have none of it, and testing once is cheaper than substituting.
 _ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|<br|\n{3}"
@@ -158,8 +158,8 @@ def _latex(text: str) -> str:
     text = _ENVIRONMENT.sub(" ", text)
     text = _LINE_BREAK.sub(lambda m: m[1] + "\n" * (len(m[2]) // 2), text)
     text = _WRAPPER.sub(r"\1", text)
-    text = _FRACTION.sub(lambda m: f"{_beside(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
-    text = _SHORT_FRACTION.sub(lambda m: f"{_beside(m[1])}{m[2]}/{m[3]}", text)
+    text = _FRACTION.sub(lambda m: f"{_whole_part(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
+    text = _SHORT_FRACTION.sub(lambda m: f"{_whole_part(m[1])}{m[2]}/{m[3]}", text)
     text = _BINOMIAL.sub(r"C(\1, \2)", text)
     text = _ROOT.sub(lambda m: f"√{_grouped(m[1])}", text)
     text = _SYMBOL.sub(lambda m: _SYMBOLS[m[1]], text)
@@ -184,7 +184,7 @@ def _grouped(part: str) -> str:
     return part if _SIMPLE.fullmatch(part) else f"({part})"
 
 
-def _beside(digit: str | None) -> str:
+def _whole_part(digit: str | None) -> str:
     """The whole number before a fraction, kept apart from it: ``1\\frac{1}{2}`` is ``1 1/2``."""
     return f"{digit.strip()} " if digit else ""
 

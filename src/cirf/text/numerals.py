@@ -73,7 +73,7 @@ _SPACED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Numeral:
-    """A number found in a text: its value, where it stands (``text[start:end]``), and whether a percent sign follows."""
+    """A number found in a text: its value, its place (``text[start:end]``), and whether a percent sign follows."""
 
     value: Fraction
     start: int
@@ -93,7 +93,7 @@ def plain(text: str) -> str:
 
 def plain_numbers(text: str, answer: bool = False) -> str:
     """As ``plain``, with numbers in one notation: ``12'000`` and ``1,25,000`` become ``12000`` and ``125000``, and `UNREAD`
-    is put in the place of a number that goes on behind a separator in another way, such as ``12,5``.
+    replaces a number with another separator, such as ``12,5``.
 
     Groups with a space between them are one number where one begins with a zero, or where they open a text, follow an equals sign
     or are part of an ``answer``, and nothing but a unit follows (``= 1 350 EUR.``); else they are not read.

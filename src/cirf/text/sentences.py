@@ -1,6 +1,6 @@
 """Where sentences end, in prose about numbers: not in ``3.5``, ``$1.50``, ``No. 4``, ``e.g.`` or ``J. Smith``.
 
-Full-width stops end a sentence wherever they stand.
+Full-width stops end a sentence anywhere.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _ends(line: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _last_word(text: str) -> str:
-    """What stands behind the last blank before it."""
+    """The text after the last blank."""
     found = text.rsplit(None, 1)
     return found[-1] if found else ""
 

@@ -18,7 +18,7 @@ _LABEL = re.compile(r"\W*[^\W\d_][.):](?!\w)")  # of an option
 _HEADING = re.compile(r"[\W_]*\w[^:.\n]{0,30}:(?=\s)")
 _OWNED = re.compile(r"['’]s?\Z")
 
-# Words that open a step and stand in questions without naming anything.
+# Words that open a step and occur in questions without naming anything.
 _LIST = (
     "a about after all also although altogether an and another any are as at because before both but by calculate can "
     "consider did do does during each either every few find finally first for from given had has have he her here hers his "
@@ -47,14 +47,14 @@ def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
 
 
 def led_on(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
-    """Results that end in the subject of the step after them: what then stands before that step's functional token."""
+    """Results followed by the subject of the next step, which then comes before that step's functional token."""
     return tuple(f"{result} {after}" if after else result for result, after in zip(results, (*subjects, "")[1:], strict=True))
 
 
 def _subject(segment: str, spelled: dict[str, str]) -> str:
     heading = _HEADING.match(segment)
-    behind = _opening(segment[heading.end() :], spelled) if heading else ""
-    return _opening(segment, spelled) or behind
+    later = _opening(segment[heading.end() :], spelled) if heading else ""
+    return _opening(segment, spelled) or later
 
 
 def _opening(text: str, spelled: dict[str, str]) -> str:

@@ -36,7 +36,7 @@ from cirf.lm.training.trainer import Course, HandBack, TargetTrainer, Trained, a
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 
-_BESIDE = "cirf_beside"
+_OBJECTIVE_MODULE = "cirf_beside"
 """Where a training holds the objective's module, so that all that goes through a model's parameters finds it."""
 
 _NAMED = 8
@@ -147,7 +147,7 @@ def finetune(
     model, rows = adapt(model, section, list(new_ids), list(input_ids), seed, frozen)
     objective.join(model, section, seed)
     if objective.module is not None:
-        model.add_module(_BESIDE, objective.module.to(device).train())
+        model.add_module(_OBJECTIVE_MODULE, objective.module.to(device).train())
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
@@ -340,8 +340,8 @@ def _run(
 
 def _plain(model: Any, rows: TrainableRows | None) -> Any:
     """The model without the objective's module, adapters and rows merged in."""
-    if hasattr(model, _BESIDE):
-        delattr(model, _BESIDE)
+    if hasattr(model, _OBJECTIVE_MODULE):
+        delattr(model, _OBJECTIVE_MODULE)
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     if rows is not None:

@@ -105,12 +105,12 @@ def soft_logits(
     """
     starts = (slots >= 0).int().argmax(dim=1)
     if heads is not None and int(starts.min()) > 0:
-        return _behind(model, ids, labels, slots, vectors, starts, heads)
+        return _after_heads(model, ids, labels, slots, vectors, starts, heads)
     logits, targets, _ = read_targets(model, labels, inputs_embeds=embed(model, ids, slots, vectors), use_cache=False)
     return logits, targets
 
 
-def _behind(
+def _after_heads(
     model: Any,
     ids: torch.Tensor,
     labels: torch.Tensor,

@@ -35,7 +35,7 @@ _COMPARED = ("sft_cot", "direct_sft", "cot")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a model beside its recipe; what is not known is left out of the card."""
+    """Facts about a model besides its recipe; unknown ones are left out of the card."""
 
     functions: Mapping[str, Any] | None = None
     """The model's ``functions.json``: ``size``, ``delimiters`` and ``codes``, number to ``{"label", "count", "examples"}``;

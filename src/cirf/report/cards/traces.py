@@ -28,7 +28,7 @@ def traces_card(
         recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
         rows: ``prompt`` and ``completion`` each, at least one.
         end: the text of the token that ends a turn.
-        functions: what the functional tokens stand for; ``None`` for rows without them.
+        functions: the functions of the functional tokens; ``None`` for rows without them.
 
     The text depends on the arguments alone.
     """

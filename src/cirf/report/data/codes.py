@@ -1,4 +1,4 @@
-"""The functional tokens of a run: what each stands for, where it is written, how its answers fare.
+"""The functional tokens of a run: the function of each, where it is written, and the accuracy of answers with it.
 
 The codes nearest to each code, by the cosine of their vectors as the codebook holds them.
 
@@ -35,10 +35,10 @@ Data = dict[str, Any]
 Answered = Mapping[str, Sequence[Row]]
 
 SEGMENTS = 40
-"""At most so many different steps of a code are kept for the explorer,"""
+"""Most different steps of a code that are kept for the explorer,"""
 
 LENGTH = 400
-"""and so many characters of each."""
+"""and most characters of each."""
 
 _ALL_SEGMENTS = 8000
 _FEWEST = 8
@@ -50,7 +50,7 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct``
     texts; ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of
     these; ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances;
-    ``written``, how often it stands in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`;
+    ``written``, how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`;
     ``neighbours``: see `read_neighbours`. Of all: ``transitions`` of the training traces
     (`count_transitions`), ``segments`` steps in all.
     """
@@ -188,7 +188,7 @@ def _folder(run: Shown, size: int | None) -> Path | None:
 
 
 MOST = 8
-"""So many neighbours of a code are told."""
+"""Number of neighbours shown for a code."""
 
 _DIGITS = 6
 

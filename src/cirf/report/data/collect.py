@@ -211,7 +211,7 @@ def _protocol(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
 
 
 def _sampled(folder: Path) -> Data | None:
-    """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
+    """The sampled runs next to a greedy evaluation, recomputed from their rows; ``None`` where there are none."""
     tables = _evaluation_rows(folder)
     return numbers(tables) if tables else None
 
@@ -262,7 +262,7 @@ _TOLD = ("perplexity", "column_imbalance", "disagreement")
 def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row a codebook of the recipe, by size; empty where there are not two.
 
-    ``used``: codes that stand for a step; ``least``: steps of the least used code; ``perplexity`` of the use;
+    ``used``: codes that are used by a step; ``least``: steps of the least used code; ``perplexity`` of the use;
     ``column_imbalance`` of the balanced assignment and its ``disagreement`` with the nearest code; ``autoencoder`` and
     ``vq``: last losses; ``trained``: whether it is the one that models were trained with; ``validation``: where K was chosen
     among them, the accuracy of its trial with ``interval`` and ``n``, else ``None``.
@@ -374,10 +374,9 @@ def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str])
     """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
 
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
-    fallback each tells ``with_fallback_mean_s`` too. ``None`` where nobody voted (or a version of long ago wrote the curve), or
-    the votes are of or compared with a method that is none of ``methods``, those that are told of: an earlier recipe's, where
-    what is done cannot be told. ``latency`` ``None`` where nothing was timed, or other numbers of votes, or votes until another
-    agreement was settled. Raises ``CirfError`` for a damaged file.
+    fallback each has ``with_fallback_mean_s`` too. ``None`` without votes (or with a curve of an old version), or if the votes'
+    method or its comparison is not in ``methods``, those reported: it is an earlier recipe's. ``latency``: ``None`` if nothing
+    was timed, or for other numbers of votes or another agreement. Raises ``CirfError`` for a damaged file.
     """
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
     found = load_object(run.at(f"voting/{name}") / "voting.json")

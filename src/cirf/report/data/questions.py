@@ -1,6 +1,6 @@
 """Every evaluated question with what each method answered, for the trace explorer: within a size that a page can hold.
 
-What does not fit is cut or left out, and told: ``{"of": 690, "shown": 690, "length": 1000, "cut": 12, "rows": [...]}`` says
+What does not fit is cut or left out, and reported: ``{"of": 690, "shown": 690, "length": 1000, "cut": 12, "rows": [...]}`` says
 that all 690 questions are there and 12 texts end after 1000 characters.
 """
 

@@ -15,11 +15,11 @@ Tables = Mapping[str, Sequence[Row]]
 
 
 def numbers(tables: Tables) -> Data:
-    """A method's numbers, found again from its rows: over all questions, the mean of the tasks, and by task.
+    """A method's numbers, recomputed from its rows: over all questions, the mean of the tasks, and by task.
 
-    Intervals of accuracies are Wilson's, those of ``mean_of_tasks`` and of the tokens are of the questions drawn anew
-    within their task (`bootstrap`); a question counts once, however often it was asked. ``accuracy_sd`` and
-    ``mean_of_tasks_sd`` are standard deviations over the runs; ``None`` for one run.
+    Intervals of accuracies are Wilson's, those of ``mean_of_tasks`` and of the tokens are bootstrapped over the questions within
+    each task (`bootstrap`); a question counts once, however often it was asked. ``accuracy_sd`` and ``mean_of_tasks_sd`` are
+    standard deviations over the runs; ``None`` for one run.
     """
     scores = scores_from_rows(tables)
     tokens = {task: _of_items(rows, "tokens") for task, rows in tables.items()}
@@ -82,10 +82,9 @@ def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
 
 
 def comparable(rows: Mapping[str, Tables], reference: str | None) -> dict[str, bool]:
-    """Whether each method answered the very questions that the reference did.
+    """Whether each method answered the same questions as the reference.
 
-    Only such methods are compared: on what two of them happen to share a difference would be one of other questions than
-    those that the accuracies beside it are of.
+    Only such methods are compared: a difference on a shared subset would be of other questions than the accuracies shown with it.
     """
     asked = {name: questions(name, tables) for name, tables in rows.items()}
     return {name: reference is not None and found == asked[reference] for name, found in asked.items()}

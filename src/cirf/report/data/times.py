@@ -60,7 +60,7 @@ def _named(summary: Mapping[str, Any]) -> Data:
 
 
 def setting(facts: Mapping[str, Any]) -> str:
-    """Engine, device, threads and number format in words, as they stand beside every figure and table with a time."""
+    """Engine, device, threads and number format in words, as shown with every figure and table of times."""
     if not facts:
         return ""
     threads = facts.get("threads")
@@ -78,7 +78,7 @@ def holding(facts: Mapping[str, Any]) -> str:
     elif all(load["together"] for load in loads):
         details = f"All {loads[0]['models']} models were in memory at once"
     else:
-        details = f"The {loads[0]['models']} models did not fit into memory side by side and were loaded in turn, several rounds"
+        details = f"The {loads[0]['models']} models did not fit into memory together and were loaded in turn, several rounds"
     details += f"; the measurement was taken up again {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
     others = facts.get("discarded")
-    return details + (f"; {others:,} answers timed before on another engine or machine were timed anew" if others else "")
+    return details + (f"; {others:,} answers timed before on another engine or machine were timed again" if others else "")

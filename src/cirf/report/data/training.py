@@ -1,4 +1,4 @@
-"""What a model's folder tells of its training: the curves, and the numbers beside them."""
+"""The record of a training in a model's folder: the curves and their numbers."""
 
 from __future__ import annotations
 

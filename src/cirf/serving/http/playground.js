@@ -55,7 +55,7 @@ class Column {
   }
 
   trace() {
-    // A trace reads <cirf_016>48<cirf_023>72: each functional token with its result; text before the first stands alone.
+    // A trace reads <cirf_016>48<cirf_023>72: each functional token with its result; text before the first has no token.
     const pieces = this.reasoning.split(/<cirf_(\d{3,})>/);
     const steps = pieces[0] ? [[null, pieces[0]]] : [];
     for (let place = 1; place < pieces.length; place += 2) steps.push([pieces[place], pieces[place + 1]]);
@@ -218,7 +218,7 @@ async function load() {
     return;
   }
   models = (await response.json()).data;
-  find("who").textContent = models.map((model) => model.id).join(" beside ");
+  find("who").textContent = models.map((model) => model.id).join(" and ");
   find("votes").max = models[0].cirf.votes;
   for (const part of document.querySelectorAll(".functional")) part.hidden = !models.some((model) => model.cirf.functional);
   find("ask").disabled = false;
