@@ -547,7 +547,7 @@ def test_a_recipe_cannot_send_any_variable(tmp_path: Path, monkeypatch: pytest.M
 def test_no_key_goes_to_another_machine_unencrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("MY_API_KEY", "sk-secret")
     endpoint = schema.Endpoint(url=url.replace("HTTP", "http"), model=MODEL, api_key_env="MY_API_KEY")
-    with pytest.raises(CirfError, match="would go there unencrypted; use https, or set allow_http: true"):
+    with pytest.raises(CirfError, match="would be sent unencrypted; use https, or add allow_http: true"):
         ask(requests(1), schema.Asked(endpoints=(endpoint,), timeout=0.1, max_retries=0), RowLog(tmp_path / "log"))
     for fine in (endpoint.model_copy(update={"allow_http": True}), endpoint.model_copy(update={"url": "https://example.com/v1"})):
         check(fine)
