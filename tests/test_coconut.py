@@ -46,7 +46,7 @@ def test_without_a_mark_all_is_answer_and_with_one_it_is_prose() -> None:
         ({"thoughts": 0, "most": 3}, {}, "there are no thoughts and no marks"),
         ({"stage_epochs": 1.0}, {"epochs": 3}, "the last stage would begin after 3 of 3 epochs"),
         ({"stage_epochs": 1.0, "start": "backbone"}, {"epochs": 4}, "the last stage would begin after 4 of 4 epochs"),
-        ({}, {"gradient_checkpointing": True}, "goes on from its own cache in training"),
+        ({}, {"gradient_checkpointing": True}, "continues from its own cache in training"),
         ({"stages": 0}, {}, "variants.coconut.settings.stages: "),
         ({"start": "terse_equations"}, {}, "variants.coconut.settings.start: "),
     ],

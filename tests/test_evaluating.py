@@ -69,7 +69,7 @@ def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: P
         out = tmp_path / f"{method}-out"
         said = tinyrun.cirf("evaluate", model, "--protocol", "own", "--set", "evaluate.latency_questions=0", "--out", out)
         assert said.code == 0, said.err
-        assert f"asked by the settings of the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
+        assert f"evaluated with the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
         assert rows(out, method) == rows(finished, method)
         assert "in the model&#39;s folder" in (out / "report.html").read_text()
     codes = json.loads((moved / "functions.json").read_text())["codes"]
@@ -268,7 +268,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, agai
     before = (out / "report.html").read_bytes()
     assert "none of its evaluations is of the recipe" in tinyrun.cirf("report", out).error()
     assert (out / "report.html").read_bytes() == before
-    assert "none by the recipe as it is now" in tinyrun.cirf("show", out).error()
+    assert "none by the current recipe" in tinyrun.cirf("show", out).error()
 
 
 def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:

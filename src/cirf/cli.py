@@ -254,9 +254,7 @@ def report(
 @app.command()
 def analyze(
     folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all possible).")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the analyses and what each needs.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
     trust: TrustCode = False,

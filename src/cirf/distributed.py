@@ -58,7 +58,7 @@ class Share:
     """What one of several processes does of a work in numbered pieces: every ``of``-th of them, from number ``rank`` on.
 
     A piece must be the same whoever does it. Then any number of processes end with the same, also where another number of them
-    began. Each writes only files of its own; reading those of the others is for moments when nobody writes (``settled``).
+    began. Each writes only its own files, and reads those of the others only while none writes (``settled``).
     """
 
     rank: int = 0

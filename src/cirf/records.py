@@ -84,7 +84,7 @@ class Problem(Record):
 class Rationale(Record):
     """A worked solution of one problem. ``sample`` numbers several solutions of the same problem from 0.
 
-    ``source`` names who wrote it: a file's stem, ``dataset``, or the model that was asked. ``agrees`` tells whether the
+    ``source`` names who wrote it: a file's stem, ``dataset``, or the model that wrote it. ``agrees``: whether the
     answer read from the text equals the problem's; ``None`` where the text states none that can be read. ``prompt`` is the
     hash of the prompt a model was asked with.
     """
@@ -99,7 +99,7 @@ class Rationale(Record):
 
 @dataclass(frozen=True, slots=True)
 class Taught(Record):
-    """What a language model wrote when asked for a rationale, and whether it will do.
+    """A rationale written by a language model, and whether it is usable.
 
     ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is
     ``length`` where it was cut off at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server

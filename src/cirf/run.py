@@ -12,7 +12,7 @@ Methods that prepare rows of their own do so in between: segments -> prepared/ME
 
 Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, and voting-latency/METHOD from the models.
 
-Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
+Methods whose traces are compressed (3.4) come one round later: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
 
 With ``codebook.size: auto`` K is chosen first: codebook-K -> sized-traces/K -> sized/K of each candidate, all of these ->
@@ -161,7 +161,7 @@ def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], N
 
 
 def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str], None]) -> None:
-    """Take a stage over from the first run that has it whole; where none does, tell that it will be made."""
+    """Take a stage over from the first run that has it whole; if none does, report that it will be made."""
     key = folder.key(stage)
     if key is None:
         raise CirfError(f"stage {stage.name}: an input is not finished")
@@ -188,7 +188,7 @@ def save_recipe(context: Context) -> None:
     from cirf.recipe.load import dump
 
     path, text = context.folder.root / "recipe.yaml", dump(context.recipe)
-    if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may lie where nothing can be written
+    if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may be on a read-only disk
         write_atomic(path, text)
 
 

@@ -206,7 +206,7 @@ def test_without_network_one_sentence_says_what_to_bring_from_where(server: Serv
     assert str(caught.value) == (
         "no network, 3 files are missing: run the command again, or bring multiarith/train.jsonl, multiarith/test.jsonl from "
         f"https://home.example; rationales/x.jsonl from https://by.hand to {tmp_path}, "
-        "in the form that docs/how-to/benchmark-data.md tells"
+        "in the form described in docs/how-to/benchmark-data.md"
     )
     assert server.asked == []
 

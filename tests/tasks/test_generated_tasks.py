@@ -137,7 +137,7 @@ def test_the_prose_varies_and_is_not_padded(name: str) -> None:
 
 def test_a_small_space_runs_out_with_one_clear_line() -> None:
     with pytest.raises(
-        CirfError, match=r"chain_sum has only \d+ different test questions with these options, 500 were asked for"
+        CirfError, match=r"chain_sum has only \d+ different test questions with these options, 500 were requested"
     ):
         made("chain_sum", "test", 1, 500, min_terms=2, max_terms=2, min_digits=1, max_digits=1)
 

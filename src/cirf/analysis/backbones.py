@@ -35,7 +35,7 @@ def families(runs: Sequence[Run]) -> list[Group]:
 
 
 def settings_of(family: Group) -> list[Setting]:
-    """The settings of a family. Names are unique in it: of a backbone that was trained in several ways they tell which."""
+    """The settings of a family. Names are unique in it: for a backbone trained in several ways they say which."""
     found: dict[tuple[Any, ...], list[Run]] = {}
     for run in family.runs:
         found.setdefault(values(run, _OWN), []).append(run)

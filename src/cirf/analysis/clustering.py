@@ -200,7 +200,7 @@ def _pictures(rows: Sequence[Mapping[str, Any]], group: Group, size: int) -> dic
 ANALYSIS = Analysis(
     "clustering",
     "Codes against questions",
-    "Whether a code tells which question a step is from (it should not), which task, and how many of the codes are used.",
+    "Whether a code reveals a step's question (it should not) or task, and how many of the codes are used.",
     "a codebook; to compare, a sweep over `codebook.representation`",
     make,
     "Table intrinsic clustering",

@@ -191,7 +191,7 @@ def draw_sizes(
 ) -> str:
     """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
 
-    ``form``: how a point tells its value, ``share`` or ``points``.
+    ``form``: the form of a point's value, ``share`` or ``points``.
     ``bars``: K, count of the least used code in training segments (``None``: not known) and in answers. The intervals of single
     tasks are left to the table wherever there is a mean.
     """
@@ -225,7 +225,7 @@ def draw_sizes(
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Mark]) -> None:
-    """Values by K; what each point tells is added to ``marks``."""
+    """Values by K; each point's text is added to ``marks``."""
     means = any(curve.thick for curve in curves)
     for place, curve in enumerate(curves):
         colour = INK if curve.thick else _COLOURS[place % len(_COLOURS)]

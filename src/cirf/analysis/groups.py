@@ -67,7 +67,7 @@ def grouped(
     """Runs that agree in all of their recipe but ``keys`` (dotted, with all below them) and what matters to none.
 
     A group has one run for each value of the keys (see `one_each`), of which there are at least two; where ``keep`` says which
-    groups stay, it has all of them. ``method`` tells the method that is looked at in a group, none of a recipe's own variants:
+    groups stay, it has all of them. ``method``: the method of a group, none of a recipe's own variants:
     where its results are pruned, runs must agree in how, too; ``None``: codes are looked at, which do not hang on it.
     """
     found: dict[str, list[Run]] = {}
@@ -167,7 +167,7 @@ def file_name(name: str) -> str:
 def put(pictures: dict[str, str], name: str, picture: str) -> None:
     """Add a picture; ``CirfError`` if one of that name is there, since its file would be written over."""
     if name in pictures:
-        raise CirfError(f"two pictures would both be called {name}.svg; give the runs settings that tell them apart")
+        raise CirfError(f"two pictures would both be called {name}.svg; give the runs distinct settings")
     pictures[name] = picture
 
 
@@ -192,7 +192,7 @@ def below(key: str, places: Sequence[str]) -> bool:
 
 
 def short(key: str, value: str) -> str:
-    """A setting in a few words: its key's last part and its value, of tasks their names; the key alone where that is long."""
+    """A setting in a few words: its key's last part and its value, for tasks their names; the key alone if that is long."""
     plain = json.loads(value)
     if key == "backbone.model":
         return PurePath(str(plain).removeprefix("bundled:")).name

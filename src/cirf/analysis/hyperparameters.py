@@ -44,7 +44,7 @@ def make(source: Source) -> Found:
     summary = run.key("finetune.overrides") or {}
     kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in summary.items()}
     notes = source.notes(run)
-    notes += [f"{method} is trained by settings of its own: {_text_of(keys)}." for method, keys in kept.items() if keys]
+    notes += [f"{method} is trained with its own settings: {_text_of(keys)}." for method, keys in kept.items() if keys]
     return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
 
 

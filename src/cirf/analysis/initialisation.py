@@ -3,8 +3,8 @@
 The paper's row of random codes and random embeddings repeats the digits of its `random` representation. Both readings are shown:
 random codes with random first rows, and codes of noise, the column `representation`.
 
-Whether steps are balanced over the codes in every epoch is a column of its own: rebalanced, k-means and random codes end up as
-evenly used as balanced ones, so only runs with `codebook.reassign: nearest` tell what balance is worth.
+Whether steps are balanced over the codes in every epoch is a separate column: rebalanced, k-means and random codes end up as
+evenly used as balanced ones, so only runs with `codebook.reassign: nearest` show the effect of balance.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _INDEX = "model.safetensors.index.json"
 
 
 def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
-    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` where the model has a head of its own.
+    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` if the model has a separate head.
 
     ``folder``: a saved model; ``run`` says how its backbone is loaded. ``CirfError`` if the model lacks one of the K tokens or
     its files are not as it says.

@@ -64,7 +64,7 @@ Variants = Mapping[str, Mapping[str, Any]]
 
 
 def base(name: str, variants: Variants) -> str:
-    """The method of a name: a variant's, that of the variant it goes on from, or the name itself."""
+    """The method of a name: a variant's, that of the variant it starts from, or the name itself."""
     method = str(variants.get(name, {}).get("method") or name)
     return base(method, variants) if method != name and method in variants else method
 

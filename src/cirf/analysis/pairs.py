@@ -131,7 +131,7 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
             "first": first,
             "second": second,
             "questions": test.n,
-            "difference": max(0.0, test.difference),  # of two that are equal it may lie below by a rounding
+            "difference": max(0.0, test.difference),  # of two that are equal it may be below by rounding
             "difference_low": test.interval.low,
             "difference_high": test.interval.high,
             "wins": test.wins,

@@ -2,7 +2,7 @@
 
 A model writes a functional token before it writes the step's result. What it cannot know by then raises its loss, whatever its
 size: codes that follow the wording of a step are lost on it, and a balanced assignment deals out some of the codes by lot. So
-simple classifiers, trained on some questions and asked of others, say beforehand what there is to know: the loss of one that sees
+simple classifiers, trained on some questions and evaluated on others, estimate what can be known: the loss of one that sees
 the step's own vector is about what lot leaves open, the loss of those that see only what comes before it is what a good model
 should reach at least.
 """
@@ -130,7 +130,7 @@ def gather(run: Run, size: int) -> Steps:
 
 
 def what_is_known(steps: Steps, size: int) -> Mapping[str, np.ndarray]:
-    """Features [M x f] by what they tell."""
+    """Features [M x f] by the information they carry."""
     import numpy as np
 
     place = np.eye(_PLACES)[np.minimum(steps.places, _PLACES - 1)]
@@ -225,7 +225,7 @@ def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
 
 
 def _vectors(run: Run) -> Rows | None:
-    """The segments' embeddings, read as they are asked for; ``None`` where they are gone."""
+    """The segments' embeddings, read on access; ``None`` if they are gone."""
     from cirf.codebook.tensor_file import open_rows
 
     path = run.file("embeddings", "embeddings.safetensors")

@@ -132,7 +132,7 @@ def _same(point: Point, other: Point) -> bool:
 
 
 def _model(run: Run, name: str) -> str:
-    """What tells the trained model of a method from others: its stage's key, else its folder.
+    """Identifies the trained model of a method: its stage's key, else its folder.
 
     A variant may answer with the model of another method; a stage that one run took over from another has the same key.
     """
@@ -232,8 +232,8 @@ def _reading(row: Mapping[str, Any]) -> str:
     if bent:
         return "a trend, but no line: points deviate by more than chance"
     if row["r2_out"] is None or row["r2_out"] <= 0:
-        return "a trend that these questions do not tell from a line, which foretells no point better than their mean"
-    return "a trend that these questions do not tell from a line"
+        return "a trend that these questions cannot distinguish from a line, which predicts no point better than their mean"
+    return "a trend that these questions cannot distinguish from a line"
 
 
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What analyses read: one run, or the runs of a sweep, each with its report's data and its files.
 
-Everything is read when it is first asked for and kept: several analyses look at the same rows.
+Everything is read on first access and kept: several analyses use the same rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tables = Mapping[str, Sequence[Row]]
 class Run:
     """A run's folder, opened by its recipe.
 
-    ``name`` tells it from the others of a sweep; ``part`` and ``settings``: the sweep's part and what the run has of its own
+    ``name`` identifies it in a sweep; ``part`` and ``settings``: the sweep's part and what the run has of its own
     (dotted recipe keys), empty for a run alone. ``collect`` gives the data of its report (``report.json``); ``warning``: what a
     reader must know of the run.
     """
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def of_sweep(self) -> bool:
-        """Whether it is one of a sweep's runs; one that is as the recipe says has no settings of its own."""
+        """Whether it is one of a sweep's runs; one with the recipe's own values has no settings."""
         return bool(self.part or self.settings)
 
     @property

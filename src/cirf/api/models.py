@@ -132,7 +132,7 @@ def train(
 
     Args:
         traces, validation: rows with ``prompt`` and ``completion``, as `write_traces` gives them; any others will do too.
-        checkpoints: a folder to keep them in; the same call goes on from the last one. ``None``: none are kept.
+        checkpoints: a folder to keep them in; the same call resumes from the last one. ``None``: none are kept.
         **keys: keys of the recipe's ``finetune``: ``learning_rate``, ``epochs``, ``batch_size``, ``adaptation="full"`` for every
             weight (of a model in float32) in place of adapters, and so on.
 
@@ -141,7 +141,7 @@ def train(
         held-out rows.
 
     Raises:
-        CirfError: a row without prompt or completion, functional tokens that the model has not, a loss that is no number, or
+        CirfError: a row without prompt or completion, unknown functional tokens, a loss that is not a number, or
             no memory.
     """
     where = "train"

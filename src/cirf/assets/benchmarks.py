@@ -1,6 +1,6 @@
 """Which public benchmark data there are: the files of a data folder, with licence, home and, where they are known, hashes.
 
-A file comes from the hub, through the task that reads it; from addresses at a commit, as they are or converted; or, where its
+A file comes from the hub, through the task that reads it; from addresses at a commit, unchanged or converted; or, where its
 home has no address that could be checked, from its user's hands.
 
 From the files in which rationales were published to rows of ``question``, ``rationale``, ``answer`` and, where there is one,
@@ -112,7 +112,7 @@ def _stated(text: str) -> tuple[str, Fraction | None]:
 
 
 def _first(text: str) -> str:
-    """A sampled text up to where the model goes on with a question of its own."""
+    """A sampled text up to where the model continues with its own question."""
     return text.partition("\n\nQ:")[0]
 
 
@@ -163,7 +163,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Address:
-    """A file on a server and its SHA-256; ``None`` where nobody has published one that we could check."""
+    """A file on a server and its SHA-256; ``None`` if none is published."""
 
     url: str
     sha256: str | None = None
@@ -174,7 +174,7 @@ class DataFile:
     """A file of the data folder.
 
     ``path`` is its place there, ``home`` the page that people find it by. ``part`` is a piece of its task's hub data set;
-    ``addresses`` are the downloads that it is made from, by ``convert``, or the only one as it is. With neither the file is
+    ``addresses`` are the downloads that it is made from, by ``convert``, or the only one unchanged. With neither the file is
     brought by hand. ``after`` names files of the folder that ``convert`` reads. ``rows_sha256`` is the SHA-256 of the file that
     the results in the documentation were measured with.
     """

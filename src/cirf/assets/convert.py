@@ -39,7 +39,7 @@ def unpack_zip(file: Path, folder: Path) -> None:
 def convert_gguf(file: Path, folder: Path, progress: Progress) -> None:
     """Write the model of a GGUF file into ``folder`` as a bfloat16 safetensors checkpoint with a fast tokenizer.
 
-    An output matrix of its own that is the embedding but for quantisation is dropped and tied, as the official configs
+    A separate output matrix that equals the embedding up to quantisation is dropped and tied, as the official configs
     have it; raises ``CirfError`` if it is something else.
     """
     with _quiet():

@@ -167,7 +167,7 @@ def _show(meter: Meter, before: int, there: float) -> None:
 
 
 def _name(address: Address) -> str:
-    """A name of its own for a download: files of several repositories are called the same."""
+    """A unique name for a download: files of several repositories have the same name."""
     return f"{hashlib.sha256(address.url.encode()).hexdigest()[:12]}-{address.url.rpartition('/')[2]}"
 
 
@@ -235,7 +235,7 @@ def _go_on(url: str, part: Path, show: Callable[[float], None]) -> None:
             goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
             if begun and answer.status == 206 and not goes_on:
                 part.unlink()
-                raise _CutError("the server gave another part of the file than the one asked for")
+                raise _CutError("the server gave another part of the file than requested")
             there = begun if goes_on else 0
             length = answer.headers.get("Content-Length")
             end = None if length is None else there + int(length)

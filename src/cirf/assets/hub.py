@@ -41,6 +41,6 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
 
 
 def quiet() -> None:
-    """From here on no line of the hub's library on each attempt to reach the hub: what it raises at last tells enough."""
+    """Silence the hub library's line for each attempt to reach the hub: its final error is enough."""
     for name in _CHATTER:
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -136,7 +136,7 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
     from cirf.assets import convert, fetch
 
     file = fetch.fetch(asset, downloads, progress)
-    made = folder.with_name(f".{folder.name}.making")  # the lock is held: what is there is of a killed process
+    made = folder.with_name(f".{folder.name}.making")  # the lock is held: existing files are of a killed process
     if made.exists():
         shutil.rmtree(made)
     made.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """The input of quantisation: segment embeddings without the context of their question (paper eq. 5 and appendix C).
 
-Embeddings may lie on disk. They are read some whole rationales at a time, so memory holds a few megabytes of them, or the
+Embeddings may be on disk. They are read some whole rationales at a time, so memory holds a few megabytes of them, or the
 longest rationale.
 """
 

@@ -1,4 +1,4 @@
-"""Is a codebook used evenly, and do its codes name functions or questions (the intrinsic measures of the paper's appendix)."""
+"""Intrinsic measures of a codebook (paper's appendix): is it used evenly, and do its codes name functions or questions?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Ha
     """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step.
 
     ``questions``: what each rationale answers, where several may answer one; anything else that rationales share, such as their
-    task, gives ``ami`` and ``purity`` of that. ``None``: each has a question of its own.
+    task, gives ``ami`` and ``purity`` of that. ``None``: each has its own question.
     """
     from sklearn.metrics import adjusted_mutual_info_score
 

@@ -138,7 +138,7 @@ class Codebook:
         return self.encode(found.vectors)
 
     def save(self, folder: Path, report: Mapping[str, Any] | None = None) -> None:
-        """Write the two files into ``folder``, each whole or not at all, with ``report`` in place of its own if given."""
+        """Write the two files into ``folder``, each complete or not at all, with ``report`` instead of its own if given."""
         tensors = {"codes": self.codes, "corpus_mean": torch.from_numpy(self.corpus_mean)}
         for name, network in (("encoder", self.encoder), ("decoder", self.decoder)):
             tensors |= {f"{name}.{key}": value for key, value in network.state_dict().items()}

@@ -140,7 +140,7 @@ def _trained(model: VQVAE, phase: str) -> list[Tensor]:
 
 
 def _mix(seed: int, purpose: int, epoch: int) -> int:
-    """A seed of its own for each purpose and epoch."""
+    """A separate seed for each purpose and epoch."""
     return int(np.random.SeedSequence([seed, purpose, epoch]).generate_state(1)[0])
 
 

@@ -79,7 +79,7 @@ def label_of(functions: Mapping[str, Any], code: int) -> str:
 
 
 def steps_of(trace: str, functions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The steps of a trace as they are shown: ``token``, ``label`` and ``result`` each; text before the first token has none."""
+    """The steps of a trace for display: ``token``, ``label`` and ``result`` each; text before the first token has none."""
     from cirf.lm.vocabulary import parse_trace
 
     return [

@@ -96,7 +96,7 @@ class FileRows:
 
     def _fill(self, file: BinaryIO, target: np.ndarray) -> None:
         room = target.data.cast("B") if target.size else memoryview(b"")
-        while len(room):  # a read may give less than was asked for
+        while len(room):  # a read may return less than requested
             count = file.readinto(room)  # type: ignore[attr-defined]
             if not count:
                 raise CirfError(f"{self._path}: damaged, it ends before its last vector; run the same command to make it again")

@@ -1,6 +1,6 @@
 """``ask`` and ``codes``: a trained model at work, and what its tokens mean.
 
-An answer as lines for people, all at once or as it is written; in the end they are the same.
+An answer as lines for people, all at once or streamed; the final lines are the same.
 
 For a model of functional tokens each has a line with its label and result as soon as the result is complete, then the answer as
 it comes; for one that writes prose the text, and the answer on a line of its own::

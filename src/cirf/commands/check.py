@@ -189,7 +189,7 @@ def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str,
 
 
 def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
-    """What becomes of some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
+    """Print some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
     from cirf.rationales.collect import gather
     from cirf.rationales.results import write_results
     from cirf.rationales.segmentation import cut_all

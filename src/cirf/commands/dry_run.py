@@ -23,7 +23,7 @@ GIB = 2**30
 
 
 def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
-    """The stages that are asked for with their state, and for each method that they train its rows, tokens, memory and disk. That
+    """The requested stages with their state, and for each method that they train its rows, tokens, memory and disk. That
     is the most that a run would train: an input that is made again may come out as it was.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
@@ -327,4 +327,4 @@ def print_estimate(made: dict[str, Any]) -> None:
         trains = any(row["stage"].startswith(("models/", "trials/")) for row in made["stages"])
         print("nothing is left to train" if trains else "nothing is trained")
     for name in made.get("prepared", ()):
-        print(f"{name}: what it is trained on is made in a stage of its own, prepared/{name}; how much that is, is not known yet")
+        print(f"{name}: its training rows come from the stage prepared/{name}; their number is not known yet")

@@ -166,7 +166,7 @@ def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
 def _voting(recipe: Recipe, votes: str | None) -> Voting:
     """How the recipe votes, with other numbers of votes where ``--votes`` gives them.
 
-    Where the voting method is not evaluated now, the first that is votes in its place if votes are asked for here; a run's
+    Where the voting method is not evaluated now, the first that is votes instead if votes are requested here; a run's
     own voting is left out. A fallback that is not evaluated, or that votes itself now, is none.
     """
     section = recipe.evaluate.voting
@@ -209,7 +209,7 @@ _FUNCTIONAL, _PLAIN = "cirf_full", "cot"
 @dataclass(frozen=True, slots=True)
 class Answering:
     """Who answers, and how: the ``recipe`` before tasks and protocol are chosen, the ``run`` whose methods answer (``None``: a
-    model by itself), whether the recipe names tasks of its own (``tasks``), and a sentence on where the settings are from."""
+    model by itself), whether the recipe names tasks (``tasks``), and a sentence on the source of the settings."""
 
     recipe: Recipe
     run: Path | None
@@ -239,7 +239,7 @@ def plain(text: str) -> str:
 
 
 def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
-    """The run's recipe with its trained models taken as they are."""
+    """The run's recipe with its trained models as saved ones."""
     from cirf.methods import get
     from cirf.recipe.load import open_run
 
@@ -258,7 +258,7 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
             saved[method.learner] = str(model.resolve())
     served = {name: endpoint for name, endpoint in recipe.evaluate.endpoints.items() if name in chosen}
     recipe = _asking(_untrained(recipe, folder), served).model_copy(update={"methods": chosen, "models": saved})
-    return Answering(recipe, folder, True, f"asked by the settings of the run's recipe: {_settings(recipe)}")
+    return Answering(recipe, folder, True, f"evaluated with the settings of the run's recipe: {_settings(recipe)}")
 
 
 def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
@@ -283,7 +283,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
         "backbone": recipe.backbone.model_copy(update=backbone),
     }
     recipe = _asking(_untrained(recipe, run_of(str(folder))), {}).model_copy(update=changes)  # the model itself is evaluated
-    return Answering(recipe, None, True, f"asked by the settings of the recipe in the model's folder: {_settings(recipe)}")
+    return Answering(recipe, None, True, f"evaluated with the recipe in the model's folder: {_settings(recipe)}")
 
 
 def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:

@@ -79,7 +79,7 @@ def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
 def _asked(
     folder: Path, segments: dict[int, list[str]], endpoint: str, model: str | None, api_key_env: str | None
 ) -> dict[int, str]:
-    """The language model's labels; its answers are kept, and asked for once."""
+    """The language model's labels; each answer is requested once and kept."""
     from pydantic import ValidationError
 
     from cirf.codebook.naming import name_by_model

@@ -256,7 +256,7 @@ def write_report(folder: Path, as_json: bool) -> None:
     if data["probes"]:
         print_probes(data["probes"])
     overlap = data["data"]["reports"]["problems"].get("overlap", {})
-    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
+    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # for a run that trains, the page reports it
         print(line)
     if data["left_out"]:
         print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")

@@ -78,7 +78,7 @@ def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) ->
             f"--sampled: {answers.parent} holds no sampled runs next to the greedy one (evaluate.sampled, --protocol full)"
         )
     if not named:
-        raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the recipe as it is now; run `cirf run` on")
+        raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the current recipe; run `cirf run` again")
     return named
 
 

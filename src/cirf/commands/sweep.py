@@ -39,7 +39,7 @@ class Ledger:
     """Where every stage of a sweep comes from, and how its runs ended; kept in the sweep's folder.
 
     A row is written before a stage is begun, so that a kill at any moment leaves the truth: of the rows of a run's stage the
-    last with its key tells. A finished stage without one was there before the sweep asked for it.
+    last with its key counts. A finished stage without one existed before the sweep.
     """
 
     def __init__(self, planned: Planned) -> None:
@@ -94,7 +94,7 @@ class Ledger:
         return summary
 
     def record(self) -> dict[str, Any]:
-        """The sweep as ``sweep.json`` tells it. Nothing in it comes from a clock."""
+        """The content of ``sweep.json``. Nothing in it comes from a clock."""
         sweep = self._planned.loaded.sweep
         order = {(point.part, point.name): place for place, point in enumerate(self._planned.points)}
         points: list[dict[str, Any]] = []
@@ -253,7 +253,7 @@ def _print_record(record: Mapping[str, Any], planned: Planned) -> None:
 def _print_table(
     planned: Planned, kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]
 ) -> None:
-    """A line a part, and their sum: runs, stages asked for, and what becomes of them."""
+    """A line a part, and their sum: runs, requested stages, and their outcomes."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table

@@ -49,7 +49,7 @@ class Run:
     chosen: bool
     """Whether it is to run now."""
     to_report: bool
-    """Whether all stages are asked for, and the report."""
+    """Whether all stages and the report are requested."""
 
     @property
     def folder(self) -> RunFolder:
@@ -140,7 +140,7 @@ def _check_folder(out: Path, name: str) -> None:
 
 
 def read_record(out: Path) -> dict[str, Any]:
-    """What a sweep's folder tells of it; nothing where there is none."""
+    """A sweep's record in its folder; empty if there is none."""
     try:
         loaded = parse_json((out / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

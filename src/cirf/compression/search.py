@@ -158,7 +158,7 @@ def cheapest(rises: Sequence[float]) -> int:
 def search(items: Sequence[Item], scorer: Scorer, selector: Selector, limit: float) -> list[Path]:
     """The greedy removals of every item, until one costs more than ``limit`` or no result is left.
 
-    All items are searched side by side, so that a scorer is always asked for many traces at once.
+    All items are searched together, so that a scorer always gets many traces at once.
     """
     start = [Query(place, tuple(step for step, count in enumerate(item.tokens) if count)) for place, item in enumerate(items)]
     current = dict(zip(start, scorer.score(start), strict=True)) if start else {}

@@ -1,6 +1,6 @@
 """A linear layer with its adapter in as few passes over memory as it takes.
 
-PEFT adds an adapter to a layer's output in steps of its own: the input in float32 and back, two small products, a scaling, a sum,
+PEFT adds an adapter to a layer's output in separate steps: the input in float32 and back, two small products, a scaling, a sum,
 each with a copy and each with its own way back. Here the adapter's product is added into the output in place, and backwards into
 the input's gradient, in the format that the layer computes in; the adapter's own numbers stay float32. It is the same function
 up to rounding.

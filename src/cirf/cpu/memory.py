@@ -1,4 +1,4 @@
-"""Memory: what is freed and asked for again a moment later, and how much there is."""
+"""Memory: reuse of freed blocks, and how much is available."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keep_freed_memory() -> bool:
     library = _glibc()
     if library is None:
         return False
-    # No block gets a mapping of its own: glibc would give that back at once, and a threshold for it ends at 32 MiB, while
+    # No block gets its own mapping: glibc would give that back at once, and a threshold for it ends at 32 MiB, while
     # the logits of fifty targets over 150,000 words take as much.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, _STEP))
     return all([library.mallopt(name, value) == 1 for name, value in settings])
@@ -73,7 +73,7 @@ def _control(library: ctypes.CDLL, name: str, value: Any = None) -> bool:
 
 
 def scarce() -> bool:
-    """Whether this process holds more than twice what the machine, or its control group, has left; false where nobody tells."""
+    """Whether this process holds more than twice what the machine, or its control group, has left; false if unknown."""
     left, held = free_memory("cpu"), bytes_of_line("/proc/self/status", "VmRSS")
     return left is not None and held is not None and held > 2 * left
 
@@ -89,7 +89,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def free_memory(device: str) -> int | None:
-    """Bytes that a torch device can still give this process; ``None`` where nobody tells.
+    """Bytes that a torch device can still give this process; ``None`` if unknown.
 
     Of a GPU what its driver calls free; else of the machine, or of the control group (a container) where that has less left.
     """
@@ -103,13 +103,13 @@ def free_memory(device: str) -> int | None:
 
 def spare(device: str) -> int:
     """Bytes to keep what is made once and read often in: a quarter of the memory that is left, by the processes of one training
-    that share it; 0 where nobody tells how much there is."""
+    that share it; 0 if unknown."""
     sharing = 1 if device.startswith("cuda") else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return (free_memory(device) or 0) // (_SHARE * sharing)
 
 
 def bytes_of_line(file: str, name: str) -> int | None:
-    """Bytes that a line such as ``VmRSS:  12 kB`` of a file tells; ``None`` where there is no such line or file."""
+    """Bytes that a line such as ``VmRSS:  12 kB`` of a file gives; ``None`` without such a line or file."""
     try:
         lines = dict(line.split(":", 1) for line in Path(file).read_text().splitlines())
         return int(lines[name].split()[0]) * 1024

@@ -1,4 +1,4 @@
-"""Linear layers whose weights lie in memory as the processor reads them.
+"""Linear layers whose weights are stored in the order in which the processor reads them.
 
 A product with one row reads every weight once and computes next to nothing, so it is as fast as the weights come. In the order
 in which a checkpoint has them they come at a third of what memory gives: they are sorted into the processor's blocks at every
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 SMALLEST = 2**16
-"""Weights of a layer below which it stays as it is: the way into oneDNN costs more than it saves."""
+"""Weights of a layer below which it is unchanged: the call of oneDNN costs more than it saves."""
 
 _ROWS = 4  # of the input, for which blocks are chosen; the layout serves any number
 

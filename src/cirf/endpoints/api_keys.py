@@ -72,7 +72,7 @@ def asked_by(section: schema.Recipe) -> list[schema.Endpoint]:
 def describe(endpoint: schema.Endpoint) -> str:
     """The server, and what it is sent besides questions, in one line."""
     key = f"the API key in {endpoint.api_key_env}" if endpoint.api_key_env else "no API key"
-    return f"{endpoint.url}: asked for {endpoint.model}, with {key}"
+    return f"{endpoint.url}: requests for {endpoint.model}, with {key}"
 
 
 def _is_this_machine(host: str) -> bool:

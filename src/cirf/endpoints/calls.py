@@ -82,7 +82,7 @@ class Connection:
         return text
 
     def said(self, body: Any) -> str:
-        """The server's own words in a response, or in a body that is none of what was asked for: short, in brackets."""
+        """The server's own message in a response, or in an unexpected body: short, in brackets."""
         try:
             words = _words(body) if isinstance(body, Mapping) else _words(body.json())
         except (ValueError, AttributeError, RecursionError):
@@ -93,7 +93,7 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Connection]:
-    """A client of an endpoint while the context lasts; ``CirfError`` if its key is not there, or nobody may be asked."""
+    """A client of an endpoint while the context lasts; ``CirfError`` if its key is missing, or no request is allowed."""
     from huggingface_hub import AsyncInferenceClient, constants
 
     try:
@@ -226,7 +226,7 @@ async def _without_schema(server: Connection, request: Request) -> Answer:
 
 
 def _text(content: Any) -> str:
-    """The text of a message: as it is, its parts put together, or none at all. ``TypeError`` for what is no message's."""
+    """The text of a message: itself, its parts joined, or none. ``TypeError`` for anything else."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part.get("type") == "text")
     if content is not None and not isinstance(content, str):
@@ -274,7 +274,7 @@ class TooLong(Exception):
 
 
 class Encoded(Exception):
-    """A body in an encoding that nobody asked for and whose size cannot be bounded, such as gzip within gzip."""
+    """A body in an encoding that was not requested and whose size cannot be bounded, such as gzip within gzip."""
 
 
 class Elsewhere(Exception):

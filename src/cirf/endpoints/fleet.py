@@ -51,7 +51,7 @@ class _Server:
     troubles: int = 0
     since: float = 0.0
     lost: str | None = None
-    """Why nobody is answered here."""
+    """Why this server answers no request."""
 
     def failed(self, seconds: float | None, longest: float) -> None:
         """Leave it alone for as long as it says, and once all its places have failed for longer and longer."""
@@ -72,7 +72,7 @@ class _Server:
 
 @dataclass(slots=True)
 class _State:
-    """A round of asking: what is known, and what went wrong."""
+    """The state of a round of requests: answers and failures."""
 
     log: RowLog
     advance: Advance
@@ -220,7 +220,7 @@ async def _ask(requests: Sequence[Request], section: schema.Asked, state: _State
             await asyncio.gather(finished, *workers, return_exceptions=True)
             for server in servers:
                 if refuses := sorted(server.connection.refuses):
-                    state.say(f"{server.section.url}: it does not take {', '.join(refuses)}; its answers were asked for without")
+                    state.say(f"{server.section.url}: it does not take {', '.join(refuses)}; its answers were requested without")
 
 
 async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _State, serving: Sequence[_Server]) -> None:
@@ -290,7 +290,7 @@ def _failed(server: _Server, trouble: Later, section: schema.Asked, state: _Stat
     past = time.monotonic() - patience
     if all(peer.lost or (peer.troubles > section.max_retries + peer.section.concurrency and peer.since < past) for peer in peers):
         raise CirfError(
-            f"{server.section.url}: {server.troubles} failures in a row, the last: {trouble}; nobody else answers for "
+            f"{server.section.url}: {server.troubles} failures in a row, the last: {trouble}; no other server answers for "
             f"{server.section.model}; look at the server, then run the same command again (what was answered is kept)"
         )
 

@@ -8,7 +8,7 @@ A prompt with two thoughts, and its form under each probe (w: the thoughts of an
     swap         How many clips?<latent> w1 w2 </latent>
     truncate-1   How many clips?<latent> z1 </latent>
 
-All vectors are computed first, by the method as ever; then they are perturbed, and what comes of it is fed to the model in one
+All vectors are computed first, as usual; then they are perturbed and fed to the model in one
 pass, from which it answers. It does not continue thinking from a perturbed thought: the probe's effect could not be separated
 from the model's own.
 
@@ -78,7 +78,7 @@ class Between(Protocol):
         ...
 
     def begin(self, cuts: Sequence[Cut]) -> Begun:
-        """What a generation goes on from."""
+        """The state from which a generation starts."""
         ...
 
 
@@ -203,10 +203,10 @@ class Prober:
         self._between, self._probes, self._seed = between, probes, seed
 
     def __call__(self, prompts: Sequence[str], names: Sequence[str], cap: int) -> dict[str, list[Probed]]:
-        """Under ``none`` the answers as they are without probes, under ``keep`` those that went through a probe that changes
+        """Under ``none`` the answers without probes, under ``keep`` those that went through a probe that changes
         nothing, and under each probe's name its own; those of a question that has nothing to perturb are the same throughout.
 
-        ``names`` tell the questions apart, to draw by; another question is always one of the same batch.
+        ``names`` identify the questions, for drawing; another question is always of the same batch.
         """
         untouched = decode.generate(
             self._model, self._tokenizer, prompts, cap, batch_size=len(prompts), prefixes=self._beginnings
@@ -227,7 +227,7 @@ class Prober:
         return found
 
     def _partners(self, places: Sequence[int], names: Sequence[str]) -> dict[int, int]:
-        """Another question for each, drawn by the seed: all in a ring, so that none is its own; nobody's where there is one."""
+        """Another question for each, drawn by the seed as one cycle, so that none is its own; none for a single question."""
         ring = list(places)
         Random(f"swap {self._seed} {[names[place] for place in ring]}").shuffle(ring)
         return dict(zip(ring, [*ring[1:], *ring[:1]], strict=True)) if len(ring) > 1 else {}

@@ -43,7 +43,7 @@ class Probed(Protocol):
 
 
 Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
-"""Rendered prompts of a batch, what tells their questions apart, and a cap in tokens, to the answers under ``none``, ``keep`` and
+"""Rendered prompts of a batch, names of their questions, and a cap in tokens, to the answers under ``none``, ``keep`` and
 every probe, in order. It must depend on nothing but its arguments."""
 
 
@@ -155,7 +155,7 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
 
     ``changed``: the share of questions in which anything was changed; ``moved``: the share whose answer is another than without
     the probe; ``as_partner``: of those with another question's thoughts, the share answered as that question rightly is, with
-    ``n_partner`` of them; ``against``: the paired comparison with the answers as they are, p-values corrected by Holm for
+    ``n_partner`` of them; ``against``: the paired comparison with the unperturbed answers, p-values corrected by Holm for
     all ``probes``. ``tasks``: accuracy by task.
     """
     tables = {

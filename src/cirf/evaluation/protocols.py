@@ -77,7 +77,7 @@ def by_protocol(recipe: Recipe) -> Recipe:
     """The recipe with the keys set that its protocol names; the recipe itself where it names none.
 
     Training problems to test on besides (``test_from_train``) belong to no protocol and leave the test. A test that is cut
-    from a user's only file stays as it is: another cut would be another training set. ``problems.limit`` goes before the
+    from a user's only file is unchanged: another split would be another training set. ``problems.limit`` goes before the
     protocol, so that a recipe that was saved under it is the same again.
     """
     protocol = PROTOCOLS.get(recipe.evaluate.protocol)

@@ -42,7 +42,7 @@ _BLOCK = 32  # numbers that share a scale in q8_0
 
 
 def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = SILENT) -> dict[str, Any]:
-    """Write the checkpoint in the folder ``model`` to the file ``out``; returns what there is to tell of it.
+    """Write the checkpoint in the folder ``model`` to the file ``out``; returns a summary of it.
 
     Raises:
         CirfError: no checkpoint; an architecture, a rotary scaling or a tokenizer that is not written here (llama.cpp's own

@@ -2,9 +2,9 @@
 Python file each for inspect_ai, which reads the same rows and answers.
 
 Two forms. ``generate``: the prompt and cap are a method's, and the answer is read after the last
-``</cirf>``, ``</think>``, ``####`` or functional token; so a model of ours is evaluated as it is, and nothing of this package is
-needed where the harness runs. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be
-listed; it compares a model before and after fine-tuning independently of the form of its answers.
+``</cirf>``, ``</think>``, ``####`` or functional token; so our models are evaluated unchanged, and the harness does not need this
+package. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be listed; it compares a model
+before and after fine-tuning independently of the form of its answers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def write_task(
     the task's name in the harness.
 
     Where answers are generated, ``method`` asks for them and caps them as in an evaluation with the keys of ``section``; the
-    name tells it unless its model writes functional tokens. The rows' paths are absolute, for the harness reads them from
+    name includes it unless its model writes functional tokens. The rows' paths are absolute, for the harness reads them from
     wherever it is started. ``CirfError``: no problems, or answers that cannot be listed.
     """
     import yaml

@@ -1,4 +1,4 @@
-"""What is sent: the files of a model's folder, or of a data set of traces, as they will lie in the repository."""
+"""The files to send, of a model's folder or of a data set of traces, as they will be in the repository."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Parcel:
 
 
 def of_model(folder: Path, repository: str) -> Parcel:
-    """A trained model's folder as it is published in ``repository`` (``OWNER/NAME``), which its card then names.
+    """A trained model's folder for publication in ``repository`` (``OWNER/NAME``), which its card then names.
 
     In its recipe and record, files and models of this machine go by their names without folders. ``CirfError`` if it is no
     finished model with a card, or holds pickled weights.
@@ -127,7 +127,7 @@ def _sent(name: Path) -> bool:
 
 
 def _published(path: Path, repository: str) -> Path | bytes:
-    """A file as it is sent: itself, or what it holds without what is of this machine alone."""
+    """A file in the form to send: unchanged, or without local content."""
     if path.name == CARD:
         return for_repository(path.read_text(encoding="utf-8"), repository).encode()
     if path.name == "recipe.yaml":

@@ -31,8 +31,8 @@ def own_token() -> str | None:
 def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: str) -> str:
     """Send a parcel to a repository, which is made where there is none, private unless ``public``; the commit's address.
 
-    Files that lie there under the same names are replaced, others stay. ``CirfError`` where there is no token, a repository is
-    there that is public though ``public`` was not asked for (or the other way round), or the hub refuses.
+    Existing files with the same names are replaced, others stay. ``CirfError`` where there is no token, a repository is
+    public although ``public`` is not set (or the reverse), or the hub refuses.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError

@@ -23,7 +23,7 @@ def check_weights(folder: Path) -> None:
     try:
         places: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{index}: damaged, so it is not known where the weights lie; save the model again") from None
+        raise CirfError(f"{index}: damaged, so the places of the weights are unknown; save the model again") from None
     for name in sorted(set(places.values())):
         path = folder / name
         if Path(name).name != name or not path.is_file():

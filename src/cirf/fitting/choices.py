@@ -18,7 +18,7 @@ METHODS = ("cirf_full", "sft_cot", "direct_sft")
 """The recommended form first, then what it is compared with: prose, and answers alone."""
 
 TEST_SHARE, TEST_MOST, TEST_FEWEST = 0.2, 200, 20
-"""Of the rows, for the test: 200 questions tell 10 points apart, fewer than 20 tell nothing."""
+"""Of the rows, for the test: 200 questions distinguish 10 points, fewer than 20 show nothing."""
 
 TEST_LARGEST_SHARE = 0.3
 """The most that the test may take where rows are few."""
@@ -79,11 +79,11 @@ def test_share(rows: int) -> Choice:
     most = max(1, int(TEST_LARGEST_SHARE * rows))
     taken = min(wanted, TEST_MOST, most)
     if taken == TEST_MOST:
-        why = f"of {rows:,} rows; {TEST_MOST} are enough to tell methods apart by 10 points"
+        why = f"of {rows:,} rows; {TEST_MOST} are enough to distinguish methods by 10 points"
     elif taken == round(TEST_SHARE * rows):
         why = f"a fifth of {rows:,} rows"
     else:
-        why = f"of {rows:,} rows; a test of few questions tells little"
+        why = f"of {rows:,} rows; a test of few questions shows little"
     return Choice("problems.tasks.0.test", taken, why)
 
 

@@ -40,7 +40,7 @@ class Fitted:
 def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool) -> Fitted:
     """The recipe for a file, from one that names its ``train_file``, the backbone and, where there is one, the data folder.
 
-    ``parameters``: of the backbone, ``None`` where nobody knows; ``count``: text to tokens, ``exact`` where by the backbone's
+    ``parameters``: of the backbone, ``None`` if unknown; ``count``: text to tokens, ``exact`` where by the backbone's
     tokenizer. ``CirfError`` where no recipe would work.
     """
     file, model = recipe.problems.tasks[0].train_file or "", recipe.backbone.model
@@ -158,7 +158,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
         )
     if parameters is None:
         rate = recipe.finetune.learning_rate
-        notes.append(f"{model}: not on this machine, and its name tells no size; finetune.learning_rate {rate:g} is a guess")
+        notes.append(f"{model}: not on this machine, and its name gives no size; finetune.learning_rate {rate:g} is a guess")
     if (made := updates_of(recipe.finetune, rows)).too_few:
         notes.append(f"{file}: {made.summary.removeprefix('updates: ')}")
     return notes

@@ -54,8 +54,8 @@ def render(tokenizer: Any, messages: list[dict[str, str]], generation: bool = Tr
 def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
     """Make the tokenizer's template give the training prompt by default; doing it twice changes nothing.
 
-    ``empty_system``: put an empty system message first where that is shorter than what the template inserts itself.
-    Templates that refuse a system role are left as they are.
+    ``empty_system``: put an empty system message first if that is shorter than the template's own.
+    Templates that refuse a system role are unchanged.
     """
     template = tokenizer.chat_template
     if isinstance(template, Mapping):  # several named templates
@@ -129,8 +129,8 @@ def conversation_text(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> 
 def sanitise(text: str, tokenizer: Any, keep: Collection[int] = ()) -> str:
     """The text with every added token broken by a space, so that it cannot inject a role, an end or a functional token.
 
-    ``<|im_end|>`` becomes ``< |im_end|>``. The tokenizer itself is asked which stretches would become added tokens, and
-    asked again until there are none. Added tokens of blanks alone are harmless and stay; ids in ``keep`` are let pass.
+    ``<|im_end|>`` becomes ``< |im_end|>``. The tokenizer itself finds the parts that would become added tokens, again until there
+    are none. Added tokens of blanks alone are harmless and stay; ids in ``keep`` are let pass.
     """
     forbidden = _added_ids(tokenizer) - set(keep)
     for _ in range(len(text) + 1):

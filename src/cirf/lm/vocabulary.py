@@ -66,7 +66,7 @@ def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
     """The trace without its delimiters, and the answer after it.
 
     The opening delimiter may be missing, since the prompt may hold it. Without the closing one, what follows the last
-    functional token is the answer; `is_closed` tells. A text without any of them is all answer.
+    functional token is the answer; `is_closed` checks that. A text without any of them is all answer.
     """
     before, started, rest = text.partition(names.start)
     rest = rest if started else before
@@ -107,7 +107,7 @@ def extend(
     [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
     matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
     random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
-    that the model already knows stay as they are. With ``section.init_from_token`` both start at that token's row, to which
+    that the model already knows are unchanged. With ``section.init_from_token`` both start at that token's row, to which
     those of the functional tokens are added.
 
     Args:

@@ -116,7 +116,7 @@ class Method:
         return self.prompt(example.problem, task)
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
-        """The traces of all training and validation rows as a functional method writes them: as they are, but for a control."""
+        """The traces of all training and validation rows as a functional method writes them: unchanged, except for a control."""
         return list(traces)
 
     def target(self, example: Example) -> str:

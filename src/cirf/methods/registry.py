@@ -120,7 +120,7 @@ def get(name: str, recipe: Recipe) -> Method:
 
 
 def _start(name: str, recipe: Recipe) -> str:
-    """The method or variant whose model a variant goes on from by reward. ``CirfError`` where there is none."""
+    """The method or variant from whose model a variant is trained by reward. ``CirfError`` where there is none."""
     seen = [name]
     while (variant := recipe.variants.get(seen[-1], Variant())).reward is not None:
         start = variant.method
@@ -134,7 +134,7 @@ def _start(name: str, recipe: Recipe) -> str:
 
 
 def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
-    """A variant that is trained on by reward: the method of its start, under a name of its own."""
+    """A variant that is trained on by reward: the method of its start, under another name."""
     where, start = f"variants.{name}", get(_start(name, recipe), recipe)
     if name in METHODS or variant.preset or variant.model:
         advice = "give the variant another name" if name in METHODS else "it has those of its start; remove preset and model"
@@ -199,7 +199,7 @@ def _check_start(method: Method, recipe: Recipe) -> None:
     start = get(method.start, recipe)
     if not start.trained or start.base != method.start:
         raise CirfError(
-            f"variants.{method.start}: {method.name} goes on from {method.start} itself; give the variant another name"
+            f"variants.{method.start}: {method.name} starts from {method.start} itself; give the variant another name"
         )
 
 
@@ -215,7 +215,7 @@ def _check_learner(method: Method, recipe: Recipe) -> None:
     except CirfError as error:
         raise CirfError(f"{where}: {str(error).removeprefix('methods: ')}") from None
     if not learner.trained or learner.learner != learner.name:
-        raise CirfError(f"{where}: {learner.name} has no trained model of its own; name one that has")
+        raise CirfError(f"{where}: {learner.name} has no own trained model; name one that has")
     if type(method) is not type(learner) or _taught(method) != _taught(learner):
         raise CirfError(f"{where}: {learner.name} is trained otherwise than {method.name} would be; remove the key")
 

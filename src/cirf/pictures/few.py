@@ -1,4 +1,4 @@
-"""Codebooks with few training segments a code, which every table that tells of K marks."""
+"""Codebooks with few training segments per code, marked in every table with K."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def place_names(
 
 
 class _Try(NamedTuple):
-    """A name as it is written, where, the pixels that it takes, and how bad that is whatever the other names do."""
+    """A name's text, place and pixels, and its cost independent of the other names."""
 
     name: str
     at: _Place

@@ -74,7 +74,7 @@ _SIGNS = {
     "€": r"EUR~",
     "£": r"\pounds{}",
 }
-"""Signs that pdflatex does not know as they are; other scripts want lualatex or xelatex."""
+"""Characters that pdflatex does not know; other scripts need lualatex or xelatex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Table:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the values as they are."""
+        """For JSON: the values unchanged."""
         columns = [{"key": column.key, "title": column.title, "form": column.form} for column in self.columns]
         rows = [{key: row.get(key) for key in self.keys()} for row in self.rows]
         return {"name": self.name, "caption": self.caption, "columns": columns, "rows": rows}

@@ -155,7 +155,7 @@ def _by_rule(section: schema.Results) -> RuleWriter:
 
 WRITERS: dict[str, Callable[[schema.Results, str | None], ResultWriter]] = {
     "rule": lambda section, data: _by_rule(section),
-    # What its rows fall back to (cirf.rationales.writers); a language model is asked for bare values, so these are bare too.
+    # What its rows fall back to (cirf.rationales.writers); a language model writes bare values, so these are bare too.
     "llm": lambda section, data: _by_rule(section.model_copy(update={"working": "drop"})),
     "none": lambda section, data: NoWriter(),
     "file": _read_file,

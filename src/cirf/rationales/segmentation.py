@@ -12,7 +12,7 @@ A worked example, ``by="auto"``::
 Choices made where the paper is silent:
 
 - Text before the first mark is an announcement, not a step.
-- Text after the last step belongs to it, under a heading of its own (``Conclusion``, ``Final Answer``) too: a heading is no step.
+- Text after the last step belongs to it, under its own heading (``Conclusion``, ``Final Answer``) too: a heading is no step.
   If lines or sentences are the steps, a heading goes with the text under it.
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
 - ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step.

@@ -1,7 +1,7 @@
 """Results written by a language model (paper 3.3), under three constraints: results and not derivations, only what later
 steps use, as short as possible; a step may have none.
 
-The model is asked for JSON with one text a step. An answer of another count, with a long text or one that copies its
+The model returns JSON with one text per step. An answer of another count, with a long text or one that copies its
 step is requested once more with the fault named; after that the task's rule writes the row, which is marked.
 """
 

@@ -213,12 +213,12 @@ def _likeness(typed: str, key: str) -> float:
 
 
 def dotted(path: Path) -> str:
-    """A path as it is written: ``problems.tasks.0.train``."""
+    """A path in dotted form: ``problems.tasks.0.train``."""
     return ".".join(map(str, path))
 
 
 def found(value: Any) -> str:
-    """A value as a message tells what it found: a text in quotes, cut where it is long."""
+    """A value for a message: a text in quotes, shortened if long."""
     if isinstance(value, dict):
         return "a group of keys"
     if isinstance(value, list):

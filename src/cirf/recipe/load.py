@@ -117,7 +117,7 @@ def read(text: str, source: str) -> Document:
 def build(document: Document, source: str, sets: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied.
 
-    The document stays as it is. Raises ``CirfError`` as ``load`` does.
+    The document is not changed. Raises ``CirfError`` as ``load`` does.
     """
     data = copy.deepcopy(document.value)
     for name, value in (settings or {}).items():

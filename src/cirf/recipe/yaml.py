@@ -73,7 +73,7 @@ def parse(text: str) -> Document:
     except RecursionError:
         raise YamlError("nested too deeply") from None
     except (OverflowError, ValueError):  # of "\UFFFFFFFF"
-        raise YamlError("an escape of a character that there is not") from None
+        raise YamlError("an escape of an invalid character") from None
     document = Document(None)
     if root is not None:
         document.value = _read(root, (), document.lines, frozenset(), [len(text) + _MAX_ALIASED])
@@ -92,7 +92,7 @@ def _compose(text: str) -> yaml.Node | None:
 
         with contextlib.suppress(yaml.YAMLError, UnicodeError):
             return yaml.compose(text, Loader=Fast)
-    return yaml.compose(text, Loader=yaml.BaseLoader)  # which tells better what is wrong
+    return yaml.compose(text, Loader=yaml.BaseLoader)  # which has better messages
 
 
 def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[int], room: list[int]) -> Any:

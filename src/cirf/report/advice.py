@@ -77,7 +77,7 @@ def _most_accurate(names: Sequence[str], methods: Mapping[str, Mapping[str, Any]
 
 
 def writes_tokens(name: str, variants: Mapping[str, Mapping[str, Any]], tables: Tables) -> bool:
-    """Whether a method writes functional tokens; of a user's own its answers tell."""
+    """Whether a method writes functional tokens; for a user's own method by its answers."""
     method = base(name, variants)
     if method in METHODS:
         return METHODS[method].functional

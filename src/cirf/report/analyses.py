@@ -1,4 +1,4 @@
-"""The page of analyses: one HTML file that needs nothing else; tables can be sorted and filtered, points tell their numbers."""
+"""The page of analyses: one HTML file that needs nothing else; tables can be sorted and filtered, points show their numbers."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def written(data: Mapping[str, Any]) -> list[int]:
 
 
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels: of the run's codebook, else of the models it took as they are."""
+    """The codes' labels: of the run's codebook, else of the saved models it uses."""
     found = {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
     return found or {int(code): label for code, label in data.get("labels", {}).items()}
 
@@ -221,7 +221,7 @@ def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
     if verdict["doubt"]:
         found.append(
             f"{titles[verdict['best']]} may be up to {100 * verdict['doubt']:.0f} points more accurate: "
-            "too few questions to tell, test on more."
+            "too few questions to decide, test on more."
         )
     for warning in verdict["warnings"]:
         traced = titles[verdict["traced"]]

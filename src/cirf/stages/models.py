@@ -144,7 +144,7 @@ class Begun:
 
 
 def begin(context: Context, method: Method, adaptation: Literal["full", "lora"] | None) -> Begun:
-    """What a method is trained from, loaded for that kind of training (``None``: as it is to answer), its new rows set."""
+    """The start model of a method, loaded for that kind of training (``None``: for answering), with its new rows set."""
     from cirf.lm import backbone, vocabulary
 
     recipe = context.recipe
@@ -395,7 +395,7 @@ def load(context: Context, source: Path | str) -> tuple[Any, Any]:
 
 
 def load_for(context: Context, name: str) -> tuple[Any, Any]:
-    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
+    """The model and tokenizer that answer for a method, kept in memory until another is loaded."""
     source = source_of(context, name)
     if context.loaded.get("source") != str(source):
         release(context)

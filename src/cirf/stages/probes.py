@@ -34,7 +34,7 @@ def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
 
 
 def check(recipe: Recipe) -> None:
-    """``CirfError`` where probes are asked for and no method of the recipe can be probed by any of them."""
+    """``CirfError`` if probes are requested but none applies to any method of the recipe."""
     asked = recipe.evaluate.probes.names
     if asked and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
         raise CirfError(

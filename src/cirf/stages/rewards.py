@@ -125,7 +125,7 @@ def rewarded(
 
 
 def own_reward(path: str) -> Score:
-    """The ``REWARD`` of a user's file. ``CirfError`` if there is none; of an answer, if it fails or gives no number."""
+    """The ``REWARD`` of a user's file. ``CirfError`` if there is none; for an answer, if it fails or returns no number."""
     function = read_user_code(path, "reward.function names it as a reward of your own")[0].get("REWARD")
     if not callable(function):
         raise CirfError(

@@ -158,8 +158,8 @@ class Bench:
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.
 
-        On a CPU the process's memory is shared by all models, and what an answer frees is kept for the next: no share of it
-        is a method's.
+        On a CPU the process's memory is shared by all models, and memory freed after one answer is kept for the next, so it
+        cannot be split by method.
         """
         return {"weights_bytes": self._weights(method), "growth_bytes": self.growth}
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 DRAWS = 2000
-"""Samples drawn; 2.5 % of the means then lie beyond an end, give or take 0.35 %."""
+"""Samples drawn; 2.5 % of the means are then beyond an end, give or take 0.35 %."""
 
 _AT_ONCE = 2**18  # values drawn at a time: as many as the caches hold
 _FEW = 16  # different values, of which it is quicker to draw how often each comes
@@ -70,7 +70,7 @@ def mean_interval(
         sampled += share * _means(values, draws, generator)
         influence = share * (values - values.mean()) / len(values)
         cubes, squares = cubes + float((influence**3).sum()), squares + float((influence**2).sum())
-    if not (squares**1.5):  # no values differ, or by less than a float can tell
+    if not (squares**1.5):  # no values differ, or by less than float precision
         return Interval(point, point)
     # Samples that equal the point count half: means of few or of whole numbers often do.
     slack = 1e-12 * max(1.0, abs(point))

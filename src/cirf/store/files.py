@@ -80,7 +80,7 @@ def hash_json(value: Any) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON for people: indented, ending in a newline, Unicode as it is."""
+    """JSON for people: indented, ending in a newline, Unicode unescaped."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -22,7 +22,7 @@ _MODEL = (".safetensors", "tokenizer.json")
 
 
 def is_intact(folder: RunFolder, stage: Plan) -> bool:
-    """Whether a stage is done; one with an unreadable record before it, or of its own, is not."""
+    """Whether a stage is done; false if its record or an earlier one is unreadable."""
     try:
         return folder.is_done(stage)
     except CirfError:

@@ -172,7 +172,7 @@ def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[
         lists = [name for name, value in made.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
         is_row = bool(_OF_A_ROW & made.keys())
         if len(lists) > 1 and not is_row:
-            raise CirfError(f"{path}: holds several lists of rows ({', '.join(lists[:5])}); write each to a file of its own")
+            raise CirfError(f"{path}: holds several lists of rows ({', '.join(lists[:5])}); write each to its own file")
         made = made[lists[0]] if lists and not is_row else [made]
     for number, row in enumerate(made, 1):
         with _sorting_out(refused, path):

@@ -185,7 +185,7 @@ def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str |
 
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
-    """Where the training rows lie: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
+    """The path of the training rows: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
 
     ``CirfError`` if neither is.
     """
@@ -204,12 +204,12 @@ def _first_path(entry: TaskEntry, data: str | None) -> Path:
 
 
 def test_path(entry: TaskEntry, data: str | None) -> Path | None:
-    """Where the test rows lie, or ``None`` where the recipe names no test file."""
+    """The path of the test rows, or ``None`` if the recipe names no test file."""
     return None if entry.test_file is None else find_file(entry.test_file, data)
 
 
 def find_file(name: str, data: str | None) -> Path:
-    """A file as it is named, else under the data folder."""
+    """A file by its given name, else under the data folder."""
     path = user_path(name)
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name

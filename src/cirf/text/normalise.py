@@ -80,7 +80,7 @@ _SYMBOL = re.compile(r"\\(" + "|".join(sorted(_SYMBOLS, key=len, reverse=True)) 
 _DEGREE = re.compile(r"\^(?:\{°\}|°)")
 _THOUSANDS = re.compile(r"(?<=\d)\{,\}(?=\d)")
 
-# At a line's start the signs × and − stay as they are: written * and - they would be bullets.
+# At a line's start the signs × and − are unchanged: written * and - they would be bullets.
 _TIMES = re.compile(r"(?<=[^\s]) *× *(?=\S)")
 _DIVIDED = re.compile(r" *÷ *")
 _MINUS = re.compile(r"−(?! )|(?<=[^\n])−")
@@ -99,7 +99,7 @@ _ACTIVE_FOR = {
 def normalise(text: str, annotations: Annotations = "drop") -> str:
     """The plain form of a rationale (paper A.2, "normalized into a step-structured format").
 
-    ``annotations``: what becomes of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
+    ``annotations``: the treatment of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
     reads results. Idempotent up to 100 layers of marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all
     stay, in order.
     """
@@ -170,7 +170,7 @@ def _latex(text: str) -> str:
 
 
 def _display(match: re.Match[str]) -> str:
-    """A displayed formula on lines of its own, one for each of its rows, without alignment marks."""
+    """A displayed formula on separate lines, one for each of its rows, without alignment marks."""
     rows = (_joined(row.replace("&", " ")) for row in re.split(r"\\\\", match[1] or match[2] or ""))
     return "\n" + "\n".join(row for row in rows if row) + "\n"
 

@@ -109,7 +109,7 @@ def plain_numbers(text: str, answer: bool = False) -> str:
 
 
 def unread_numbers(text: str) -> list[str]:
-    """The numbers of a text that `plain_numbers` does not read for their points and commas, as they are written: ``12,5``."""
+    """The numbers of a text that `plain_numbers` does not read because of their points and commas, unchanged: ``12,5``."""
     return [match[0] for match in _RUN.finditer(plain(text)) if _in_one_notation(match) == UNREAD]
 
 

@@ -223,7 +223,7 @@ def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> boo
     before = text[: former[0].start].rstrip().rpartition("\n")[2]
     if _LOOKS_BACK.search(said):
         return False
-    apart = "\n\n" in f"\n{rest}"  # a paragraph of its own, and no line of the last item
+    apart = "\n\n" in f"\n{rest}"  # a separate paragraph, not a line of the last item
     return any(map(_REDO.search, between)) or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
 
 

@@ -36,7 +36,7 @@ def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
     Numbers, common words and the labels of options (``B.``) are none; a leading ``Then`` or ``So`` is passed over, and so is
     a heading such as ``Action:`` that opens with no such word; a possessive is its name. Words are compared without case,
     whichever apostrophe they have and however an accent is encoded. All are empty unless at least two steps have different
-    ones, the first step's among them: what every step shares does not tell how far a list of things has come.
+    ones, the first step's among them: what every step shares does not show the progress through a list of things.
     """
     spelled: dict[str, str] = {}
     for found in _WORD.findall(unicodedata.normalize("NFC", question)):

@@ -60,12 +60,12 @@ def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None)
     questions where that is so. ``agreement`` ``None``: no fallback.
 
     Raises:
-        CirfError: more votes are asked for than were drawn.
+        CirfError: more votes are requested than were drawn.
         ValueError: no items.
     """
     drawn = min(len(item.votes) for item in items)
     if max(counts) > drawn:
-        raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are asked for, {drawn} were drawn; run again")
+        raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are requested, {drawn} were drawn; run again")
     points, solved = [], {}
     for count in sorted(set(counts)):
         summary = [_Told(item, count, agreement) for item in items]

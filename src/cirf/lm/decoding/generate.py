@@ -66,8 +66,8 @@ def generate(
     Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
     padded on the left; of equal length where padding changes what the model answers. The model's own generation settings
     (sampling, penalties) are not used: ``temperature`` 0 is greedy, else an answer is sampled from the nucleus ``top_p`` by
-    random numbers of its own, seeded by ``seed`` (one for all, or one a prompt) and its prompt: it is the same in every batch
-    but for rounding, and none of `sample_many`'s.
+    its own random numbers, seeded by ``seed`` (one for all, or one per prompt) and its prompt: it is the same in every batch up
+    to rounding, and none of `sample_many`'s.
 
     Args:
         prompts: rendered by ``prompt_text``; nothing is added to them.
@@ -163,7 +163,7 @@ def sample_many(
     """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
     cache shared by all.
 
-    Every answer draws from random numbers of its own, seeded by ``seed``, the prompt and the answer's number. So it is the
+    Every answer has its own random numbers, seeded by ``seed``, the prompt and the answer's number. So it is the
     same answer however many others are drawn with it (up to the rounding of another batch size), and further
     ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. Of the prompt ``prefixes`` may hold the
     beginning. ``CirfError``: no memory.
@@ -226,7 +226,7 @@ def follow(
 ) -> None:
     """Answer encoded prompts in one batch, each row as if alone, and pass every token to ``on_step`` as it is generated.
 
-    Greedily, or at a ``temperature`` each row from random numbers of its own, seeded by its text in ``draws`` (see `draw`): it
+    Greedily, or at a ``temperature`` each row with its own random numbers, seeded by its text in ``draws`` (see `draw`): it
     is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is for those that it does not.
 
     Raises:
@@ -306,7 +306,7 @@ def _sampled(
 
 
 class _Watch:
-    """A streamer in the sense of ``transformers``: sees every token as it is made, the prompt first."""
+    """A streamer in the sense of ``transformers``: sees every token as it is generated, the prompt first."""
 
     def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None, stops: list[int]) -> None:
         self.tokenizer, self.on_text, self.stops = tokenizer, on_text, stops

@@ -7,7 +7,7 @@ the 700. A generation is given a copy of them in every row, and just the questio
     [opening][a longer question]        [..]: padding, which the attention mask hides
     [opening][     question 3]
 
-Rows may begin otherwise, each with an opening of its own or with none: shorter openings are padded on the left too.
+Rows may begin otherwise, each with its own opening or none: shorter openings are padded on the left too.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a generation goes on from: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``, padded on
-    the left to the longest of them. At least one token of a row is left to compute."""
+    """The state from which a generation starts: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``,
+    padded on the left to the longest of them. At least one token of a row is left to compute."""
 
     prompts: list[list[int]]
     heads: list[int]
@@ -50,7 +50,7 @@ class Beginnings(Protocol):
         ...
 
     def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
-        """A cache for a batch of these prompts, a row each, and the prompts as they are then; ``None``: there is nothing."""
+        """A cache for a batch of these prompts, a row each, and the prompts in their new form; ``None``: no cache."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Every token of every row of a batch as it is made, and rows that end before their time."""
+"""Callbacks for every token of every row of a batch, and early ends of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fine-tuning: every weight, or adapters and the new rows; the end is a plain model either way (paper 3.3, A.2)."""
+"""Fine-tuning: every weight, or adapters and the new rows; the result is a plain model either way (paper 3.3, A.2)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 
 _OBJECTIVE_MODULE = "cirf_beside"
-"""Where a training holds the objective's module, so that all that goes through a model's parameters finds it."""
+"""The attribute that holds the objective's module during training, so that code over a model's parameters finds it."""
 
 _NAMED = 8
 """Rows that a message names at most."""
@@ -47,7 +47,7 @@ __all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "tokenise"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many updates there will be: in an epoch, in all, and of them in the warm-up."""
+    """The number of updates per epoch, in total, and in the warm-up."""
 
     epoch: int
     total: int
@@ -133,9 +133,7 @@ def finetune(
     objective = Objective() if objective is None else objective
     if section.functional_token_loss_weight != 1 and new_ids[2:]:
         if type(objective).loss is not Objective.loss:
-            raise CirfError(
-                f"finetune.functional_token_loss_weight: the training of {method} has a loss of its own; remove the key"
-            )
+            raise CirfError(f"finetune.functional_token_loss_weight: the training of {method} has its own loss; remove the key")
         objective.weigh(new_ids[2:], section.functional_token_loss_weight)
     if sharded():
         check_launch()
@@ -246,7 +244,7 @@ def _losses_of_parts(row: Mapping[str, Any]) -> dict[str, float]:
 def adapt(
     model: Any, section: schema.Finetune, new_ids: list[int], input_ids: list[int], seed: int, frozen: bool = False
 ) -> tuple[Any, TrainableRows | None]:
-    """Choose what is trained: all of it, or adapters and the new rows, or nothing."""
+    """Set what is trained: all weights, or adapters and the new rows, or nothing."""
     from transformers import set_seed
 
     set_seed(seed)
@@ -361,7 +359,7 @@ def _whole(trainer: TargetTrainer, blank: Any, adapt: Callable[[], tuple[Any, Tr
 
 
 def _forget(trainer: TargetTrainer) -> None:
-    """Let go of the optimiser's state and of memory that is kept but no longer used."""
+    """Release the optimiser's state and unused memory."""
     trainer.optimizer = trainer.lr_scheduler = None
     trainer.accelerator.free_memory()
     trainer.callback_handler.model = trainer.callback_handler.optimizer = trainer.callback_handler.lr_scheduler = None

@@ -43,7 +43,7 @@ def check_launch() -> None:
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Within, accelerate's objects are made as for data-parallel training; or they would shard the model once more."""
+    """Within, accelerate's objects are created as for data-parallel training; otherwise they would shard the model again."""
     asked = os.environ.pop("ACCELERATE_USE_FSDP", None)
     try:
         yield
@@ -53,7 +53,7 @@ def unseen() -> Iterator[None]:
 
 
 def refusal(method: str) -> CirfError:
-    """What is raised for a method whose objective reads weights outside the model's own pass."""
+    """The error for a method whose objective reads weights outside the model's own pass."""
     return CirfError(f"{method} cannot be trained with sharded weights (FSDP); launch without it (accelerate launch --multi_gpu)")
 
 

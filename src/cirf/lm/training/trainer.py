@@ -271,7 +271,7 @@ def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
 
 
 class Diverged(CirfError):
-    """The loss of an update, or its gradient, is no number; the rows that it was computed from are named."""
+    """The loss or gradient of an update is not a number; the message names its rows."""
 
 
 class Trained(Exception):
@@ -280,7 +280,7 @@ class Trained(Exception):
 
 class Course(TrainerCallback):
     """When to evaluate, to save and to forget the optimiser's moments, a bar, and a stop at the last update or where the loss or
-    its gradient is no number any more: before anything is saved, so that the last checkpoint is a good one."""
+    its gradient becomes NaN, before anything is saved, so that the last checkpoint is valid."""
 
     def __init__(
         self,

@@ -31,9 +31,9 @@ Codes = Literal["learned", "shuffled", "single", "ordinal"]
 
 
 def recoded(traces: Sequence[Trace], codes: Codes, size: int, seed: int) -> list[Trace]:
-    """The traces with ``codes`` in place of the ``size`` learned ones; results and lengths stay as they are.
+    """The traces with ``codes`` in place of the ``size`` learned ones; results and lengths are unchanged.
 
-    ``shuffled`` deals the codes of all steps out anew among them by the seed, so that each is used as often as before;
+    ``shuffled`` permutes the codes of all steps by the seed, so that each is used as often as before;
     ``single`` is code 0 everywhere; ``ordinal`` is 0, 1, 2, ... along a trace, the last code for all steps beyond it.
     """
     match codes:
@@ -80,7 +80,7 @@ class TraceSettings(CalculatorSettings, FormSettings):
 
 
 class CirfSettings(TraceSettings):
-    """What stands for a step in a trace, and how answers are steered."""
+    """The form of a step in a trace, and how answers are steered."""
 
     codes: Codes = key(
         "learned",

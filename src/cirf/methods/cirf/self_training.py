@@ -46,7 +46,7 @@ class SelfSettings(TraceSettings):
 
 
 class CirfSelf(CirfFull):
-    """Trained on right traces of a model of its own kind."""
+    """Trained on correct traces of a model of the same kind."""
 
     name = "cirf_self"
     summary = "functional tokens, trained on correct traces sampled from an earlier model (self-training)"

@@ -128,6 +128,6 @@ class InternalisedCot(Method):
         if made.final_share < 1 and not self.settings.partial:
             raise CirfError(
                 f"{self.name}: only {made.final_share:.0%} of the rationales' tokens would be gone when training ends, so the "
-                "model would be asked for what it never learned; leave rate to null, raise it or the epochs, or set partial: true"
+                "model would not be trained for its final form; leave rate at null, raise it or the epochs, or set partial: true"
             )
         return made

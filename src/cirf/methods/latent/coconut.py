@@ -126,7 +126,7 @@ class Coconut(Method):
     def _check_end(self, comes: bool, why: str) -> None:
         if not comes and not self.settings.partial:
             raise CirfError(
-                f"{self.name}: {why}, so the model would be asked for what it never learned; leave stage_epochs to null, "
+                f"{self.name}: {why}, so the model would not be trained for its final form; leave stage_epochs at null, "
                 "lower it or raise the epochs, or set partial: true"
             )
 
@@ -185,8 +185,8 @@ def check_passes(method: Method, recipe: Recipe) -> None:
         return
     if recipe.finetune.resolved(method.name, method.training).gradient_checkpointing:
         raise CirfError(
-            f"finetune.gradient_checkpointing: {method.name} goes on from its own cache in training, which cannot be computed "
-            "again; set it to false, and lower batch_size (and raise gradient_accumulation_steps) where memory is short"
+            f"finetune.gradient_checkpointing: {method.name} continues from its own cache in training and cannot recompute it; "
+            "set it to false, and lower batch_size (and raise gradient_accumulation_steps) if memory is short"
         )
 
 

@@ -140,7 +140,7 @@ def answer_line(anchor: str, answer: str) -> str:
 
 
 class Distilled:
-    """A curriculum that stays as it is: rows with thoughts and, but for validation, their teachers."""
+    """A constant curriculum: rows with thoughts and, except in validation, their teachers."""
 
     def __init__(self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, form: Form) -> None:
         """The last token of every prompt is the mark before the thoughts, where there are any."""

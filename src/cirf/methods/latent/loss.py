@@ -24,7 +24,7 @@ class LatentObjective(Objective):
         self.module = projector
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """As `cut`, or as ever where no row thinks."""
+        """As `cut`, or as usual if no row thinks."""
         if not any(feature.thoughts for feature in features):
             return super().collate(features, padding)
         return cut(features, padding)

@@ -128,7 +128,7 @@ class SimCot(Method):
             other = get(self.settings.host, recipe)
             if other.settings != self.host.settings:
                 raise CirfError(
-                    f"variants.{self.name}.settings: {self.name} goes on from {other.name}, whose settings are others than "
+                    f"variants.{self.name}.settings: {self.name} starts from {other.name}, whose settings differ from "
                     f"host_settings; give variants.{other.name}.settings the same"
                 )
 

@@ -39,7 +39,7 @@ _AT_ONCE = 10**12  # the price of a pass, in positions of padding, at which ther
 
 
 class Decoder:
-    """Predicts steps from thoughts. ``own`` is a model of its own, or ``None``: the trained one, by a second set of adapters."""
+    """Predicts steps from thoughts. ``own`` is a separate model, or ``None``: the trained one with a second set of adapters."""
 
     def __init__(self, own: torch.nn.Module | None = None) -> None:
         """See `copied`; without, it is adapters."""
@@ -74,7 +74,7 @@ class Decoder:
 
 
 def copied(model: Any) -> Decoder:
-    """A copy of ``model`` in float32, all of which is trained but an input matrix of its own: it is given vectors."""
+    """A copy of ``model`` in float32, all trained except its separate input matrix, since its inputs are vectors."""
     own = copy.deepcopy(model).float().requires_grad_(True)
     if not is_tied(own):
         own.get_input_embeddings().requires_grad_(False)

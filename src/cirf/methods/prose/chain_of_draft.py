@@ -52,7 +52,7 @@ LABEL = "A:"
 
 
 class ChainOfDraft(Prose):
-    """The untrained backbone, asked for drafts of steps by worked examples."""
+    """The untrained backbone, prompted for drafts of steps by worked examples."""
 
     name = "chain_of_draft"
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"

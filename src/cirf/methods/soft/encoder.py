@@ -145,7 +145,7 @@ def contrast(long: torch.Tensor, short: torch.Tensor) -> torch.Tensor:
 
 
 def _copied(inner: Any, first: int, last: int) -> Any:
-    """A model of those layers and what follows the last, with weights of its own and no vocabulary."""
+    """A model of those layers and what follows the last, with separate weights and no vocabulary."""
     config = copy.deepcopy(inner.config)
     config.num_hidden_layers = last - first
     if getattr(config, "layer_types", None):

@@ -100,7 +100,7 @@ class Guided(Method):
         return semcot.CAP if self._legacy else task.cap
 
     def prepares(self) -> bool:
-        """What the guide reads is made ready in a stage of its own."""
+        """The guide's inputs are prepared in a separate stage."""
         return True
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class SoftObjective(Objective):
         self.heads = None if self.heads is None else Heads()
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """Rows as ever, ``slots`` [b x s] (see `cirf.methods.soft.prompts`), and what their vectors are made of."""
+        """Rows as usual, ``slots`` [b x s] (see `cirf.methods.soft.prompts`), and what their vectors are made of."""
         batch = super().collate(features, padding)
         runs = [find_run(feature.ids[: feature.start], self._placeholder) for feature in features]
         starts, counts = [start for start, _ in runs], [count for _, count in runs]

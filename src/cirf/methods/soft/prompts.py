@@ -7,7 +7,7 @@ A row with two vectors, its ids, and which vector goes in at which place::
 
 The ids ``#`` only hold places. They are a token that the tokenizer knows and that nothing else in a prompt can be, so the places
 are found by looking for it and not by counting from either end; a user's text cannot hold it (`cirf.lm.prompt.sanitise`). The
-vocabulary stays as it is.
+vocabulary is unchanged.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class SemCot(Guided):
         return objective
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """The guide as a model of its own in a folder of its own, its map and its learned vector."""
+        """The guide as a separate model in its own folder, its map and its learned vector."""
         from cirf.lm.saving import save_model
         from cirf.methods.soft.guide import OWN, Soft, fingerprint, save_soft
 

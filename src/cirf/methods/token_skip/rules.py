@@ -103,7 +103,7 @@ def _answers(text: str) -> set[str]:
 
 
 def _bare(word: str) -> str:
-    """A word as it is compared: lower case, without the punctuation around it and a possessive's ending."""
+    """A word in the form for comparison: lower case, without the punctuation around it and a possessive's ending."""
     word = _EDGES.sub("", word).replace("’", "'").casefold()
     return word if word in FUNCTION_WORDS else _POSSESSIVE.sub("", word)
 

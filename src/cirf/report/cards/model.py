@@ -138,7 +138,7 @@ def card_template(name: str) -> Template:
 
 
 def hub_name(model: str) -> str:
-    """A bundled model's id on the hub; another one as it is called."""
+    """A bundled model's id on the hub; another one by its name."""
     return _HUB.get(model, model)
 
 
@@ -149,7 +149,7 @@ def _answer_cap(recipe: Mapping[str, Any]) -> int:
 
 
 def cell(text: str, longest: int = 110) -> str:
-    """A text as a cell of a Markdown table: one line, no pipes, no markup of its own, at most ``longest`` characters."""
+    """A text as a cell of a Markdown table: one line, no pipes, no markup, at most ``longest`` characters."""
     line = " ".join(text.split())
     line = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
     return re.sub(r"([\\`*_|<>\[\]#~$])", r"\\\1", line)

@@ -23,7 +23,7 @@ def traces_card(
     """The card in Markdown with YAML front matter.
 
     Args:
-        repository: ``OWNER/NAME`` where the rows will lie.
+        repository: ``OWNER/NAME`` of the rows.
         method: the method whose rows they are, such as ``cirf_full``.
         recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
         rows: ``prompt`` and ``completion`` each, at least one.

@@ -1,4 +1,4 @@
-"""Everything the report tells, gathered from a run's folder into one dict: ``report.json``.
+"""All data of the report, collected from a run's folder into one dict: ``report.json``.
 
 A worked example, cut short::
 
@@ -76,7 +76,7 @@ def collect(
 ) -> Data:
     """The data of a run's report.
 
-    ``stages`` are the names of those to tell of, the ones that are done by the run's recipe; ``None``: all that lie there.
+    ``stages``: the names of those to report, which are done by the run's recipe; ``None``: all that are there.
     ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
     ``environment`` defaults to the one that the run was begun in, or this machine's where it keeps none. Raises
     ``CirfError`` if a file of the run is damaged.
@@ -217,7 +217,7 @@ def _sampled(folder: Path) -> Data | None:
 
 
 def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels of models that were taken as they are, where all that have any agree."""
+    """The codes' labels of saved models used by the run, if all that have any agree."""
     found = [_json(Path(folder) / "functions.json").get("codes") for folder in recipe.get("models", {}).values()]
     held = [{int(code): row["label"] for code, row in codes.items()} for codes in found if codes]
     return held[0] if held and all(one == held[0] for one in held) else {}

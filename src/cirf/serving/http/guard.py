@@ -123,7 +123,7 @@ class Guard:
 
 
 async def refuse(refusal: Refusal, send: Send) -> None:
-    """Send a refusal, and have the connection closed: what is left of the request is not read."""
+    """Send a refusal and close the connection: the rest of the request is not read."""
     body = json.dumps(refusal.body).encode()
     summary = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close", **refusal.headers}
     headers = [(name.lower().encode(), value.encode()) for name, value in summary.items()]

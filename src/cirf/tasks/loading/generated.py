@@ -82,7 +82,7 @@ def draw(task: Task, table: str, split: str, seed: int, count: int, options: Map
             if misses > _PATIENCE:
                 raise CirfError(
                     f"problems.tasks: {table} has only {len(found)} different {split} questions with these "
-                    f"options, {count} were asked for; lower {split} or widen the options"
+                    f"options, {count} were requested; lower {split} or widen the options"
                 )
         index += 1
     return found

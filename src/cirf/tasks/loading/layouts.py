@@ -2,7 +2,7 @@ r"""Layouts of rows that people and other tools write, brought into one: ``quest
 
 Recognised by their fields, in this order::
 
-    question, answer, rationale                          as they are
+    question, answer, rationale                          unchanged
     messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
     prompt, problem, instruction (with input), query     the question
     completion, response, output, solution               the target; with an ``answer``, the rationale

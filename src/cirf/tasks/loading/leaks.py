@@ -87,7 +87,7 @@ def _pairs(train: Sequence[Problem], test: Sequence[Problem], holders: Mapping[R
 def overlap(
     train: Sequence[Problem], test: Mapping[str, Sequence[Problem]], exact: Sequence[Sequence[str]], length: int = WORDS
 ) -> dict[str, Any]:
-    """What the report tells of each test set, JSON by table name.
+    """The report on each test set, JSON by table name.
 
     ``exact`` are pairs of ids, a dropped training question and the test question it is. ``test`` counts questions,
     ``short`` those of fewer than ``length`` words, ``near`` those with a shared run; ``largest_share`` is the largest share

@@ -27,7 +27,7 @@ from cirf.tasks.loading.sources import Reading, from_file, mirror_files, named, 
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.task import Task
 
-_CUT_SHARE = 0.2  # of a user's only file, for the test, where the recipe says no number
+_CUT_SHARE = 0.2  # of a user's only file, for the test, if the recipe gives no number
 _LEAK, _TWICE = "question is also in the test", "the question appears twice"
 _APART = "test rows of the training split"
 
@@ -56,7 +56,7 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
     training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
     ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
     cannot be used than ``section.max_unusable_share`` allows, an option a task does not have, fewer generated
-    questions than asked for.
+    questions than requested.
 
     To look at data rather than use them: a ``tolerance`` that is looking gathers all rows that cannot be used, and a missing
     test file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
@@ -138,7 +138,7 @@ def _warnings(entry: TaskEntry, table: str, task: Task, found: Mapping[str, int]
     summary = [f"{table}: it is for evaluation alone and has no training rows; remove {key}" for key in useless]
     for rows, asked in zip(found, (entry.train, entry.test, entry.test_from_train), strict=True):
         if asked is not None and found[rows] < asked and (rows == "test rows" or not only):
-            summary.append(f"{table}: {asked} {rows} were asked for, {found[rows]} are there")
+            summary.append(f"{table}: {asked} {rows} were requested, {found[rows]} are there")
     return summary
 
 
@@ -253,7 +253,7 @@ def _both(
 
 
 def default_cut(path: Path) -> int:
-    """About how many rows of a user's only file are cut off for the test where the recipe says no number."""
+    """About how many rows of a user's only file are split off for the test if the recipe gives no number."""
     from cirf.store.row_files import read_row_file
 
     return cut_of(len(read_row_file(path, []).rows))

@@ -140,7 +140,7 @@ def _read_all(
     reading: Reading,
     published: bool = False,
 ) -> list[Problem]:
-    """The problems of some rows with their numbers. Without an id of its own, a row of a configuration gets ``CONFIG-PLACE``.
+    """The problems of some rows with their numbers. Without its own id, a row of a configuration gets ``CONFIG-PLACE``.
 
     ``CirfError`` if more rows than the reading allows cannot be used, those that are malformed as ``published`` apart.
     """

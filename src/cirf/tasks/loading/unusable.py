@@ -34,7 +34,7 @@ class UnusableRow(Record):
 @dataclass(frozen=True, slots=True)
 class Unusable:
     """The rows of one file that cannot be used; ``rows`` is how many the file has in all, ``file`` what lists call it.
-    ``published``: they are malformed in a benchmark as it is published, which stops no run."""
+    ``published``: they are malformed in a published benchmark, which stops no run."""
 
     file: str
     rows: int

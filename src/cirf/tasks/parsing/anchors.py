@@ -31,7 +31,7 @@ _TAGGED = re.compile(
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.IGNORECASE)
 ENCLOSED = frozenset({"boxed", "tagged"})
-"""Anchors that tell where what they say ends."""
+"""Anchors that mark the end of their content."""
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)[\"'”’)*]*\s+(?=[^\s])")
 
 

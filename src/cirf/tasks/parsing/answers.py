@@ -1,7 +1,7 @@
 r"""Reading an answer out of what a model wrote, and telling whether two answers are the same.
 
 What follows the end of a turn (``</s>``, ``<|im_end|>``) is not read, and neither is what follows an answer: another
-question (``Q: ...`` on a line of its own), or a last paragraph that checks the answer or notes something. First the
+question (``Q: ...`` on its own line), or a last paragraph that checks the answer or notes something. First the
 **anchored** answer: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``, ``Answer: x``; the last
 anchor that can be read wins. A ``####`` line that holds no answer is a heading, and "the answer is clear" is no anchor.
 A number, option or formula that an anchor denies is none, and where the last anchor offers several numbers or options
@@ -51,7 +51,7 @@ _FEW = 4  # questions and checks that are read: a model in a loop writes thousan
 def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = None, question: str = "") -> str | None:
     """The canonical answer of that kind in ``text``; ``None`` if there is none that can be read safely.
 
-    ``choices`` are the options' texts, for options; ``question`` tells which words a list is made of, and which brackets
+    ``choices`` are the options' texts, for options; ``question``: gives the words of a list, and which brackets
     an answer may repeat.
     """
     text = unmarked(text)

@@ -90,7 +90,7 @@ def _opening(said: str, alone: bool = False) -> str | None:
 
 
 def _words_alone(text: str) -> bool:
-    """Whether a text is a word or two, such as *east*, and not what is said of an answer, such as *correct*."""
+    """Whether a text is a word or two, such as *east*, and not a comment on an answer, such as *correct*."""
     return re.fullmatch(r"[A-Za-z][A-Za-z'’-]*(?: [A-Za-z'’-]+)?", text) is not None and _REMARK.search(text) is None
 
 

@@ -216,7 +216,7 @@ UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")
 def worked_powers(text: str) -> str:
     """The text with its powers worked out where base and exponent are plain numbers and the value is not too long.
 
-    Two stars are a power between digits, unless they end what two others made bold. ``3 × 10^4`` stays as it is.
+    Two stars are a power between digits, unless they end what two others made bold. ``3 × 10^4`` is unchanged.
     """
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
     if "**" in text:

@@ -1,4 +1,4 @@
-"""Options: a letter of its own, or an option's own text."""
+"""Options: a separate letter, or an option's own text."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ _SAYS_MORE = re.compile(
 
 
 def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | None:
-    """The option that a text begins with: a letter of its own, or an option's own text. ``SeveralError`` for several."""
+    """The option that a text begins with: a separate letter, or an option's own text. ``SeveralError`` for several."""
     said = _HEDGE.sub("", plain(said).strip().lstrip("\"'“‘$*: ")).lstrip("\"'“‘$*: ")
     alone = _letter_alone(said, count)
     if alone:
