@@ -167,7 +167,7 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     )
     said = tinyrun.cirf("check", bare)
     assert f"{bare}: no usable row (4: no rationale)" in said.error()
-    assert "there is no rationale to cut" in said.out and "100.0%" not in said.out
+    assert "there are no rationales" in said.out and "100.0%" not in said.out
     document = json.loads(tinyrun.cirf("check", bare, "--json").out)
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 

@@ -140,7 +140,7 @@ def test_what_cannot_be_begun_is_said(tiny: Any, tokenizer: Any) -> None:
     token = own.convert_tokens_to_ids(holder)
     guided = Guided(model, own, Soft(holder, 3, "x", "x", ""), guide)
     rows = [encode(own, prompt_text(own, text)) for text in QUESTIONS[:2]]
-    with pytest.raises(CirfError, match="unlike numbers of places"):
+    with pytest.raises(CirfError, match="different numbers of places"):
         guided.vectors([rows[0], [ids for place, ids in enumerate(rows[1]) if place != find_run(rows[1], token)[0]]])
     with pytest.raises(CirfError, match="ends with the places"):
         guided.fill([[5, 6, token]], [torch.zeros(1, 32)])

@@ -322,7 +322,7 @@ def test_retry_after_may_be_a_date() -> None:
 def test_servers_that_only_fail_are_given_up_soon(tmp_path: Path) -> None:
     with serve(Server(echo)) as gone:
         fleet = section(gone, max_retries=5, concurrency=4)
-    with pytest.raises(CirfError, match=r"failures in a row, the last: .*nobody else answers for teacher"):
+    with pytest.raises(CirfError, match=r"failures in a row, the last: .*no other server answers for teacher"):
         ask(requests(500), fleet, RowLog(tmp_path / "log"))
 
 
@@ -566,4 +566,4 @@ def test_the_server_and_the_variable_are_named_before_the_first_request(
     with serve(Server(answer)) as server:
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
         ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
-        assert f"{server.url}: asked for {MODEL}, with the API key in MY_API_KEY" in said[0] and "secret" not in said[0]
+        assert f"{server.url}: requests for {MODEL}, with the API key in MY_API_KEY" in said[0] and "secret" not in said[0]

@@ -310,7 +310,7 @@ def test_an_official_row_whose_options_break_off_is_left_out_and_counted(mirror:
 def test_asking_for_training_rows_is_answered(mirror: Path, keys: dict[str, int]) -> None:
     (name,) = keys
     assert load(mirror, {"task": "math500", **keys}).report["warnings"] == [
-        f"math500: it is for evaluation alone and has no training rows; remove {name}"
+        f"math500: it is for evaluation only and has no training rows; remove {name}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""``ask`` and ``codes``: a trained model at work, and what its tokens mean.
+"""``ask`` and ``codes``: inference with a trained model, and the meaning of its tokens.
 
 An answer as lines for people, all at once or streamed; the final lines are the same.
 
@@ -56,7 +56,7 @@ def ask(
 
     served = load_served(path, trust)
     if explain and served.names is None:
-        raise CirfError("--explain: it explains functional tokens, which this model has none of")
+        raise CirfError("--explain: explains functional tokens, but this model has none")
     model, tokenizer, limits = served.model, served.tokenizer, served.limits
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
     how = (served.cap, limits.temperature, limits.top_p, served.seed)
@@ -82,7 +82,7 @@ def ask(
 
 
 def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
-    """What the model thought of the functional tokens among the ids ``written``."""
+    """Probabilities of the functional tokens among the ids ``written``."""
     from cirf.lm.decoding.alternatives import choices
     from cirf.lm.prompt import encode
     from cirf.serving.explaining import explanation
@@ -112,7 +112,7 @@ def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tupl
     summary = TraceSettings(**settings)
     if formed(summary) and not functions:
         asked = "--budget, --no-results, --grammar, --forbid and --at-most"
-        raise CirfError(f"{asked} steer functional tokens, which this model has none of")
+        raise CirfError(f"{asked} steer functional tokens, but this model has none")
     return (summary.steering() if formed(summary) else None), summary.calculator
 
 
@@ -132,7 +132,7 @@ def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, in
 
 
 def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
-    """Print as JSON what to send to vLLM for these limits: a bias where codes are forbidden alone, else an expression."""
+    """Print as JSON the vLLM request for these limits: a bias where codes are forbidden alone, else an expression."""
     from cirf.lm.backbone import load_tokenizer
     from cirf.lm.decoding.trace_grammar import check_codes, expression
     from cirf.lm.vocabulary import names_in, opened_by_prompt
@@ -158,7 +158,7 @@ def codes(folder: Path, text: str | None, question: str | None, choices: Sequenc
         return
     for option, given in (("--question", question is not None), ("--choice", bool(choices))):
         if given:
-            raise CirfError(f"{option}: it goes with a rationale to encode; give the rationale too")
+            raise CirfError(f"{option}: needs a rationale to encode; give the rationale too")
     functions = _known_functions(folder)
     if not functions:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
@@ -237,15 +237,15 @@ def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str
 
 
 class Lines:
-    """What was shown of one answer of a model."""
+    """The shown part of a model's answer."""
 
     def __init__(self, served: Served) -> None:
         self._served, self._reader = served, StreamReader(served.names, served.opened)
         self._shown = ""
 
     def more(self, text: str, over: bool, cut: bool = False) -> str:
-        """What is to be shown next of ``text``, the whole text so far; all that is left when it is ``over``, by its end or
-        ``cut`` off by a cap."""
+        """The next part to show of ``text``, the whole text so far; the rest when it is ``over``, finished or ``cut`` off by a
+        cap."""
         lines = self._trace(text, over, cut) if self._served.names else self._prose(text, over)
         new = lines[len(self._shown) :]
         self._shown = lines
@@ -265,7 +265,7 @@ class Lines:
         if over:
             read = self._served.read(text)
             return "".join(f"{part}\n" for part in ([read.reasoning] if read.reasoning else []) + [read.answer])
-        # What follows a mark is held back: it is prose, too, if another mark comes.
+        # Text after a mark is held back: it is prose, too, if another mark follows.
         text = text.rstrip(HALF)
         prose, mark, _ = text.rpartition(ANSWER_MARK)
         return (prose if mark else without_beginning(text, ANSWER_MARK)).strip()

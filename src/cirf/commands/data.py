@@ -84,7 +84,7 @@ def _row(summary: Got | Missing) -> dict[str, Any]:
 
 
 def _sentence(missing: Sequence[Missing], folder: Path) -> str:
-    """What to bring, from where to where."""
+    """The missing files, with their sources and target."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)

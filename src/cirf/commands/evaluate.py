@@ -1,6 +1,6 @@
-"""``evaluate``: a run's methods, or any saved model, asked the tasks of the user's choice.
+"""``evaluate``: a run's methods, or any saved model, on tasks of the user's choice.
 
-What it makes is itself a run, one that trains nothing: it resumes, and `cirf show`, `cirf report` and `cirf status` read it.
+The evaluation is itself a run without training: it resumes, and `cirf show`, `cirf report` and `cirf status` read it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for. ``probes``: perturb the methods that can be, and time nothing."""
+    """The command line's options. ``probes``: perturb the methods that can be, and time nothing."""
 
     model: str
     tasks: Sequence[str] = ()
@@ -45,7 +45,7 @@ class Options:
 
     @property
     def bare(self) -> bool:
-        """Whether the evaluation is a run's own by its protocol alone."""
+        """Whether the evaluation is of a run, with no option but the protocol."""
         return not (self.tasks or self.votes or self.methods or self.sets or self.data or self.probes)
 
 
@@ -74,7 +74,7 @@ def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
 
 
 def _recipe(options: Options) -> tuple[Recipe, Answering]:
-    """The recipe of an evaluation, and who answers."""
+    """The recipe of an evaluation, and the answering model."""
     from cirf.commands.run import with_data
     from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
     from cirf.recipe.load import dump, parse
@@ -89,7 +89,7 @@ def _recipe(options: Options) -> tuple[Recipe, Answering]:
     if options.tasks:
         recipe = _with_tasks(recipe, options.tasks)
     elif not asked.tasks:
-        raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
+        raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": asked.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed
@@ -105,7 +105,7 @@ def _recipe(options: Options) -> tuple[Recipe, Answering]:
 
 
 def _changes(recipe: Recipe, options: Options) -> dict[str, Any]:
-    """What the command line changes in the section ``evaluate``."""
+    """The command line's changes of the section ``evaluate``."""
     from cirf.methods import get
     from cirf.stages.probes import names_for
 
@@ -134,7 +134,7 @@ def parse_probes(kinds: str, truncate: str | None, results: str) -> Probes:
 
 
 def _probed(model: str, probes: Probes) -> tuple[str, ...]:
-    """Of a run's methods, those that can be probed; none where none can, or ``model`` is no run."""
+    """A run's methods that can be probed; none if none can, or ``model`` is not a run."""
     from cirf.methods import get
     from cirf.recipe.load import open_run
     from cirf.stages.probes import names_for
@@ -148,10 +148,10 @@ def _probed(model: str, probes: Probes) -> tuple[str, ...]:
 
 
 def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
-    """The folder of an evaluation that was given none: the same for the same command, and another for any other.
+    """The default folder of an evaluation: the same for the same command, and different for any other.
 
-    A run's evaluation by its protocol alone has a plain name; any other ends in the hash of all that it asks, in which a run's
-    own folder does not count, so that a run may be moved.
+    A run's evaluation by its protocol alone has a plain name; any other ends in the hash of its settings, without the run's own
+    folder, so that a run may be moved.
     """
     from cirf.commands.run import absolute
     from cirf.store.files import hash_json
@@ -167,7 +167,7 @@ def _voting(recipe: Recipe, votes: str | None) -> Voting:
     """How the recipe votes, with other numbers of votes where ``--votes`` gives them.
 
     Where the voting method is not evaluated now, the first that is votes instead if votes are requested here; a run's
-    own voting is left out. A fallback that is not evaluated, or that votes itself now, is none.
+    own voting is left out. A fallback that is not evaluated, or that itself votes now, is dropped.
     """
     section = recipe.evaluate.voting
     changes: dict[str, Any] = {} if votes is None else {"votes": _numbers(votes)}
@@ -179,7 +179,7 @@ def _voting(recipe: Recipe, votes: str | None) -> Voting:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers of votes, each once and in order: 4,2 and 2,4,4 ask the same."""
+    """The numbers of votes, each once and in order: 4,2 and 2,4,4 are the same."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -190,7 +190,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:
-    """The recipe asked about these tasks: its own entry of a task where it has one, else all of the task's test."""
+    """The recipe with these tasks: its own entry of a task if it has one, else all of the task's test."""
     own: Mapping[str, TaskEntry] = {entry.name or entry.task: entry for entry in recipe.problems.tasks}
     entries = tuple(own.get(name) or task_entry(name) for name in dict.fromkeys(tasks))
     return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": entries})})
@@ -208,7 +208,7 @@ _FUNCTIONAL, _PLAIN = "cirf_full", "cot"
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Who answers, and how: the ``recipe`` before tasks and protocol are chosen, the ``run`` whose methods answer (``None``: a
+    """The answering model: the ``recipe`` before tasks and protocol are chosen, the ``run`` whose methods answer (``None``: a
     model by itself), whether the recipe names tasks (``tasks``), and a sentence on the source of the settings."""
 
     recipe: Recipe
@@ -218,7 +218,7 @@ class Answering:
 
 
 def answering(model: str, methods: Sequence[str]) -> Answering:
-    """What is to be evaluated: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
+    """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
 
     ``CirfError`` where a method is not there, or its model is not.
     """
@@ -292,7 +292,7 @@ def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
 
 
 def _of_model(model: str, methods: Sequence[str]) -> Answering:
-    """A model by itself, by the default settings."""
+    """A model by itself, with default settings."""
     from cirf.codebook.functions import functions_of
     from cirf.methods.saved import vectors_of
 
@@ -335,7 +335,7 @@ def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]
 
 
 def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
-    """Those names, and those of the methods whose models they answer with, go on from or were prepared with, theirs too."""
+    """Those names, and those of the methods whose models they answer with, start from or were prepared with, recursively."""
     from cirf.methods import get
 
     found: set[str] = set()

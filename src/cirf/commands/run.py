@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
-    """Read the recipe, apply what the command line says, and open the run's folder."""
+    """Read the recipe, apply the command line's options, and open the run's folder."""
     recipe = resolved(load(name, sets), data, limit)
     return opened(recipe, out or default_folder(recipe.name, limit), quiet)
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
-    """The recipe with what ``--data`` and ``--limit`` say, and its protocol applied."""
+    """The recipe with ``--data``, ``--limit`` and its protocol applied."""
     from cirf.evaluation.protocols import by_protocol
 
     return limited(by_protocol(with_data(recipe, data)), limit)
 
 
 def default_folder(name: str, limit: int | None) -> Path:
-    """Where a run goes that was given no folder."""
+    """The default folder of a run."""
     return Path("runs") / (name if limit is None else f"{name}-limit-{limit}")
 
 
@@ -62,7 +62,7 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
     recipe = absolute(recipe)
     for method in (*recipe.methods, *recipe.variants):
-        get(method, recipe)  # a name that is no method's is said before any work
+        get(method, recipe)  # an unknown method is reported before any work
     learners(recipe)
     check_probes(recipe)
     for method in recipe.finetune.overrides:
@@ -104,7 +104,7 @@ def _check_trackers(recipe: Recipe) -> None:
 
 
 def absolute(recipe: Recipe) -> Recipe:
-    """The recipe with the paths that exist made absolute, so that a run can be looked at from any folder."""
+    """The recipe with the paths that exist made absolute, so that a run can be read from any folder."""
 
     def full(name: str | None) -> str | None:
         path = user_path(name) if name else None
@@ -157,8 +157,8 @@ def with_data(recipe: Recipe, data: Path | None) -> Recipe:
 def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """The recipe with at most ``limit`` training and test problems a task, and no more codes than that.
 
-    Where rationales come from files, training problems are counted when they have one. A user's only file gives up no
-    more rows to the test than it would without the limit.
+    Where rationales come from files, training problems are counted when they have one. The test split from a user's only file is
+    not larger than without the limit.
     """
     if limit is None:
         return recipe
@@ -294,7 +294,7 @@ def print_table(data: dict[str, Any]) -> None:
             f"{row['truncated']:.1%}",
             f"{row['unparsed']:.1%}",
         )
-    Console(width=200).print(table)  # its own width: in a narrow window a broken line says more than cells cut off
+    Console(width=200).print(table)  # a fixed width: in a narrow window wrapped lines are better than truncated cells
 
 
 def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
@@ -352,7 +352,7 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:
-    """Say what a run would do, with tokens, memory and disk."""
+    """Print what a run would do, with tokens, memory and disk."""
     from cirf.commands.dry_run import estimate, print_estimate
     from cirf.run import asked_for
     from cirf.stages.model_checks import check_backbone

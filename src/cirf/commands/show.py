@@ -1,4 +1,4 @@
-"""``show``: the answers of an evaluation, one after the other, as a person reads them."""
+"""``show``: the answers of an evaluation, one after the other, for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which answers to show; what is not set does not matter."""
+    """Which answers to show; unset fields do not matter."""
 
     method: str | None = None
     task: str | None = None

@@ -1,4 +1,4 @@
-"""``sweep``: the runs that a sweep file asks for, one after the other, each finished stage made once.
+"""``sweep``: the runs of a sweep file, one after the other, with each stage made once.
 
 ::
 
@@ -36,10 +36,10 @@ _FILE, _LOG = "sweep.yaml", "stages.jsonl"
 
 
 class Ledger:
-    """Where every stage of a sweep comes from, and how its runs ended; kept in the sweep's folder.
+    """The source of every stage of a sweep, and how its runs ended; kept in the sweep's folder.
 
-    A row is written before a stage is begun, so that a kill at any moment leaves the truth: of the rows of a run's stage the
-    last with its key counts. A finished stage without one existed before the sweep.
+    A row is written before a stage is begun, so that the record is right after a kill at any moment: of the rows of a run's stage
+    the last with its key counts. A finished stage without one existed before the sweep.
     """
 
     def __init__(self, planned: Planned) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         self._stages = {run.path: self._look(run) for run in planned.runs}
 
     def begins(self, run: Run, stage: str, key: str, other: RunFolder | None) -> None:
-        """Note that a stage will be made, or taken over from another run."""
+        """Record that a stage will be made, or taken over from another run."""
         row = {"run": run.path, "stage": stage, "key": key, "from": None if other is None else self._called(other)}
         if self._last.get((run.path, stage)) != row:
             self._log.append(row)
@@ -94,7 +94,7 @@ class Ledger:
         return summary
 
     def record(self) -> dict[str, Any]:
-        """The content of ``sweep.json``. Nothing in it comes from a clock."""
+        """The content of ``sweep.json``. It has no times."""
         sweep = self._planned.loaded.sweep
         order = {(point.part, point.name): place for place, point in enumerate(self._planned.points)}
         points: list[dict[str, Any]] = []
@@ -114,7 +114,7 @@ class Ledger:
         return {kind: sum(len(summary[kind]) for summary in self._stages.values()) for kind in kinds}
 
     def write(self) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record atomically."""
         write_atomic(self._planned.out / RECORD, to_json(self.record()))
 
 
@@ -192,7 +192,7 @@ def _is_reported(run: Run) -> bool:
 
 
 class Threads:
-    """Torch's threads, as each run would have them by itself."""
+    """Torch's threads, as in each run by itself."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._usual: int | None = None
@@ -209,7 +209,7 @@ class Threads:
 
 
 def dry(name: str, asked: Asked, as_json: bool) -> None:
-    """Say, for each part, how many stages its runs ask for, and how many of them would be made; nothing is written."""
+    """Print, for each part, how many stages its runs need, and how many of them would be made; nothing is written."""
     planned = plan(name, asked)
     foresight = Foresight(planned.others())
     rows: list[dict[str, Any]] = []
@@ -234,7 +234,7 @@ def dry(name: str, asked: Asked, as_json: bool) -> None:
 
 
 def _part_of(run: Run, planned: Planned) -> str:
-    """The part that a run counts for: the first of those that run now."""
+    """The part of a run: the first of those that run now."""
     chosen = {part for each in planned.chosen for part in (point.part for point in each.points)}
     return next(point.part for point in run.points if point.part in chosen)
 
@@ -279,16 +279,16 @@ def _print_table(
 
 
 Content = Mapping[str, str] | str
-"""What a stage holds: its files' hashes, or the key of one that is not made yet."""
+"""The content of a stage: its files' hashes, or its key if it is not made yet."""
 
 
 @dataclass
 class Foresight:
-    """A look at runs in the order in which they will be made."""
+    """A simulation of the runs in their order."""
 
     others: Sequence[RunFolder]
     there: dict[str, Content] = field(default_factory=dict)
-    """By key, what will have been made, taken over or found by then."""
+    """By key, the stages made, taken over or found by then."""
 
     def look(self, folder: RunFolder, plans: Sequence[Plan]) -> dict[str, str]:
         """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.

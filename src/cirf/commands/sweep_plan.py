@@ -1,4 +1,4 @@
-"""What a sweep asks for: its runs, each checked as ``run`` checks one, before any of them begins."""
+"""The plan of a sweep: its runs, each checked as ``run`` checks one, before any of them begins."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _context(point: Point, out: Path, asked: Asked) -> Context:
 
 
 def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
-    """The run of points that are the same, with the stages that any of those asks for which are to run now, or else of all."""
+    """The run of equal points, with the stages requested by those that run now, or else by all."""
     from cirf.run import asked_for
 
     chosen = [point for point in points if not asked.only or point.part in asked.only]
@@ -124,7 +124,7 @@ def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
 
 
 def _with_name(point: Point, work: Callable[[], T]) -> T:
-    """What ``work`` answers; its ``CirfError`` names the point."""
+    """The result of ``work``; its ``CirfError`` names the point."""
     try:
         return work()
     except CirfError as error:

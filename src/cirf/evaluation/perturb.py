@@ -40,7 +40,7 @@ _TRIES = 32
 
 
 class Unit(NamedTuple):
-    """Some positions that go together: their ids, and where they are no tokens their vectors [n x d]."""
+    """Some positions that go together: their ids, and for vectors instead of tokens the vectors [n x d]."""
 
     ids: tuple[int, ...]
     vectors: torch.Tensor | None = None
@@ -48,7 +48,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A beginning taken apart: ``head``, the ``units`` that can be perturbed, and ``tail``. All but the first ``asked`` positions
+    """A beginning in parts: ``head``, the ``units`` that can be perturbed, and ``tail``. All but the first ``asked`` positions
     were written by the model (``None``: it wrote nothing yet)."""
 
     head: Unit
@@ -131,7 +131,7 @@ class OfTrace(_OfTokens):
     """The steps of a functional trace."""
 
     def __init__(self, tokenizer: Any, names: TokenNames, results: Literal["follow", "keep"]) -> None:
-        """``results``: each goes where its token goes, or all stay in their places and only tokens are perturbed."""
+        """``results``: each moves with its token, or all stay in place and only tokens are perturbed."""
         self._start, self._end, *codes = tokenizer.convert_tokens_to_ids(list(names.all))
         self._codes, self._keeps = frozenset(codes), results == "keep"
         self._blank = tuple(encode(tokenizer, " "))
@@ -153,8 +153,8 @@ class OfTrace(_OfTokens):
         return Cut(Unit((*prompt, *ids[: places[0]])), units, Unit((self._end,)), len(prompt))
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The others; where results stay, the tokens of the others with the results of these. A result that has lost its token
-        is set off by a blank from one before it."""
+        """The others; if results stay, the tokens of the others with the results of these. A result without its token is
+        separated by a blank from the one before."""
         if not self._keeps:
             return tuple(others)
         made: list[Unit] = []
@@ -204,7 +204,7 @@ class Prober:
 
     def __call__(self, prompts: Sequence[str], names: Sequence[str], cap: int) -> dict[str, list[Probed]]:
         """Under ``none`` the answers without probes, under ``keep`` those that went through a probe that changes
-        nothing, and under each probe's name its own; those of a question that has nothing to perturb are the same throughout.
+        nothing, and under each probe's name its own; those of a question with nothing to perturb are the same under all.
 
         ``names`` identify the questions, for drawing; another question is always of the same batch.
         """
@@ -254,7 +254,7 @@ class Prober:
 
 
 def _same(one: Cut, other: Cut | None) -> bool:
-    """Whether two beginnings of one question are alike."""
+    """Whether two beginnings of one question are equal."""
     assert other is not None
     return len(one.units) == len(other.units) and all(map(_alike, one.units, other.units))
 
@@ -266,7 +266,7 @@ def _alike(one: Unit, other: Unit) -> bool:
 
 
 def shuffled(units: Sequence[Unit], chance: Random) -> tuple[Unit, ...]:
-    """The units in another order; in their own where no order is another, as where all are alike."""
+    """The units in another order; unchanged if there is no other order, such as for equal units."""
     made = list(units)
     for _ in range(_TRIES):
         chance.shuffle(made)

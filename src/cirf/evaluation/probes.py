@@ -44,11 +44,11 @@ class Probed(Protocol):
 
 Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
 """Rendered prompts of a batch, names of their questions, and a cap in tokens, to the answers under ``none``, ``keep`` and
-every probe, in order. It must depend on nothing but its arguments."""
+every probe, in order. It must depend only on its arguments."""
 
 
 class Subject(NamedTuple):
-    """Who answers under probes. ``render`` is the chat template around a user's turn."""
+    """The answering model under probes. ``render`` is the chat template around a user's turn."""
 
     method: Method
     ask: Ask
@@ -65,11 +65,11 @@ def probe(
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Ask every test problem under every probe; write ``work/<task>.jsonl`` and ``work/probes.json``, which it returns and which
-    begins with what ``about`` says.
+    begins with the entries of ``about``.
 
-    Batches are fixed, of questions of like prompt length, and of at least two where there are two, so that each has another to
-    swap with. A killed probing goes on at the first batch that is not whole; rows are kept in
-    ``work/scratch`` until the caller has no more use of them.
+    Batches are fixed, of questions of similar prompt length, and have at least two if possible, so that each has another to swap
+    with. A killed probing resumes at the first incomplete batch; rows are kept in ``work/scratch`` until the caller no longer
+    needs them.
 
     Raises:
         CirfError: no problems.
@@ -118,7 +118,7 @@ class _Table:
                 yield order[start:end]
 
     def fill(self, ask: Ask, progress: Progress) -> list[Row]:
-        """All rows, probe by probe in the order of the problems; asks only for those that are missing."""
+        """All rows, probe by probe in the order of the problems; generates only missing ones."""
         log = RowLog(self.work / "scratch" / f"{self.name}.jsonl")
         rows = {(row["probe"], row["id"]): row for row in log.rows(**FIELDS, probe=str, changed=bool)}
         wanted = [(batch, {(name, self.problems[i].id) for name in self.names for i in batch}) for batch in self.batches()]
@@ -181,5 +181,5 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
 
 
 def _said(row: Row) -> tuple[bool, str]:
-    """An answer, or where none could be read what was written."""
+    """An answer, or the output if none could be read."""
     return (True, row["parsed"]) if row["parsed"] is not None else (False, row["output"])

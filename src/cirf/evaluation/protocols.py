@@ -1,6 +1,6 @@
-"""Protocols: which test problems are asked, and how answers are drawn, so that two tables can be set side by side.
+"""Protocols: which test problems are used, and how answers are drawn, so that two tables can be compared.
 
-A protocol only sets keys of the recipe; a run keeps the recipe it set, so that what was asked can be read there.
+A protocol only sets keys of the recipe; a run keeps the resulting recipe.
 """
 
 from __future__ import annotations

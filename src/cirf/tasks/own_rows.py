@@ -33,10 +33,10 @@ _MOST_CHOICES = 26
 
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
-    """The task of a jsonl entry: its answer kind as declared or as its rows show, and the result rule of that kind.
+    """The task of a jsonl entry: its answer kind as declared or detected from its rows, and the result rule of that kind.
 
-    ``lenient``: rows that cannot be used show nothing, instead of being raised; ``allowed``: the share of rows that may have an
-    answer of another kind and cannot be used then.
+    ``lenient``: unusable rows are ignored instead of raised; ``allowed``: the share of rows that may have an answer of another
+    kind, which makes them unusable.
     """
     kind = entry.answer or kind_of(_checked_rows(_first_path(entry, data), [] if lenient else None, entry.columns).rows, allowed)
     return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}")
@@ -49,7 +49,7 @@ def _task(name: str, kind: AnswerKind, summary: str) -> Task:
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
     """A task of that name and its problems, from rows as a file would hold them; rows without an id are numbered from 0.
 
-    ``answer``: what the answers are; ``None``: found from the rows. ``CirfError`` names the first row that does not fit.
+    ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit.
     """
     rows = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
     for number, row in enumerate(rows):
@@ -115,7 +115,7 @@ def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -
 
 
 def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
-    """What the answers are: options where every row has choices, else yes/no, else numbers, else text."""
+    """The kind of answers: options if every row has choices, else yes/no, else numbers, else text."""
     if all(row.get("choices") for _, row in rows):
         return "option"
     answers = [str(row["answer"]).strip() for _, row in rows]
@@ -148,8 +148,7 @@ def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerK
 
 
 def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
-    """What the answers of a jsonl entry count as (`kind_of`), how many rows are of each kind by themselves, and how many rows
-    there are."""
+    """The kind of a jsonl entry's answers (`kind_of`), the number of rows of each kind by themselves, and of all rows."""
     rows = _checked_rows(_first_path(entry, data), [], entry.columns).rows
     return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
 
@@ -180,7 +179,7 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
 
 
 def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
-    """As `odd_rows`, of a jsonl entry whose ``answer`` is not given; rows that cannot be used are passed over."""
+    """As `odd_rows`, for a jsonl entry without ``answer``; unusable rows are ignored."""
     return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), [], entry.columns).rows, allowed)
 
 
@@ -197,7 +196,7 @@ def train_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 
 def _first_path(entry: TaskEntry, data: str | None) -> Path:
-    """The file whose rows show what the answers are."""
+    """The file whose rows decide the kind of answers."""
     path = train_path(entry, data) or test_path(entry, data)
     assert path is not None
     return path

@@ -1,4 +1,4 @@
-"""A measurement of several methods that take turns, and that goes on where a kill ended it.
+"""A resumable measurement of several methods that take turns.
 
 Every timed turn is a row in a separate log as soon as it is over::
 
@@ -21,7 +21,7 @@ from cirf.store.files import RowLog
 
 Row = dict[str, Any]
 Piece = tuple[Any, ...]
-"""What a turn answers, by the values that name it in the rows, such as task and id."""
+"""The piece of work of a turn, by its values in the rows, such as task and id."""
 
 
 class TimedOutput(Protocol):
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
     @property
     def groups(self) -> Sequence[Sequence[str]]:
-        """The methods, those of one checkpoint side by side."""
+        """The methods, grouped by checkpoint."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def facts(self) -> Row:
-        """Engine, versions, device, threads and number format: a time is a time of these."""
+        """Engine, versions, device, threads and number format: the setup of a time."""
         ...
 
     def loading(self) -> Row:

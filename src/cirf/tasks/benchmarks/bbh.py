@@ -27,7 +27,7 @@ KINDS: Mapping[str, AnswerKind] = {
     "web_of_lies": "yesno",
     "word_sorting": "list",
 }
-"""What answers are where they are not options."""
+"""The kinds of answers that are not options."""
 
 SUBSETS = (
     *KINDS,

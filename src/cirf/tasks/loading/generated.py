@@ -1,8 +1,8 @@
-"""Tasks whose problems are made on the spot, offline.
+"""Tasks whose problems are generated offline.
 
-A task's ``make`` is an endless stream of problems, one an index, fixed by the seed. Which split a question belongs to is
-fixed by the question alone (one in five is a test question), so train and test never share one, whatever the sizes, and
-a model trained with one seed may be tested with the problems of another.
+A task's ``make`` is an endless stream of problems, one per index, fixed by the seed. The split of a question depends on the
+question alone (one in five is a test question), so train and test never share one, whatever the sizes, and a model trained with
+one seed may be tested with the problems of another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATIENCE = 5000  # indices in a row without a new question before the stream co
 
 
 def stream_seed(name: str, seed: int) -> int:
-    """A seed of 48 bits, so that the streams of two seeds (or two tasks) do not run into each other."""
+    """A seed of 48 bits, so that the streams of two seeds (or two tasks) do not overlap."""
     return int.from_bytes(hashlib.sha256(f"{name}/{seed}".encode()).digest()[:6], "big")
 
 

@@ -1,4 +1,4 @@
-"""Telling whether two questions are the same one."""
+"""Whether two questions are the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def exact_key(question: str) -> str:
 
 
 def question_key(question: str) -> str:
-    """A question as leaks, duplicates and rationales are found by: case, spacing, punctuation (but for a number's) and a
+    """The key of a question for leaks, duplicates and rationales: case, spacing, punctuation (but for a number's) and a
     leading ``Q:`` do not count.
 
     Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How many``.

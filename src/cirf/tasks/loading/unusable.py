@@ -21,7 +21,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class UnusableRow(Record):
-    """A row of which nothing could be made: its file and line, the stage that dropped it, and why (``reason`` is said alike of
+    """An unusable row: its file and line, the stage that dropped it, and why (``reason`` is said alike of
     all rows with the same mistake, ``message`` of this one)."""
 
     file: str
@@ -33,7 +33,7 @@ class UnusableRow(Record):
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The rows of one file that cannot be used; ``rows`` is how many the file has in all, ``file`` what lists call it.
+    """The rows of one file that cannot be used; ``rows``: all rows of the file; ``file``: its name in lists.
     ``published``: they are malformed in a published benchmark, which stops no run."""
 
     file: str
@@ -51,7 +51,7 @@ class Unusable:
         return f"{len(self.errors):,} of {self.rows:,} {'row' if self.rows == 1 else 'rows'}"
 
     def stops(self, allowed: float) -> bool:
-        """Whether a run stops that allows such a share of each file: also where no row is left."""
+        """Whether a run that allows this share of each file stops; also if no row is left."""
         return self.share == 1 or (self.share > allowed and not self.published)
 
     @property
@@ -63,18 +63,18 @@ class Unusable:
 
     @property
     def dropped(self) -> str:
-        """A line for the log of a run that goes on without them."""
+        """A line for the log of a run that continues without them."""
         verb = "is" if len(self.errors) == 1 else "are"
         return f"{self.file}: {self._of} cannot be used and {verb} dropped: {self.counts}"
 
     def predicted(self, allowed: float) -> str:
-        """As ``dropped``, with what a run will do that allows such a share of each file."""
+        """As ``dropped``, with the effect on a run that allows this share of each file."""
         why = f", since problems.max_unusable_share is {allowed:g}" if self.share < 1 else ""
         does = f"stops{why}" if self.stops(allowed) else "drops them and goes on"
         return f"{self.file}: {self._of} ({_percent(self.share)}) cannot be used: {self.counts}; `cirf run` {does}"
 
     def too_many(self, allowed: float) -> CirfError:
-        """The end of a run that allows only so large a share."""
+        """The error of a run that allows only this share."""
         first = min(self.errors, key=lambda error: error.line)
         what = first.message.partition("; ")[0]  # without its own advice
         more = f"; {first.place}: {what[:_LONGEST]}" if what != first.reason else ""
@@ -106,12 +106,12 @@ class Tolerance:
     files: list[Unusable] = field(default_factory=list)
 
     def begin(self) -> Refused | None:
-        """Where the reader of a file puts its rows that cannot be used; ``None``: it is to raise the first."""
+        """The list for a reader's unusable rows; ``None``: raise the first."""
         return [] if self.allowed or self.looking else None
 
     def settle(self, file: str, usable: int, refused: Refused | None, published: bool = False) -> None:
-        """A file has been read: ``CirfError`` if more than is allowed of its rows were refused, or all; of ``published``
-        ones only if all."""
+        """Record a file: ``CirfError`` if more of its rows than allowed were refused, or all; for ``published`` ones only if
+        all."""
         if not refused:
             return
         found = Unusable(file, usable + len(refused), tuple(refused), published)
@@ -126,7 +126,7 @@ class Tolerance:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What a stage's report says of them; nothing where there are none."""
+        """Their part of a stage's report; empty if there are none."""
         return {"unusable": [file.to_dict() for file in self.files]} if self.files else {}
 
 

@@ -1,4 +1,4 @@
-r"""Where a text says outright what its answer is: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
+r"""Explicit statements of the answer in a text: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _closed_braces(text: str) -> dict[int, int]:
 
 
 class SeveralError(Exception):
-    """Raised by a reader of what an anchor says: it names more than one answer."""
+    """Raised by a reader of an anchor's content that names more than one answer."""
 
 
 _DENIAL = re.compile(r"[\s\"'“‘$*(]*(?:not|never)\b(?!\s*only\b)\s*", re.IGNORECASE)
@@ -98,8 +98,8 @@ _INSTEAD = re.compile(r"(?<![\s,;–—-])[\s,;–—-]+(?:but(?:\s+rather)?|rat
 
 
 def denial(said: str) -> tuple[str, str]:
-    """What an anchor denies and what it says: ``18`` and ``20`` of *not 18 but 20*, nothing and all of it where it denies
-    nothing."""
+    """The denied and the stated part of an anchor: ``18`` and ``20`` of *not 18 but 20*; nothing and all of it without a
+    denial."""
     opens = _DENIAL.match(said)
     if not opens:
         return "", said
@@ -108,10 +108,10 @@ def denial(said: str) -> tuple[str, str]:
 
 
 def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Answer | None]) -> tuple[_Answer | None, bool]:
-    """What the last anchor that ``read(anchor, said)`` can read says, and whether that is the last word.
+    """The answer of the last anchor that ``read(anchor, said)`` can read, and whether that is final.
 
-    An anchor that names several answers, or one that a later anchor denies, is the last word and no answer; so is a denial
-    with no anchor before it.
+    An anchor that names several answers, or is denied by a later one, is final and no answer; so is a denial without an earlier
+    anchor.
     """
     denied: set[_Answer] = set()
     last_word = False
@@ -140,7 +140,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def states_answer_only(sentence: str) -> bool:
-    """Whether a sentence does nothing but state the answer: it opens with *the answer*, or holds no word and no equation."""
+    """Whether a sentence only states the answer: it opens with *the answer*, or holds no word and no equation."""
     return _ANSWERS.match(sentence) is not None or (not _WORD.search(_BOXED.sub("", sentence)) and "=" not in sentence)
 
 

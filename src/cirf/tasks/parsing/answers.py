@@ -1,4 +1,4 @@
-r"""Reading an answer out of what a model wrote, and telling whether two answers are the same.
+r"""Parsing answers from model outputs, and comparing two answers.
 
 What follows the end of a turn (``</s>``, ``<|im_end|>``) is not read, and neither is what follows an answer: another
 question (``Q: ...`` on its own line), or a last paragraph that checks the answer or notes something. First the
@@ -15,13 +15,13 @@ A number, option or formula that an anchor denies is none, and where the last an
 * yesno, truth: the last clear *yes*, *no*, *true* or *false* ("no longer" and "yes or no" are not clear), but not one that the
   reason for another names;
 * validity: the last *valid* or *invalid* in the same way ("not valid" is invalid; "whether it is valid" says nothing);
-* list: the longest row of the question's own words, the question's list said again last of all;
+* list: the longest row of the question's own words, a repetition of the question's list last;
 * brackets: the last line's row of brackets that closes, not those that prose names;
 * latex: the last formula that the last sentence with one sets apart, else a text that is nothing but a formula or a number;
 * text: the text itself if it is one line, else its last line.
 
-What cannot be read is ``None``, which is not the same as wrong. No letter inside a word and no article is ever an option.
-Each kind is a file of ``cirf.tasks.parsing``, which says more.
+An unreadable answer is ``None``, which is not the same as wrong. No letter inside a word and no article is ever an option.
+Each kind is a file of ``cirf.tasks.parsing``, which has the details.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = No
     text = unmarked(text)
     for before, apart, asks in itertools.islice(other_questions(text), _FEW):
         anchored = bool(anchors(before))
-        if not (anchored or asks) or " ".join(before.split()) in " ".join(question.split()):  # the question is said again
+        if not (anchored or asks) or " ".join(before.split()) in " ".join(question.split()):  # the question is repeated
             continue
         found = _read(kind, before, choices, question)
         if anchored or (found is not None and apart):
             return found
-        if found is not None:  # an answer, or what the question that follows is about
+        if found is not None:  # an answer, or the subject of the next question
             rest = _read(kind, text[len(before) :], choices, question)
             return found if rest is None or equal_answers(kind, rest, found) else None
     return _read(kind, text, choices, question)

@@ -40,12 +40,12 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 _DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
-_LONGEST = 200  # characters of an answer that nothing sets apart
+_LONGEST = 200  # characters of an answer without any delimiter
 _FAR = 500  # characters after an anchor in which a number is looked for
 
 
 def parse_latex(text: str) -> str | None:
-    r"""The formula that a text answers with, without delimiters; ``None`` if there is none.
+    r"""The formula that is a text's answer, without delimiters; ``None`` if there is none.
 
     The last anchor that holds one: all of ``\boxed{x}``, of another anchor the formula it opens with, or all of it where it
     is no prose, or the number in it. Else the last formula set apart by ``$`` and the like in the last sentence that has
@@ -150,7 +150,7 @@ def same_latex(parsed: str, gold: str) -> bool:
     if not ours or not theirs or all(number_value(text) is not None for text in (ours, theirs)):
         return False
     if any(number_value(one) is not None and _NO_NUMBER.search(other) for one, other in ((ours, theirs), (theirs, ours))):
-        return False  # without asking: most wrong answers end here
+        return False  # without the other process: most wrong answers end here
     if any(re.fullmatch(r"[a-z'()-]{2,}", text) for text in (ours, theirs)):  # words
         return ours.strip("()") == theirs.strip("()")
     ends = [text[0] + text[-1] for text in (ours, theirs)]
@@ -160,7 +160,7 @@ def same_latex(parsed: str, gold: str) -> bool:
 
 
 def normal_latex(text: str) -> str:
-    """One spelling of a formula among the many that look the same on paper."""
+    """One canonical spelling of formulas that look the same on paper."""
     text = (
         re.sub(r"[−–﹣－]", "-", tidy_latex(text))
         .replace("\\\\", "\0")
@@ -194,8 +194,8 @@ LIMIT = 3.0
 """Seconds of processor time for one pair; one that needs more is not equal."""
 
 _CLOCK = 5 * LIMIT
-_START = 600.0  # seconds by the clock until the process is ready: a busy machine may take long to read sympy
-_LONGEST_EQUATION = 600  # characters; what is longer is no answer
+_START = 600.0  # seconds of wall time until the process is ready: a busy machine may take long to read sympy
+_LONGEST_EQUATION = 600  # characters; a longer text is no answer
 _WORKER = Path(__file__).with_name("symbolic_worker.py")
 
 

@@ -1,4 +1,4 @@
-"""What surrounds an answer and is none of it: marks of the end of a turn, tags, another question, a check, an explanation."""
+"""Text around an answer that is not part of it: marks of the end of a turn, tags, another question, a check, an explanation."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ def unmarked(text: str) -> str:
 
 
 def without_explanation(text: str) -> str:
-    """The first line, where it is a word or a few and the next line says that it explains it; else the text."""
+    """The first line if it has a few words and the next line introduces an explanation; else the text."""
     match = _EXPLAINS.match(text)
     return match[1] if match and len(match[1].split()) <= _FEW else text
 
 
 def other_questions(text: str) -> Iterator[tuple[str, bool, bool]]:
     """The text before each line that opens another question (``Question:``, ``Q:``, ``Problem 2:``), with whether a blank line
-    parts the two, and whether the line's word asks outright; not before one that opens the text or that the text announces."""
+    separates them, and whether the line's word means a question; not before one that opens the text or that the text
+    announces."""
     for match in _ASKS.finditer(text):
         before = text[: match.start()]
         if before.strip() and not _GIVEN.match(before) and not before.rstrip(" \t\n*_#").endswith((":", "：")):

@@ -47,7 +47,7 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
         pattern = r"\s+".join(re.escape(word) for word in singular.split(" "))
         found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.IGNORECASE)
         spans.extend((match.start(), match.end(), index) for match in found)
-    outer, reach = [], -1  # the furthest end of what begins earlier, or as early and is longer
+    outer, reach = [], -1  # the furthest end of matches that begin earlier, or as early and are longer
     for (_, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
         if reach < end:
             outer += list(group)
@@ -61,7 +61,7 @@ _CONTRAST = re.compile(
 
 
 def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
-    """The letter of the option that a text settles on; ``None`` if it settles on none, or on several."""
+    """The letter of the option that a text decides for; ``None`` for none or several."""
     count = len(choices) if choices else 26
     anchored = anchors(text, _BEST_IS, _CHOICE_IS, _CHOOSE, _IS_RIGHT)
     letter, last_word = settled(anchored, lambda _, said: _option_at_front(_opening(said), choices or (), count))
@@ -87,7 +87,7 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     return _only_mention(last, choices or (), whole=False)
 
 
-# A last sentence that is nothing but words of judgement and a letter: "Therefore, C", "I'd say it is definitely (C)."
+# A last sentence with only words of judgement and a letter: "Therefore, C", "I'd say it is definitely (C)."
 _VERDICT = re.compile(
     r"(?:\W*\b(?:therefore|thus|so|hence|consequently|finally|overall|in conclusion|then|i|we|you|would|will|must|should|can|be|"
     r"am|say|think|believe|guess|conclude|choose|pick|select|go|going|with|for|it|that|this|which|is|not only|the|my|our|best|"
@@ -108,7 +108,7 @@ def _lone_line(text: str, count: int) -> str | None:
 
 
 def _ends_in_a_list(text: str, choices: Sequence[str]) -> bool:
-    """Whether the last two lines are two options, each its letter and text and no more: the question's list said again."""
+    """Whether the last two lines are two options, each its letter and text and no more: a repetition of the question's list."""
     lines = [line for line in text.splitlines() if line.strip()][-2:]
     marked = [re.fullmatch(r"\W*([A-Z])[).:]\s+(.*)", line.strip()) for line in lines]
     named = [match[1] for match in marked if match and _is_option(match[1], match[2], choices)]
