@@ -295,7 +295,7 @@ def _method(tokenizer: Any, steering: Mapping[str, Any], where: str) -> Method:
     settings(TraceSettings, steering, where)  # for messages that name this function
     if names is None:
         if steering:
-            raise CirfError(f"{where}: {', '.join(steering)}: steers functional tokens, which this model has none of")
+            raise CirfError(f"{where}: {', '.join(steering)}: steers functional tokens, but this model has none")
         return plain_method()
     delimiters: Literal["cirf", "think"] = "cirf" if names.start == "<cirf>" else "think"
     return functional_method(steering, len(names.codes), delimiters, vocabulary.opened_by_prompt(tokenizer, names))
