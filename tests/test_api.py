@@ -145,7 +145,7 @@ ROW = {"question": "a", "answer": "1"}
         (lambda: cirf.embed_steps([["a"]], lambda texts: [1.0]), r"embed_steps: the model gives \(1,\)"),
         (lambda: cirf.embed_steps([["a"]], "/nowhere"), "no such folder"),
         (lambda: cirf.fit_codebook([[1.0, 2.0]], 8), "fit_codebook: vectors must be one array"),
-        (lambda: cirf.fit_codebook([[[1.0, 2.0]]], 8, sizes=[3]), "fit_codebook: sizes has a meaning in recipes alone"),
+        (lambda: cirf.fit_codebook([[[1.0, 2.0]]], 8, sizes=[3]), "fit_codebook: sizes only has a meaning in recipes"),
         (lambda: cirf.write_traces([ROW], [["a"]], []), "write_traces: found 1 rows, 1 steps, 0 codes"),
         (lambda: cirf.write_traces([ROW], [["a"]], [[1, 2]]), "write_traces, row 0: 1 steps, 2 codes and 1 results"),
         (lambda: cirf.write_traces([ROW, {"answer": "1"}], [], []), "write_traces, row 1: the field question is missing"),

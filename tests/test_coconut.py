@@ -67,7 +67,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
     other = _recipe().model_copy(update={"methods": ("coconut",)})
     named = {"sft_cot": {"method": "terse_equations"}}
     broken = Recipe.model_validate(other.model_dump() | {"variants": named})
-    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method itself"):
+    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method, and"):
         methods.learners(broken)
 
 

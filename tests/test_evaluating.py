@@ -115,7 +115,7 @@ def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
             line = "of 5 test questions of odd, 2 were trained on"
             assert row["questions"] == 40 and row["runs"] == ["run"] and line in said.out and line in page
         else:
-            assert f"{method}: what the model was trained on is not known" in said.out and "is not known" in page
+            assert f"{method}: the model's training data are unknown" in said.out and "are unknown" in page
     assert summary == {"in": (True, 2, 3), "run": (True, 2, 3), "moved": (False, None, None), "bare": (False, None, None)}
 
 

@@ -132,7 +132,7 @@ def test_one_answers_with_the_others_model_and_says_what_it_is(ran: tuple[Path, 
     timed = json.loads((run / "latency" / "timings.json").read_text())["methods"]
     assert set(timed) == {"soft_cot", "one", "sem_cot", "both"}
     card = (run / "models" / "soft_cot" / "README.md").read_text()
-    assert "| Adaptation | none: the backbone's weights are as they were |" in card
+    assert "| Adaptation | none: the backbone's weights are unchanged |" in card
     assert "it is given 3 vectors" in card and "not part of this folder" in card and "Plain engines cannot serve" in card
     assert "the model in the folder `guide`" in (run / "models" / "sem_cot" / "README.md").read_text()
 

@@ -1,4 +1,4 @@
-"""A run: the stages in order, each knowing nothing of the others but their folders.
+"""A run: the stages in order, which share only their folders.
 
 ::
 
@@ -8,7 +8,7 @@
 
 Variants trained by reward: problems and models/START -> models/VARIANT.
 
-Methods that prepare rows of their own do so in between: segments -> prepared/METHOD -> models/METHOD.
+Methods that prepare their own rows do so in between: segments -> prepared/METHOD -> models/METHOD.
 
 Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, and voting-latency/METHOD from the models.
 
@@ -44,7 +44,7 @@ from cirf.store.run_folder import Plan, RunFolder
 
 
 def settle_size(context: Context) -> bool:
-    """Whether K is known: where it is chosen, and that is done as the recipe asks for it, the context's recipe gets it."""
+    """Whether K is known. If it is chosen by a finished stage of this recipe, it is set in the context's recipe."""
     book = context.recipe.codebook
     if not book.auto:
         return True
@@ -60,7 +60,7 @@ def settle_size(context: Context) -> bool:
 
 def asked_for(context: Context, until: str | Collection[str] | None = None) -> list[Plan]:
     """All stages, or ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``), with what it needs, in order;
-    or several such. Where K is still to be chosen, stages up to the choice. ``CirfError`` if there is no such stage.
+    or several such. If K is still to be chosen, stages up to the choice. ``CirfError`` if there is no such stage.
     """
     known = settle_size(context)
     stages = plans(context)
@@ -149,7 +149,7 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
 
 
 def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], None]) -> bool:
-    """Whether the main process found finished stages damaged, in files of any size, and took them out of their places."""
+    """Whether the main process found damaged finished stages, in files of any size, and moved them away."""
 
     def whole() -> bool:
         return all(is_intact(folder, plan) for plan in inputs)
@@ -193,13 +193,13 @@ def save_recipe(context: Context) -> None:
 
 
 def _save_environment(context: Context) -> None:
-    """Write what the run was begun on, for its report."""
+    """Write the environment of the run's start, for its report."""
     from cirf.environment import describe
 
     path = context.folder.root / "environment.json"
     try:
         known = load_object(path)
-    except CirfError:  # cut off: what it said is lost, and no stage depends on it
+    except CirfError:  # truncated: its content is lost, but no stage depends on it
         known = None
     if known is None:
         write_atomic(path, to_json(describe()))

@@ -1,4 +1,4 @@
-"""Runs over several backbones: the points of each, put together where only the backbone and how it is trained differ."""
+"""Runs over several backbones: the points of each, grouped if only the backbone and its training differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = ("backbone", "finetune", "compression")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A backbone as it was trained: its name, with what sets it apart from others of that name, and the runs of it."""
+    """A trained backbone: its name, with what distinguishes it from others of that name, and its runs."""
 
     name: str
     runs: Sequence[Run]
@@ -29,7 +29,7 @@ class Setting:
 def families(runs: Sequence[Run]) -> list[Group]:
     """Evaluated runs that agree in all but the backbone, its training and its pruning; a lone run is a family.
 
-    Backbones of other sizes want other rates, batches and thresholds, so that those may differ.
+    Backbones of other sizes need other rates, batches and thresholds, so those may differ.
     """
     return grouped((run for run in runs if run.methods), _OWN, keep=bool)
 

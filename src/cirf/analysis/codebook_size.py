@@ -1,4 +1,4 @@
-"""How many functional tokens are enough: accuracy by K, and how much use the least used code has after training.
+"""How many functional tokens are enough: accuracy by K, and the count of the least used code after training.
 
 Curves over the number of functional tokens, with bars below that count the least used code.
 """
@@ -81,8 +81,8 @@ def make(source: Source) -> Found:
     if not accuracy:
         raise Lacking("the runs that differ in codebook.size alone have no functional method or no task in common")
     notes.append(
-        "The minimum is picked among the points themselves, so that differences to it lean upwards; their intervals are paired"
-        " over the same questions and do not know of the picking."
+        "The minimum is picked among the points themselves, so differences to it are biased upwards; their intervals are paired"
+        " over the same questions and do not account for the selection."
     )
     tables = (
         Table("codebook_size", "Accuracy by number of functional tokens.", _ACCURACY, accuracy),
@@ -175,7 +175,7 @@ _COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#
 _MARKERS = "osD^vPXph"
 _BARS = (("#8a92a1", "", "training segments"), ("#c9ced8", "////", "answers"))
 _FEW = f"M / K under {FEW}"
-_GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 can be seen
+_GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 is visible
 
 
 class Curve(NamedTuple):

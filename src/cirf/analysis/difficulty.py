@@ -15,7 +15,7 @@ from cirf.pictures.table import Column, Table, with_ends
 from cirf.stats.tests import mean, wilson
 
 _FEW = 10
-"""Lengths that fewer questions have are put together with the next shorter one."""
+"""Lengths with fewer questions are merged with the next shorter one."""
 
 _DIRECT = ("direct", "direct_sft")
 _COLUMNS = (

@@ -23,7 +23,7 @@ _BEYOND = (
     ("Step 3", "Codebook size K of the models", "codebook.size"),
     ("all", "Seed", "seed"),
 )
-"""What the paper's table leaves out and a reader of ours must know."""
+"""Additional parameters that the paper's table omits."""
 
 
 def make(source: Source) -> Found:
@@ -54,7 +54,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _text_of(value: Any) -> str:
-    """A value as a reader expects it: lists without brackets, numbers short."""
+    """A value for readers: lists without brackets, short numbers."""
     if isinstance(value, list | tuple):
         return ", ".join(_text_of(entry) for entry in value) or "none"
     if isinstance(value, dict):
@@ -67,7 +67,7 @@ def _text_of(value: Any) -> str:
 ANALYSIS = Analysis(
     "hyperparameters",
     "Hyper-parameters",
-    "What the run was made with, in the order of the paper's table.",
+    "The run's parameters, in the order of the paper's table.",
     "a recipe",
     make,
     "Table hyper-parameters",

@@ -88,7 +88,7 @@ def make(source: Source) -> Found:
 
 
 def _name(points: Sequence[Point]) -> None:
-    """Give points of several runs a name for the picture: the method's title, and what sets the run apart from most."""
+    """Give points of several runs a name for the picture: the method's title, and what distinguishes the run from most."""
     runs = distinct(point["_run"] for point in points)
     summary = distinct_labels([settings(run) for run in runs], _word)
     labels = {run.folder: label for run, label in zip(runs, summary, strict=True) if label != "base"}
@@ -104,7 +104,7 @@ def _word(key: str, value: str) -> str:
 
 
 def mark_fronts(points: Sequence[Point]) -> None:
-    """Say of each point that answered what the others did whether it is on their front, by time and by tokens."""
+    """Mark whether each point that answered the same questions is on the front, by time and by tokens."""
     for cost in ("seconds", "tokens"):
         for point, there in zip(points, on_front([(row["accuracy"], row[cost]) for row in points]), strict=True):
             point[f"front_{cost}"] = there
@@ -181,7 +181,7 @@ def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _with_spread(row: Mapping[str, Any], key: str) -> str:
-    """A value in words, with the standard deviation over the runs in the place that the paper gives it."""
+    """A value in words, with the standard deviation over the runs placed as in the paper."""
     column, sd = _SHOWN[key], row.get(f"{key}_sd")
     if sd is None:
         return column.show(row)
@@ -238,7 +238,7 @@ def _spot(point: Point, cost: str) -> Spot:
 ANALYSIS = Analysis(
     "pareto",
     "Accuracy against cost",
-    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line joins methods that none beats in both.",
+    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line joins methods not beaten in both.",
     "evaluations; for times the stage `latency`",
     make,
     "Figure main tradeoff, Table main-results",

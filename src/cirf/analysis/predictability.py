@@ -1,10 +1,10 @@
 """How well functional tokens can be predicted, and from what: a step's place, what came before it, the question, the step.
 
 A model writes a functional token before it writes the step's result. What it cannot know by then raises its loss, whatever its
-size: codes that follow the wording of a step are lost on it, and a balanced assignment deals out some of the codes by lot. So
+size: codes that depend on a step's wording are unpredictable for it, and a balanced assignment gives some codes arbitrarily. So
 simple classifiers, trained on some questions and evaluated on others, estimate what can be known: the loss of one that sees
-the step's own vector is about what lot leaves open, the loss of those that see only what comes before it is what a good model
-should reach at least.
+the step's own vector is about the irreducible part, and the loss of those that see only earlier text is an upper bound for a good
+model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FOLDS = 5
 _MOST = 6000
-"""Steps that are looked at, of whole rationales drawn by a seed: classifiers of hundreds of codes take their time."""
+"""Steps that are used, of whole rationales drawn by a seed: classifiers of hundreds of codes are slow."""
 
 _STRENGTHS = (0.03, 0.3, 3.0)
 _PLACES = 8
@@ -46,9 +46,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of training rationales, side by side: ``codes`` [M]; ``places`` [M] from 0; ``before`` [M], the code of the step
-    before or K for none; ``questions`` and ``tasks`` [M], numbered; ``texts``, a question each; ``vectors`` [M x d], what the
-    codes were made of, if it is there."""
+    """The steps of training rationales: ``codes`` [M]; ``places`` [M] from 0; ``before`` [M], the code of the step
+    before or K for none; ``questions`` and ``tasks`` [M], numbered; ``texts``, a question each; ``vectors`` [M x d], the
+    quantised vectors, if available."""
 
     codes: np.ndarray
     places: np.ndarray
@@ -60,7 +60,7 @@ class Steps:
 
 
 def make(source: Source) -> Found:
-    """A row for each thing that may be known, the trained models' own losses, and a picture of both."""
+    """A row for each kind of information, the trained models' own losses, and a picture of both."""
     run = source.first(lambda one: one.problems and any(one.codes.values()))
     size = int(run.key("codebook.size") or 0)
     if run.training_codes and not (run.problems and run.codes):
@@ -88,7 +88,7 @@ def make(source: Source) -> Found:
 
 
 def gather(run: Run, size: int) -> Steps:
-    """The training steps of a run and what may be known of them."""
+    """The training steps of a run and the information about them."""
     import numpy as np
 
     from cirf.codebook.centering import mean_of, represent
@@ -157,7 +157,7 @@ def predicted(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, si
     from threadpoolctl import threadpool_limits
 
     parts = list(GroupKFold(_FOLDS).split(features, codes, questions))
-    with threadpool_limits(1):  # where the search for a minimum stops hangs on the order of sums
+    with threadpool_limits(1):  # where the minimisation stops depends on the order of sums
         tried = [_held_out(features, codes, size, parts, strength) for strength in (_STRENGTHS if features.shape[1] else (1.0,))]
     return min(tried, key=lambda found: float(found[0].mean()))
 

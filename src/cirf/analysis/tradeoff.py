@@ -10,14 +10,14 @@ from cirf.pictures.placing import place_names
 from cirf.pictures.style import FAMILIES
 
 LONGEST = 44
-"""Characters at which a name is cut in a picture; its description and the table have all names whole."""
+"""Characters at which a name is cut in a picture; the description and the table have the full names."""
 
 FEW = 6
 """Up to this many points are all named in the picture; of more, those on the front or named anyway."""
 
 _ROOM = 0.06
 _LEAST = 10.0
-"""Points that the axis of accuracy spans at least."""
+"""Fewest percentage points that the axis of accuracy spans."""
 
 
 class Size(NamedTuple):

@@ -1,4 +1,4 @@
-"""The page of analyses: one HTML file that needs nothing else; tables can be sorted and filtered, points show their numbers."""
+"""The page of analyses: one self-contained HTML file; tables can be sorted and filtered, points show their numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILTERED = 8  # rows from which on a table has a filter
 def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> str:
     """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
 
-    The same data gives the same bytes; nothing in it is fetched from anywhere.
+    The same data gives the same bytes; it loads nothing.
     """
     from markupsafe import Markup
 
@@ -52,7 +52,7 @@ def in_code(text: str) -> Any:
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether a word of a cell, such as a run's name, would by itself make a column wider than a phone has room for."""
+    """Whether a word of a cell, such as a run's name, would make a column wider than a phone's screen."""
     return any(len(word) > _LONG for word in text.split())
 
 

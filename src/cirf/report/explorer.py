@@ -1,6 +1,6 @@
 """The data of the page's script: one JSON block inside the page, whose texts cannot end the block.
 
-Nothing of it is ever read as HTML: the script makes text nodes of it. ``<``, ``>`` and ``&`` are written as escapes of JSON,
+It is never read as HTML: the script makes text nodes of it. ``<``, ``>`` and ``&`` are written as escapes of JSON,
 so neither ``</script>`` nor ``<!--`` can occur in it.
 """
 

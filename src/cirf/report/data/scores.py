@@ -1,4 +1,4 @@
-"""Accuracies of a run with their intervals, and which differences between methods mean something."""
+"""Accuracies of a run with their intervals, and comparisons of methods."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _of_items(rows: Sequence[Row], key: str) -> list[float]:
 
 
 def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
-    """Task and id of every question that a method answered. ``CirfError`` where its runs are not of the same questions, or a
-    task has no rows."""
+    """Task and id of every question that a method answered. ``CirfError`` if its runs have different questions, or a task has no
+    rows."""
     asked: set[tuple[str, str]] = set()
     for task, rows in tables.items():
         runs: dict[int, list[str]] = {}
@@ -102,7 +102,7 @@ def comparisons(reference: str | None, rows: Mapping[str, Tables], methods: Mapp
 
 def ratios(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Data:
     """How many times fewer tokens and how many times faster a method is than another, and its share of the other's accuracy;
-    ``None`` each where it is not known."""
+    ``None`` each if unknown."""
     return {
         "token_ratio": _ratio(theirs["tokens"], ours["tokens"]),
         "speedup": _ratio(theirs["latency_mean_s"], ours["latency_mean_s"]),
