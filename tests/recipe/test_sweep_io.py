@@ -128,7 +128,7 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
         ),
         (ONE + "    grid: {codebook.size: 3}", "my.yaml, line 9: grid.codebook.size: expected a list of values, found 3"),
         (ONE + "    grid: {seed: []}", "my.yaml, line 9: grid.seed: expected a list of values, found an empty list"),
-        (ONE + "    grid: {codebook.: [1]}", "my.yaml, line 10: 'codebook.' is no key; expected one such as codebook.size"),
+        (ONE + "    grid: {codebook.: [1]}", "my.yaml, line 10: 'codebook.' is not a key; expected one such as codebook.size"),
         (
             ONE + "    points: []",
             "my.yaml, line 10: parts.0.points: expected a list of groups of NAME: any value, at least one, found an empty list",
@@ -237,10 +237,10 @@ def test_plain_values_are_named_as_they_are_written(settings: dict[str, Any], na
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("{name: one, points: [{codebook: {size: 8}}]}", "codebook: a whole section would lose what the recipe says there"),
+        ("{name: one, points: [{codebook: {size: 8}}]}", "codebook: a whole section would replace the recipe's values there"),
         ("{name: one, set: {codebook.sinkhorn: {iterations: 8}}}", "name its keys, such as codebook.sinkhorn.iterations"),
-        ("{name: sweep.json}", "sweep.json is the name of what a sweep writes itself"),
-        ("{name: analysis}", "analysis is the name of what a sweep writes itself"),
+        ("{name: sweep.json}", "sweep.json is a file name of the sweep itself"),
+        ("{name: analysis}", "analysis is a file name of the sweep itself"),
     ],
 )
 def test_what_would_lose_or_hide_something_is_refused(tmp_path: Path, part: str, message: str) -> None:

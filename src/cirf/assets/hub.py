@@ -1,4 +1,4 @@
-"""Models on the hub: fetched into the cache of the hub's own library, with one line where that cannot be."""
+"""Models on the hub: fetched into the cache of the hub's library, with a one-line error."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
     try:
         with progress.task(f"fetching {model}", total=None, unit=""):
             return Path(snapshot_download(model, revision=revision, allow_patterns=[*_FILES], ignore_patterns=[*_FOR_OTHERS]))
-    except Exception as error:  # errors of the hub, of the library that speaks to it, of the system: no base in common
+    except Exception as error:  # errors of the hub, its client library or the system have no common base class
         name = f"{model} at {revision}" if revision else model
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
         raise CirfError(
-            f"{name}: the hub does not give it ({reason}) and its cache does not hold it; check the id and the revision,"
+            f"{name}: the hub refuses it ({reason}) and it is not in the cache; check the id and the revision,"
             " or name a folder that holds the model"
         ) from None
     finally:

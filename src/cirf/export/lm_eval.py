@@ -72,14 +72,14 @@ def write_task(
     """Write ``cirf_NAME[_METHOD][_choice].yaml`` and its rows, and where answers are generated ``.py`` for inspect_ai; returns
     the task's name in the harness.
 
-    Where answers are generated, ``method`` asks for them and caps them as in an evaluation with the keys of ``section``; the
-    name includes it unless its model writes functional tokens. The rows' paths are absolute, for the harness reads them from
-    wherever it is started. ``CirfError``: no problems, or answers that cannot be listed.
+    For generated answers, ``method`` gives prompt and cap as in an evaluation with the keys of ``section``; the
+    name includes it unless its model writes functional tokens. The rows' paths are absolute, so that the harness can start in any
+    folder. ``CirfError``: no problems, or answers that cannot be listed.
     """
     import yaml
 
     if not problems:
-        raise CirfError(f"{name}: there is no test problem to write")
+        raise CirfError(f"{name}: there are no test problems to write")
     there = f"cirf_{name}" + ("_choice" if form == "choice" else "" if method.functional else f"_{method.name}")
     rows = folder / f"{there}.jsonl"
     summary: dict[str, Any] = {

@@ -27,7 +27,7 @@ _INNER = ("guide",)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file by its ``name`` in the repository; ``data`` is a file on this machine, or what it holds."""
+    """A file by its ``name`` in the repository; ``data`` is a local file, or its content."""
 
     name: str
     data: Path | bytes
@@ -38,7 +38,7 @@ class Piece:
         return len(self.data) if isinstance(self.data, bytes) else self.data.stat().st_size
 
     def read(self) -> bytes:
-        """All that it holds."""
+        """Its content."""
         return self.data if isinstance(self.data, bytes) else self.data.read_bytes()
 
 
@@ -58,14 +58,14 @@ class Parcel:
 def of_model(folder: Path, repository: str) -> Parcel:
     """A trained model's folder for publication in ``repository`` (``OWNER/NAME``), which its card then names.
 
-    In its recipe and record, files and models of this machine go by their names without folders. ``CirfError`` if it is no
-    finished model with a card, or holds pickled weights.
+    In its recipe and record, local files and models are named without folders. ``CirfError`` if it is not a finished model with a
+    card, or holds pickled weights.
     """
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.relative_to(folder).parts]
     _check_inside(folder, found)
     if pickles := [path for path in found if path.suffix.lower() in _PICKLES]:
         name = pickles[0].relative_to(folder)
-        raise CirfError(f"{folder}: {name} may run code when it is loaded; keep the weights as safetensors alone and remove it")
+        raise CirfError(f"{folder}: {name} may run code when it is loaded; keep only safetensors and remove it")
     _check_model(folder)
     if not (folder / CARD).is_file():
         raise CirfError(f"{folder}: no model card ({CARD}); `cirf report RUN` writes the cards of a run's models")
@@ -76,7 +76,7 @@ def of_model(folder: Path, repository: str) -> Parcel:
 
 
 def of_traces(folder: Path, card: str) -> Parcel:
-    """The rows that the model in a folder was trained on, with their card. ``CirfError`` where there are none, or one is no row
+    """The rows that the model in a folder was trained on, with their card. ``CirfError`` if there are none, or one is not a row
     of prompt and completion."""
     path = folder / TRACES
     _check_inside(folder, [path])
@@ -93,7 +93,7 @@ def traces(folder: Path) -> list[dict[str, str]]:
     for number, row in numbered_rows(path):
         found = {key: row[key] for key in ("prompt", "completion") if isinstance(row.get(key), str)}
         if len(found) < 2:
-            raise CirfError(f"{path}: line {number} is no row of prompt and completion; train the model again")
+            raise CirfError(f"{path}: line {number} is not a row of prompt and completion; train the model again")
         rows.append(found)
     if not rows:
         raise CirfError(f"{path}: holds no row; train the model again")
@@ -138,14 +138,14 @@ def _published(path: Path, repository: str) -> Path | bytes:
 
 
 def for_repository(card: str, repository: str) -> str:
-    """A card whose commands name the repository where they said MODEL."""
+    """A card with the repository in place of MODEL in its commands."""
     head, mark, rest = card.partition("## How to use it")
     use, after, others = rest.partition("\n## ")
     return head + mark + re.sub(r"\bMODEL\b", repository, use) + after + others
 
 
 def _record(path: Path) -> str:
-    """A stage's record, or of functional tokens the backbone's name alone: their segments are data."""
+    """A stage's record, or for functional tokens only the backbone's name, since their segments are data."""
     from cirf.store.files import to_json
     from cirf.store.run_folder import record
 

@@ -28,7 +28,7 @@ _HOMES = re.compile(
     r"(?:(?<![\w./])|(?<=file://))(?:/home/|/Users/|/root/|/tmp/|/mnt/|/private/|/scratch/)[\w.~-]+|\b[A-Za-z]:\\+Users\\+\w+"
 )
 _VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt")  # tokens such as /usr/bin are no secrets
-_DATA = (TRACES, "functions.json", "labels.json")  # what people and models wrote may speak of any folder but this machine's
+_DATA = (TRACES, "functions.json", "labels.json")  # texts by people and models may mention any folder but this machine's
 
 
 def check_private(parcel: Parcel, folder: Path, token: str | None) -> None:

@@ -8,11 +8,11 @@ from cirf.errors import CirfError
 from cirf.store.files import parse_json
 
 _INDEX = "model.safetensors.index.json"
-_LONGEST = 100 * 2**20  # bytes of a head, as the format allows
+_LONGEST = 100 * 2**20  # bytes of a header, as the format allows
 
 
 def check_weights(folder: Path) -> None:
-    """``CirfError`` where weights of the model in a folder are missing, or a file of them was cut off or is none."""
+    """``CirfError`` where weights of the model in a folder are missing, or a file of them is truncated or invalid."""
     index = folder / _INDEX
     if not index.is_file():
         path = folder / "model.safetensors"
@@ -48,5 +48,5 @@ def _head(path: Path) -> set[str]:
         if size != 8 + length + end or not head:
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        raise CirfError(f"{path}: cut off, or no safetensors; bring the whole file here, or train the model again") from None
+        raise CirfError(f"{path}: truncated, or not safetensors; bring the whole file here, or train the model again") from None
     return set(head)

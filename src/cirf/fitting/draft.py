@@ -20,7 +20,7 @@ _WIDTH = 118
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A recipe's key by its dotted path (a number is a place in a list), its value, and why it is that one."""
+    """A recipe's key by its dotted path (a number is a place in a list), its value, and the reason."""
 
     key: str
     value: Any

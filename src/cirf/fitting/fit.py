@@ -1,4 +1,4 @@
-"""A recipe fitted to a user's file: the decisions of `choices` in order, and what the user should know besides."""
+"""A recipe fitted to a user's file: the decisions of `choices` in order, and notes for the user."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FEW = 50
 """Below this many usable rows a model learns at most the form of traces."""
 
 MOSTLY_EMPTY = 0.8
-"""Share of steps without a result from which on traces say little."""
+"""Share of steps without a result from which on traces carry little information."""
 
 _LONGEST_NAME, _LEAST = 60, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A recipe as YAML, and sentences on what does not fit."""
+    """A recipe as YAML, and notes on problems."""
 
     text: str
     notes: tuple[str, ...]

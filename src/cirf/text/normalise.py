@@ -1,4 +1,4 @@
-r"""A rationale in plain form: markdown, LaTeX and calculator notes gone, one statement or formula a line.
+r"""A rationale in plain form: without markdown, LaTeX and calculator notes, one statement or formula per line.
 
 A worked example::
 
@@ -88,7 +88,7 @@ _SIMPLE = re.compile(r"[\w.,$%√°]+")
 
 _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
-# What could make a pass change anything; most short texts have none of it, and testing once is cheaper than substituting.
+# Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
 _ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|<br|\n{3}"
 _ACTIVE_FOR = {
     "keep": re.compile(_ACTIVE, re.MULTILINE),
@@ -104,7 +104,7 @@ def normalise(text: str, annotations: Annotations = "drop") -> str:
     stay, in order.
     """
     active = _ACTIVE_FOR[annotations]
-    for _ in range(_PASSES):  # what one removal lays bare, the next pass removes; every pass but the last shortens or simplifies
+    for _ in range(_PASSES):  # each pass removes what the previous one uncovered; every pass but the last shortens or simplifies
         if active.search(text) is None:
             return text.strip()
         plain = _once(text, annotations)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-_LONGEST = 200  # characters of a number; what is longer is noise, and Python refuses to convert it at some point
+_LONGEST = 200  # characters of a number; longer ones are noise, and Python refuses to convert very long ones
 _DIGITS = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 _NUMERAL = re.compile(
     rf"(?<![A-Za-z_0-9^])(?<!\^[-{{])(?<![0-9][.,])(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
@@ -57,7 +57,7 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 UNREAD = "\ufffd"
-"""What `plain_numbers` puts in the place of a number that is not read."""
+"""The replacement by `plain_numbers` of a number that is not read."""
 
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
 _READ = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
@@ -138,8 +138,8 @@ def has_decimal_commas(texts: Sequence[str]) -> bool:
 
 
 def _by_thousands(equation: re.Match[str]) -> bool | None:
-    """Whether an equation is right by points between thousands (``True``) or before decimals (``False``); ``None`` where it is
-    by both or neither, and so says nothing of its points."""
+    """Whether an equation is right by points between thousands (``True``) or before decimals (``False``); ``None`` if by both or
+    neither, which is inconclusive."""
     terms = (equation[1], equation[3], equation[4])
     right = []
     for grouped in (True, False):

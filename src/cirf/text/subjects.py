@@ -1,4 +1,4 @@
-"""Whom or what a step is about, as its question names it (``CirfSettings.subjects``).
+"""The subject of a step, as its question names it (``CirfSettings.subjects``).
 
 A worked example. Of "A coin is heads up. mundt flips the coin. maytal does not flip the coin. Is it still heads up?" the steps
 ``("The coin is heads up.", "Mundt flips the coin, so it is tails up.", "Maytal does not flip it.")`` have the subjects
