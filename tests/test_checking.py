@@ -340,7 +340,7 @@ def test_an_answer_with_its_unit_and_the_number_alone_agree(tmp_path: Path) -> N
 def test_rationales_with_another_answer_are_shown_by_example_and_their_key_is_named(tmp_path: Path) -> None:
     mine = write_lines(tmp_path / "mine.jsonl", *(row | {"answer": f"{place + 2} cups"} for place, row in enumerate(UNITS)))
     said = tinyrun.cirf("check", mine)
-    example = "12 rationales end in another answer: jsonl/train/0 has `2 cups`, its rationale says `3`; mend them, or set "
+    example = "12 rationales end in another answer: jsonl/train/0 has `2 cups`, its rationale says `3`; fix them, or set "
     assert f"note: {example}rationales.check=keep" in said.out and "no rationale to cut" not in said.out
     assert f"{example}rationales.check=keep" in tinyrun.cirf("init", mine).error()
     assert checked(mine, "--set", "rationales.check=keep")["total"]["usable"] == 12

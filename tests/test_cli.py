@@ -76,7 +76,7 @@ def test_a_bad_row_is_named_with_file_line_and_field(workshop: tinyrun.Workshop,
     assert said.out == ""
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert f"{train}: 1 of 12 rows (8.33 %) cannot be used" in said.error() and "(1: line 3)" in said.error()
-    assert says in said.error() and said.error().endswith("; mend it, or raise problems.max_unusable_share") and said.out == ""
+    assert says in said.error() and said.error().endswith("; fix it, or raise problems.max_unusable_share") and said.out == ""
     assert not tinyrun.stages(tmp_path / "run")
 
 

@@ -56,7 +56,7 @@ def test_the_oldest_versions_are_the_lower_bounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "licence"),
+    ("summary", "licence"),
     [
         ({"License-Expression": "mit", "License": "GPL-3.0-only"}, "MIT"),
         ({"License": "Apache License 2.0", "Classifier": ["License :: OSI Approved :: MIT License"]}, "Apache-2.0"),

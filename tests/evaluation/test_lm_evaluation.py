@@ -25,7 +25,7 @@ COINS = [Problem(f"c{i}", "coin_flip", f"{i} flips. Heads?", "no" if i % 2 else 
 
 
 def harness(model: Path, folder: Path, task: str, chat: bool) -> dict[str, Any]:
-    """What the harness finds; its libraries' own warnings are not ours to mend."""
+    """What the harness finds; its libraries' own warnings are not ours to fix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from lm_eval.evaluator import simple_evaluate

@@ -172,7 +172,7 @@ def test_what_cannot_be_drawn_is_said(finished, options, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "summary"),
     [
         ("set `codebook.size` to 8", "set <code>codebook.size</code> to 8"),
         ("`a` and `b c`", "<code>a</code> and <code>b c</code>"),

@@ -51,7 +51,7 @@ def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
         if not all(isinstance(label, str) for label in given.values()):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CirfError(f"{path}: no file of labels as `cirf label` writes them; mend it or remove it") from None
+        raise CirfError(f"{path}: not a file of labels as written by `cirf label`; fix it or remove it") from None
     if known != codes_id(counts):
         return {}
     try:

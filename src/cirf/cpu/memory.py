@@ -21,7 +21,7 @@ def keep_freed_memory() -> bool:
 
     An update on the CPU casts every weight, makes every gradient and frees both. By default that goes back to the system, which
     clears it page by page when it is needed again (``benchmarks/updates.py`` measures the cost). From then on the process keeps
-    freed memory, more with every update due to fragmentation, until `hand_back`.
+    freed memory, more with every update due to fragmentation, until `release_freed_memory`.
     """
     if (preloaded := _jemalloc()) is not None:
         return _never_decay(preloaded)
@@ -34,7 +34,7 @@ def keep_freed_memory() -> bool:
     return all([library.mallopt(name, value) == 1 for name, value in settings])
 
 
-def hand_back() -> bool:
+def release_freed_memory() -> bool:
     """Return kept freed memory to the system once; returns whether that was possible, with glibc whether there was any.
 
     Blocks of ever new sizes leave holes that no longer fit, so a process that returns nothing grows.

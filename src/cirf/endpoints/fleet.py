@@ -163,7 +163,7 @@ def ask(
         often = "all" if count == len(state.refused) else f"{count:,} of them"
         raise CirfError(
             f"{len(state.refused):,} of {len(wanted):,} requests were refused ({often}: {why}); the answers that came are kept: "
-            "mend the server or the recipe and run the same command again, or set unanswered: drop to continue without them"
+            "fix the server or the recipe and run the same command again, or set unanswered: drop to continue without them"
         )
     return {key: state.answers[key] for key in wanted if key in state.answers}, state.refused
 

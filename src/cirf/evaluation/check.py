@@ -28,7 +28,7 @@ _REPEATS, _LONGEST = 5, 60
 _ADVICE = (
     "train longer (finetune.epochs: auto, or more finetune.min_steps) or raise finetune.learning_rate or "
     "finetune.new_token_lr_multiplier; "
-    "`cirf check` tells whether the results are empty"
+    "`cirf check` shows whether the results are empty"
 )
 
 

@@ -55,7 +55,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
 
 
 def _copy_processors(config: Any, folder: Path) -> None:
-    """Copy how images, sounds and videos are read from where a model was loaded, be it a folder or a hub id."""
+    """Copy the processors of images, sounds and videos from a model's source, a folder or a hub id."""
     from transformers.utils.hub import cached_file
 
     if config.get_text_config(decoder=True) is config:

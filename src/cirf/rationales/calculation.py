@@ -90,8 +90,8 @@ def closing(line: str) -> list[Fraction]:
     percent = whole[0].text.removesuffix("%") if whole[0].text.endswith("%") else ""
     several = percent or sum(term.kind in ("sign", "of") for term in whole) > 1
     shares = [Fraction(percent), Fraction(percent) / 100] if percent else []
-    anew = dict.fromkeys([*shares, *(parts if several else [])])
-    return [value, *(part for part in anew if part is not None and part != value)]
+    rewritten = dict.fromkeys([*shares, *(parts if several else [])])
+    return [value, *(part for part in rewritten if part is not None and part != value)]
 
 
 def _term(match: re.Match[str]) -> Term:

@@ -276,7 +276,7 @@ def other_answers(report: Mapping[str, Any]) -> str | None:
         return None
     count = sum(part["differ"] for part in (*report["files"].values(), report["dataset"] or {"differ": 0}))
     plural = "rationales end" if count > 1 else "rationale ends"
-    return f"{count:,} {plural} in another answer: {report['differing'][0]}; mend them, or set rationales.check=keep"
+    return f"{count:,} {plural} in another answer: {report['differing'][0]}; fix them, or set rationales.check=keep"
 
 
 def _report(

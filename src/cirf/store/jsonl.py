@@ -132,12 +132,12 @@ def parse_row(line: str, where: str) -> dict[str, Any]:
     except _TwiceError as error:
         raise RowError(where, f"the key {str(error)[:60]!r} occurs twice; remove one", "a key occurs twice") from None
     except json.JSONDecodeError as error:
-        raise RowError(where, f"not valid JSON ({error.msg}); mend or remove the line", "not valid JSON") from None
+        raise RowError(where, f"not valid JSON ({error.msg}); fix or remove the line", "not valid JSON") from None
     except UnicodeEncodeError:
-        raise RowError(where, "an escape such as \\ud800 that is no character; mend or remove the line") from None
+        raise RowError(where, "an escape such as \\ud800 that is no character; fix or remove the line") from None
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else "a number of thousands of digits"
-        raise RowError(where, f"cannot be read ({why}); mend or remove the line") from None
+        raise RowError(where, f"cannot be read ({why}); fix or remove the line") from None
     if not isinstance(row, dict):
         raise RowError(where, f"expected a JSON object, found {type(row).__name__}", "not a JSON object")
     return row

@@ -151,7 +151,7 @@ def _json(path: Path, file: IO[str], ending: str, refused: Refused | None, packe
         except (ValueError, RecursionError) as error:
             if opening == "[":
                 at = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)[:100]
-                raise CirfError(f"{path}: not a valid JSON list ({at}); mend the file, or write one object a line") from None
+                raise CirfError(f"{path}: not a valid JSON list ({at}); fix the file, or write one object a line") from None
             file.seek(0)
         else:
             return RowFile("row", list(_elements(path, made, refused)))
@@ -215,7 +215,7 @@ def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, l
         for cells in reader:
             if cells and cells[-1].endswith(_END):
                 if cells != [_END]:
-                    raise CirfError(f"{path}: a quote in the row of line {start} is never closed; mend that row")
+                    raise CirfError(f"{path}: a quote in the row of line {start} is never closed; fix that row")
                 return
             yield start, cells
             start = reader.line_num + 1

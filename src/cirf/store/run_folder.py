@@ -38,7 +38,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.store.files import hash_file, hash_json, is_within, parse_json, to_json, write_atomic
-from cirf.store.sharing import hand_on
+from cirf.store.sharing import share_files
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
@@ -341,7 +341,7 @@ class RunFolder:
         work = self._work / f"{_flat(plan.name)}.taken"  # never a folder that is worked in: links must not be written to
         if work.exists():
             shutil.rmtree(work)
-        hand_on(source, work, manifest["files"])
+        share_files(source, work, manifest["files"])
         for path in source.rglob(_TIMINGS):
             write_atomic(work / path.relative_to(source), path.read_bytes())
         if (self.root / _RECIPE).exists():

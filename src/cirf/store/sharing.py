@@ -19,14 +19,14 @@ LINKED_FROM = 2**20
 """Bytes from which a file is linked and not copied."""
 
 
-def hand_on(source: Path, target: Path, files: Mapping[str, str]) -> None:
+def share_files(source: Path, target: Path, files: Mapping[str, str]) -> None:
     """Bring ``files`` (names and their SHA-256) of one folder into another.
 
     Raises ``CirfError`` where one is not there or is not what its hash says.
     """
     for name, digest in files.items():
         try:
-            one_more(source / name, target / name)
+            link_or_copy(source / name, target / name)
             with open(target / name, "rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
@@ -35,7 +35,7 @@ def hand_on(source: Path, target: Path, files: Mapping[str, str]) -> None:
             raise CirfError(f"{source / name}: changed since the stage was made")
 
 
-def one_more(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
     """A second copy of a file: linked and read-only if it is large and links are possible, else copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     state = source.stat()

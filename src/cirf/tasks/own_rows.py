@@ -175,7 +175,7 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
     details = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, those of {place} {named} have not"
     if len(others) <= allowed * len(rows):
         return f"{details} and are dropped"
-    return f"{details}, so all answers count as text; mend them, or set `answer` of the task"
+    return f"{details}, so all answers count as text; fix them, or set `answer` of the task"
 
 
 def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
@@ -283,7 +283,7 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
         return _YES_NO[text.casefold()]
     value = number_value(text)
     if value is None:
-        message = f"answer {text!r} is not a number; mend it, or set answer: text for the task"
+        message = f"answer {text!r} is not a number; fix it, or set answer: text for the task"
         raise RowError(where, message, "answer is not a number")
     return number_text(value)
 

@@ -46,7 +46,7 @@ def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
     return made if len({subject for subject in made if subject}) > 1 else ("",) * len(made)
 
 
-def led_on(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
+def with_next_subject(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
     """Results followed by the subject of the next step, which then comes before that step's functional token."""
     return tuple(f"{result} {after}" if after else result for result, after in zip(results, (*subjects, "")[1:], strict=True))
 

@@ -134,7 +134,7 @@ class Election:
     """``count`` votes, given in any order by their places. The winner is the answer that most give, of equally many the
     one given first by place.
 
-    ``agreement``: what a fallback hangs on; then that is to be settled too, whether so large a share of all votes agrees.
+    ``agreement``: the threshold of a fallback; then it must also be settled whether this share of all votes agrees.
     ``None``: there is no fallback.
     """
 
@@ -174,7 +174,7 @@ class Election:
         return sorted((sorted(places) for _, places in self._groups), key=lambda places: (-len(places), places[0]))
 
     def majority(self) -> Majority:
-        """Of the votes given, and of all where that is `settled`; the share that agrees is of all, at least so large."""
+        """The majority of the votes given, and of all if it is `settled`; the agreeing share is a lower bound of all."""
         if not self._groups:
             return Majority(None, 0.0)
         places = self.groups[0]

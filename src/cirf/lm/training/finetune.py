@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cirf.cpu.lora_linear import in_place
-from cirf.cpu.memory import hand_back, keep_freed_memory
+from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.distributed import is_main, sharded
 from cirf.errors import CirfError
 from cirf.lm import vocabulary
@@ -32,7 +32,7 @@ from cirf.lm.training.objective import Objective
 from cirf.lm.training.prefix_tree import as_trees
 from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
 from cirf.lm.training.signals import Stop
-from cirf.lm.training.trainer import Course, HandBack, TargetTrainer, Trained, arguments
+from cirf.lm.training.trainer import Course, ReleaseMemory, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 
@@ -325,7 +325,7 @@ def _run(
 
         trainer.add_callback(Course(section.save_steps, every, validate, stack, progress, title, rows, trainer.curriculum))
         if trainer.args.use_cpu:
-            trainer.add_callback(HandBack())
+            trainer.add_callback(ReleaseMemory())
         stop = Stop()
         trainer.add_callback(stop)  # after `Course`, which says when to save
         with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(Trained):
@@ -364,6 +364,6 @@ def _forget(trainer: TargetTrainer) -> None:
     trainer.accelerator.free_memory()
     trainer.callback_handler.model = trainer.callback_handler.optimizer = trainer.callback_handler.lr_scheduler = None
     trainer.model = trainer.model_wrapped = None  # type: ignore[assignment]
-    hand_back()
+    release_freed_memory()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

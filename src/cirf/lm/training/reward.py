@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerControl
 
 from cirf.cpu.lora_linear import in_place
-from cirf.cpu.memory import hand_back, keep_freed_memory
+from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.cpu.number_formats import computed_in
 from cirf.cpu.packed import group_queries
 from cirf.errors import CirfError
@@ -144,7 +144,7 @@ class RewardTraining:
                 if control.should_save and course.ended is None:
                     self._save(root)
                     stop.on_save(None, None, control)
-                hand_back()
+                release_freed_memory()
                 advance(1, self._line(row))
         if self.best and course.best is not None and course.best["update"] < course.update:
             self._load(self.best)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
-from cirf.cpu.memory import hand_back, scarce
+from cirf.cpu.memory import release_freed_memory, scarce
 from cirf.cpu.number_formats import computed_in
 from cirf.distributed import world_size
 from cirf.errors import CirfError
@@ -331,14 +331,14 @@ class Course(TrainerCallback):
             )
 
 
-class HandBack(TrainerCallback):
+class ReleaseMemory(TrainerCallback):
     """Hands memory that is kept but no longer used back to the system now and then, and whenever little is left."""
 
     every = 16  # updates: clearing pages again costs some seconds per minutes of training
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self.every == 0 or scarce():
-            hand_back()
+            release_freed_memory()
 
 
 def arguments(

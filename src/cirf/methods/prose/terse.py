@@ -36,7 +36,7 @@ class TerseSettings(CalculatorSettings):
     )
     start: Literal["backbone", "sft_cot"] = key(
         "backbone",
-        "What it is fine-tuned from. sft_cot: the model of sft_cot, which is trained first, as a control of cirf_full with "
+        "The start of fine-tuning. sft_cot: the model of sft_cot, which is trained first, as a control of cirf_full with "
         "that start.",
     )
     subjects: bool = key(

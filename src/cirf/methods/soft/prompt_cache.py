@@ -18,7 +18,7 @@ from cirf.lm.training.loss import only_at, unwrap
 from cirf.methods.latent.loop import padded_left
 
 
-class Heads:
+class PromptCache:
     """Keys and values of beginnings, by their ids."""
 
     def __init__(self, most_bytes: int | None = None, together: bool | None = None) -> None:

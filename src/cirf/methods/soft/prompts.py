@@ -21,7 +21,7 @@ from cirf.errors import CirfError
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.loss import IGNORED, only_at, read_targets, unwrap
 from cirf.methods.latent.loop import padded_left
-from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompt_cache import PromptCache
 
 _MARK = "cirf7question"
 _UNQUOTABLE = "'\\\n"
@@ -95,7 +95,7 @@ def soft_logits(
     labels: torch.Tensor,
     slots: torch.Tensor,
     vectors: torch.Tensor,
-    heads: Heads | None = None,
+    heads: PromptCache | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row.
 
@@ -117,7 +117,7 @@ def _after_heads(
     slots: torch.Tensor,
     vectors: torch.Tensor,
     starts: torch.Tensor,
-    heads: Heads,
+    heads: PromptCache,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """For rows whose first vectors are at ``starts`` [b]: the part before, padded on the left, goes into a cache, the rest after
     it."""

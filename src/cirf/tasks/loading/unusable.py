@@ -83,7 +83,7 @@ class Unusable:
         return CirfError(
             f"{first.file}: {self._of} ({_percent(self.share)}) cannot be used, more than "
             f"problems.max_unusable_share: {allowed:g} allows: {self.counts}{more}; "
-            f"mend {'it' if len(self.errors) == 1 else 'them'}, or raise problems.max_unusable_share"
+            f"fix {'it' if len(self.errors) == 1 else 'them'}, or raise problems.max_unusable_share"
         )
 
     def to_dict(self) -> dict[str, Any]:
