@@ -104,7 +104,7 @@ def test_a_model_without_functional_tokens_answers_too(workshop: tinyrun.Worksho
     model, tokenizer = cirf.load(workshop.backbone, dtype="float32", device="cpu")
     [answer] = cirf.generate(model, tokenizer, ["How many?"], max_new_tokens=4)
     assert (answer.trace, answer.steps) == ("", []) and answer.tokens <= 4
-    with pytest.raises(cirf.CirfError, match="this model has none of"):
+    with pytest.raises(cirf.CirfError, match="this model has none"):
         cirf.generate(model, tokenizer, ["How many?"], grammar=True)
 
 
@@ -145,7 +145,7 @@ ROW = {"question": "a", "answer": "1"}
         (lambda: cirf.embed_steps([["a"]], lambda texts: [1.0]), r"embed_steps: the model gives \(1,\)"),
         (lambda: cirf.embed_steps([["a"]], "/nowhere"), "no such folder"),
         (lambda: cirf.fit_codebook([[1.0, 2.0]], 8), "fit_codebook: vectors must be one array"),
-        (lambda: cirf.fit_codebook([[[1.0, 2.0]]], 8, sizes=[3]), "fit_codebook: sizes has a meaning in recipes alone"),
+        (lambda: cirf.fit_codebook([[[1.0, 2.0]]], 8, sizes=[3]), "fit_codebook: sizes only has a meaning in recipes"),
         (lambda: cirf.write_traces([ROW], [["a"]], []), "write_traces: found 1 rows, 1 steps, 0 codes"),
         (lambda: cirf.write_traces([ROW], [["a"]], [[1, 2]]), "write_traces, row 0: 1 steps, 2 codes and 1 results"),
         (lambda: cirf.write_traces([ROW, {"answer": "1"}], [], []), "write_traces, row 1: the field question is missing"),

@@ -101,7 +101,7 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(workshop: tinyrun.Worksh
     wanted = {
         "not valid JSON": {"rows": 2, "first": [at[5], at[11]]},
         "answer is null, expected a string, a number or true/false": {"rows": 1, "first": [at[6]]},
-        "its id stands in an earlier row already": {"rows": 1, "first": [at[10]]},
+        "its id occurs in an earlier row already": {"rows": 1, "first": [at[10]]},
         "not a JSON object": {"rows": 1, "first": [at[7]]},
         "rationale is empty": {"rows": 1, "first": [at[2]]},
         "the field answer is missing": {"rows": 1, "first": [at[4]]},
@@ -167,7 +167,7 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     )
     said = tinyrun.cirf("check", bare)
     assert f"{bare}: no usable row (4: no rationale)" in said.error()
-    assert "there is no rationale to cut" in said.out and "100.0%" not in said.out
+    assert "there are no rationales" in said.out and "100.0%" not in said.out
     document = json.loads(tinyrun.cirf("check", bare, "--json").out)
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 
@@ -340,7 +340,7 @@ def test_an_answer_with_its_unit_and_the_number_alone_agree(tmp_path: Path) -> N
 def test_rationales_with_another_answer_are_shown_by_example_and_their_key_is_named(tmp_path: Path) -> None:
     mine = write_lines(tmp_path / "mine.jsonl", *(row | {"answer": f"{place + 2} cups"} for place, row in enumerate(UNITS)))
     said = tinyrun.cirf("check", mine)
-    example = "12 rationales end in another answer: jsonl/train/0 has `2 cups`, its rationale says `3`; mend them, or set "
+    example = "12 rationales end in another answer: jsonl/train/0 has `2 cups`, its rationale says `3`; fix them, or set "
     assert f"note: {example}rationales.check=keep" in said.out and "no rationale to cut" not in said.out
     assert f"{example}rationales.check=keep" in tinyrun.cirf("init", mine).error()
     assert checked(mine, "--set", "rationales.check=keep")["total"]["usable"] == 12

@@ -57,7 +57,7 @@ ROWS: dict[str, tuple[Callable[[list[Any]], None], str]] = {
     "empty question": (third(question="  "), "question is empty"),
     "empty rationale": (third(rationale=""), "rationale is empty"),
     "a rationale that is no text": (third(rationale=["a", "b"]), "rationale is a list"),
-    "duplicate id": (same_id, "id 'one' stands already in line 2"),
+    "duplicate id": (same_id, "id 'one' occurs already in line 2"),
     "a number of 5,000 digits": (huge, "a number of thousands of digits"),
     "an answer that is no number": (third(answer=None), "answer is null"),
 }
@@ -76,7 +76,7 @@ def test_a_bad_row_is_named_with_file_line_and_field(workshop: tinyrun.Workshop,
     assert said.out == ""
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert f"{train}: 1 of 12 rows (8.33 %) cannot be used" in said.error() and "(1: line 3)" in said.error()
-    assert says in said.error() and said.error().endswith("; mend it, or raise problems.max_unusable_share") and said.out == ""
+    assert says in said.error() and said.error().endswith("; fix it, or raise problems.max_unusable_share") and said.out == ""
     assert not tinyrun.stages(tmp_path / "run")
 
 

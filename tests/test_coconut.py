@@ -46,7 +46,7 @@ def test_without_a_mark_all_is_answer_and_with_one_it_is_prose() -> None:
         ({"thoughts": 0, "most": 3}, {}, "there are no thoughts and no marks"),
         ({"stage_epochs": 1.0}, {"epochs": 3}, "the last stage would begin after 3 of 3 epochs"),
         ({"stage_epochs": 1.0, "start": "backbone"}, {"epochs": 4}, "the last stage would begin after 4 of 4 epochs"),
-        ({}, {"gradient_checkpointing": True}, "goes on from its own cache in training"),
+        ({}, {"gradient_checkpointing": True}, "continues from its own cache in training"),
         ({"stages": 0}, {}, "variants.coconut.settings.stages: "),
         ({"start": "terse_equations"}, {}, "variants.coconut.settings.start: "),
     ],
@@ -67,7 +67,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
     other = _recipe().model_copy(update={"methods": ("coconut",)})
     named = {"sft_cot": {"method": "terse_equations"}}
     broken = Recipe.model_validate(other.model_dump() | {"variants": named})
-    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method itself"):
+    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method, and"):
         methods.learners(broken)
 
 
@@ -154,7 +154,7 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     bare = shutil.copytree(run / "models" / "coconut", tmp_path / "bare")
     (bare / "recipe.yaml").unlink()
     said = tinyrun.cirf("evaluate", bare, "--tasks", "chain_sum", "--out", tmp_path / "out").error()
-    assert "thinks in vectors, and no recipe lies with it" in said
+    assert "thinks in vectors, but has no recipe" in said
     recipe = tmp_path / "other.yaml"
     text = (run / "recipe.yaml").read_text()
     assert "\nmodels: {}\n" in text

@@ -57,7 +57,7 @@ def test_what_it_writes_is_read_by_the_tasks_own_parser(settings: dict[str, Any]
     ("settings", "finetune", "said"),
     [
         ({"thoughts": 0, "projector_width": 8}, {}, "there is nothing to project"),
-        ({}, {"gradient_checkpointing": True}, "goes on from its own cache in training"),
+        ({}, {"gradient_checkpointing": True}, "continues from its own cache in training"),
         ({"gamma": -1.0}, {}, r"variants\.codi\.settings\.gamma: "),
     ],
 )

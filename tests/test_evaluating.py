@@ -69,7 +69,7 @@ def test_a_model_of_a_run_is_asked_as_it_was_trained(finished: Path, tmp_path: P
         out = tmp_path / f"{method}-out"
         said = tinyrun.cirf("evaluate", model, "--protocol", "own", "--set", "evaluate.latency_questions=0", "--out", out)
         assert said.code == 0, said.err
-        assert f"asked by the settings of the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
+        assert f"evaluated with the recipe in the model's folder: {method}; at most 24 tokens of a trace" in said.err
         assert rows(out, method) == rows(finished, method)
         assert "in the model&#39;s folder" in (out / "report.html").read_text()
     codes = json.loads((moved / "functions.json").read_text())["codes"]
@@ -115,7 +115,7 @@ def test_test_questions_are_looked_for_in_what_the_model_was_trained_on(
             line = "of 5 test questions of odd, 2 were trained on"
             assert row["questions"] == 40 and row["runs"] == ["run"] and line in said.out and line in page
         else:
-            assert f"{method}: what the model was trained on is not known" in said.out and "is not known" in page
+            assert f"{method}: the model's training data are unknown" in said.out and "are unknown" in page
     assert summary == {"in": (True, 2, 3), "run": (True, 2, 3), "moved": (False, None, None), "bare": (False, None, None)}
 
 
@@ -150,7 +150,7 @@ def test_commands_that_ask_otherwise_have_folders_of_their_own(
     three = folders(other, "--tasks", workshop.test)
     assert len(two) == 2 and len(three) == 3
     said = tinyrun.cirf("evaluate", finished, "--out", finished)
-    assert "a run that trained models lies there" in said.error()
+    assert "a run that trained models is there" in said.error()
 
 
 def test_any_model_is_asked_for_its_own_chain_of_thought(
@@ -268,7 +268,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, agai
     before = (out / "report.html").read_bytes()
     assert "none of its evaluations is of the recipe" in tinyrun.cirf("report", out).error()
     assert (out / "report.html").read_bytes() == before
-    assert "none by the recipe as it is now" in tinyrun.cirf("show", out).error()
+    assert "none by the current recipe" in tinyrun.cirf("show", out).error()
 
 
 def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Work
     out = out.rename(tmp_path / "alone")
     assert states(out) == {"unknown"}
     said = tinyrun.cirf("status", out)
-    assert "cannot be told here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
+    assert "is unknown here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
     test.unlink()
     assert states(out) == {"unknown"}
     for command in ("report", "show"):

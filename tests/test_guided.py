@@ -132,7 +132,7 @@ def test_one_answers_with_the_others_model_and_says_what_it_is(ran: tuple[Path, 
     timed = json.loads((run / "latency" / "timings.json").read_text())["methods"]
     assert set(timed) == {"soft_cot", "one", "sem_cot", "both"}
     card = (run / "models" / "soft_cot" / "README.md").read_text()
-    assert "| Adaptation | none: the backbone's weights are as they were |" in card
+    assert "| Adaptation | none: the backbone's weights are unchanged |" in card
     assert "it is given 3 vectors" in card and "not part of this folder" in card and "Plain engines cannot serve" in card
     assert "the model in the folder `guide`" in (run / "models" / "sem_cot" / "README.md").read_text()
 
@@ -193,14 +193,14 @@ def test_another_guide_or_none_is_said(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run / "models" / "soft_cot", tmp_path / "moved")
     summary = json.loads((moved / "soft.json").read_text())
     other = _small(tmp_path / "other", "gpt2", 4)
-    for guide, fault in ((other, "another model than the one"), (tmp_path / "gone", "cannot be had")):
+    for guide, fault in ((other, "another model than the one"), (tmp_path / "gone", "cannot be loaded")):
         (moved / "soft.json").write_text(json.dumps(summary | {"guide": str(guide)}))
         assert fault in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "soft.json").write_text(json.dumps(summary))
     (moved / "soft.safetensors").unlink()
     assert "not there, damaged or of another width" in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "recipe.yaml").unlink()
-    assert "thinks in vectors, and no recipe lies with it" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
+    assert "thinks in vectors, but has no recipe" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
 
 
 def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(

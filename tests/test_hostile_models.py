@@ -187,7 +187,7 @@ def test_no_code_is_run_because_the_models_own_recipe_says_so(finished: Path, tm
     (folder / "recipe.yaml").write_text(text.replace("trust_remote_code: false", "trust_remote_code: true"))
     assert "trust_remote_code: true" in (folder / "recipe.yaml").read_text()
     said = tinyrun.cirf(command[0], folder, *command[1:])
-    assert "comes with code of its own" in said.error() and "--trust-remote-code" in said.error()
+    assert "comes with custom code" in said.error() and "--trust-remote-code" in said.error()
     assert not (tmp_path / "mark").exists()
     if command[0] == "ask":
         said = tinyrun.cirf("ask", folder, "How many?", "--trust-remote-code")

@@ -38,7 +38,7 @@ def test_looking_runs_nothing_that_came_with_a_run(theirs: Path, tmp_path: Path)
         assert not (tmp_path / "ran").exists(), command
         assert "Traceback" not in said.err, said.err
     summary = " ".join(tinyrun.cirf("status", theirs).out.split())
-    assert "notes.py: Python code that this run names; if you trust it, add --trust-remote-code" in summary
+    assert "notes.py: Python code named by this run; if you trust it, add --trust-remote-code" in summary
 
 
 def test_who_trusts_a_run_has_its_code_run(theirs: Path, tmp_path: Path) -> None:

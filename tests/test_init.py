@@ -210,7 +210,7 @@ def test_a_note_on_what_says_nothing_and_on_a_model_nobody_knows(tmp_path: Path)
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows)
     said = tinyrun.cirf("init", mine, "--model", "nobody/model")
     assert "100% of the steps have no result" in said.err
-    assert "nobody/model: not on this machine, and its name tells no size; finetune.learning_rate 0.0001 is a guess" in said.err
+    assert "nobody/model: not on this machine, and its name gives no size; finetune.learning_rate 0.0001 is a guess" in said.err
 
 
 def test_no_recipe_where_none_would_work(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

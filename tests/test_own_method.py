@@ -117,7 +117,7 @@ def test_a_changed_file_or_setting_makes_again_what_depends_on_it_and_nothing_el
     assert remade(copy) == set()  # as it was: nothing is lost
     own.unlink()
     said = tinyrun.cirf("status", copy / "run", "--trust-remote-code")
-    assert said.code == 0 and "cannot be told here" in said.out and "counted.py: no such file" in said.out
+    assert said.code == 0 and "is unknown here" in said.out and "counted.py: no such file" in said.out
     assert tinyrun.cirf("show", copy / "run", "--method", "brief", "--limit", "1").code == 0
     said = tinyrun.cirf("run", recipe, "--out", copy / "run")
     assert "counted.py: no such file; variants." in said.error() and "method of your own" in said.error()
@@ -191,7 +191,7 @@ def test_what_a_recipe_makes_of_files_among_its_methods(tmp_path: Path, monkeypa
     assert settled.variants["my-way"].method == str(tmp_path / "a/my-way.py")
     monkeypatch.chdir("/")
     assert methods.get("my-way", settled).settings.most == 3
-    with pytest.raises(CirfError, match="methods: m stands twice"):
+    with pytest.raises(CirfError, match="methods: m occurs twice"):
         parse(head + "methods: [a/m.py, b/m.py]\n")
     assert parse(head, sets=["methods=[a/my-way.py]"]).variants["my-way"].method == "a/my-way.py"
 

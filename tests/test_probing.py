@@ -113,8 +113,8 @@ def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
     assert "--truncate: expected numbers" in said("--truncate", "one")
     assert "--results: expected follow or keep" in said("--results", "gone")
     assert "--probes: name at least one" in said("--probes", "")
-    assert "can be done to none of direct_sft" in said("--method", "direct_sft")
-    assert "can be done to none of pause" in said("--method", "pause", "--probes", "swap")
+    assert "apply to none of direct_sft" in said("--method", "direct_sft")
+    assert "apply to none of pause" in said("--method", "pause", "--probes", "swap")
 
 
 def test_an_evaluation_of_methods_without_any_leaves_a_runs_probes_out(run: Path, tmp_path: Path) -> None:

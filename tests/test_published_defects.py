@@ -31,7 +31,7 @@ from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import finetune as training
 from cirf.lm.training.batches import Feature, tokenise
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.finetune import Row
 from cirf.lm.training.trainer import TargetTrainer
 from cirf.lm.vocabulary import token_names
@@ -109,7 +109,7 @@ def taught(context: Context, name: str, tokenizer: Any) -> Taught:
     names = token_names(SIZE).all if method.functional else ()
     features, dropped = tokenise(rows, tokenizer, 10**6, tokenizer.convert_tokens_to_ids(list(names)), method.ends)
     assert not dropped and len(features) == len(examples) == 8
-    lessons = [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
+    lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
     curriculum = method.curriculum(lessons, lessons, tokenizer, EPOCHS, 1)
     if curriculum is not None:
         features = [curriculum.feature(place, int(EPOCHS) - 1) for place in range(len(rows))]

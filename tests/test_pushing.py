@@ -125,7 +125,7 @@ def test_without_a_token_or_with_a_wrong_one_nothing_is_sent(run: Path, hub: Hub
     wrong = "hf_" + "w" * 34
     monkeypatch.setenv("HF_TOKEN", wrong)
     said = tinyrun.cirf("push", run, "--to", "me/tiny")
-    assert "the hub does not take it" in said.error() and wrong not in said.out + said.err
+    assert "the hub rejects it" in said.error() and wrong not in said.out + said.err
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(run / "no-token"))
     assert "set HF_TOKEN" in tinyrun.cirf("push", run, "--to", "me/tiny").error()
@@ -221,7 +221,7 @@ def test_rows_may_speak_of_folders_but_not_of_this_machines(run: Path, hub: Hub)
     path.write_text(rows.replace("apples", f"apples in {run.resolve()}/models/x"))
     assert "names a local folder" in tinyrun.cirf("push", run, "--to", "me/traces", "--traces").error()
     path.write_text('{"prompt": "x"}\n')
-    assert "line 1 is no row of prompt and completion" in tinyrun.cirf("push", run, "--to", "me/t", "--traces").error()
+    assert "line 1 is not a row of prompt and completion" in tinyrun.cirf("push", run, "--to", "me/t", "--traces").error()
     path.unlink()
     assert "sft.jsonl: not there" in tinyrun.cirf("push", run, "--to", "me/t", "--traces").error()
 

@@ -136,7 +136,7 @@ def _recipe(variants: dict[str, Any], **keys: Any) -> Recipe:
         ("mine.py", {}, "on -> mine.py; with reward it names"),
         ("cirf_full", {"answers": 1}, "reward.answers: expected"),
         ("cirf_full", {"prize": 1}, "reward.prize: `reward` has no such setting; did you mean"),
-        ("cirf_full", {"adaptation": "full", "beta": 0.1}, "reward.beta: the model of the start is kept beside adapters alone"),
+        ("cirf_full", {"adaptation": "full", "beta": 0.1}, "reward.beta: the start model is kept only with adapters"),
         ("cirf_full", {"function": "reward.txt"}, "reward.function"),
     ],
 )

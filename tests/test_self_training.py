@@ -73,7 +73,7 @@ def test_what_was_written_is_what_is_learnt(steps: list[tuple[int, str]]) -> Non
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"of": "sft_cot"}, "sft_cot does not write all results, and nothing else, behind the learned codes"),
+        ({"of": "sft_cot"}, "sft_cot does not write all results, and nothing else, after the learned codes"),
         ({"of": "cirf_bare"}, "cirf_bare does not write"),
         ({"of": "cirf_fast"}, "cirf_fast does not write"),
         ({"of": "mixed"}, "mixed does not write"),

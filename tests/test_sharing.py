@@ -139,7 +139,7 @@ def test_another_key_a_damaged_record_and_no_run_are_no_offer(run: RunFolder, ot
     assert key is not None and other.found("models/some", key) is not None
     assert other.found("models/some", "0" * 64) is None and other.found("models/other", key) is None
     assert RunFolder(tmp_path / "none").found("models/some", key) is None
-    with pytest.raises(CirfError, match="not the stage that is asked for"):
+    with pytest.raises(CirfError, match="not the requested stage"):
         run.take(vectors(2), other)
     (other.folder("models/some") / "stage.json").write_text("{}")
     assert other.found("models/some", key) is None
@@ -152,9 +152,9 @@ def test_a_stage_begun_here_gives_way_to_the_finished_one(run: RunFolder, other:
 
     with pytest.raises(KeyboardInterrupt):
         run.run(Plan("models/some", {"number": 1}, {"file": "abc"}, dies))
-    assert run.standing(vectors()).state == "part"
+    assert run.state(vectors()).state == "part"
     run.take(vectors(), other)
-    assert run.standing(vectors()).state == "done" and not any((run.root / ".work").iterdir())
+    assert run.state(vectors()).state == "done" and not any((run.root / ".work").iterdir())
 
 
 def test_a_kill_at_any_change_of_the_disk_leaves_nothing_half(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_it_thinks_as_its_host_does() -> None:
         ({"host": "codi", "host_settings": {"stages": 3}}, r"host_settings\.stages: .*\(codi\)"),
         ({"host_settings": {"stages": "three"}}, r"host_settings\.stages: "),
         ({"host_settings": {"thoughts": 0}}, "there is nothing to say"),
-        ({"start": "host", "host_settings": {"thoughts": 1}}, "goes on from coconut, whose settings are others"),
+        ({"start": "host", "host_settings": {"thoughts": 1}}, "starts from coconut, whose settings differ from"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) -> None:

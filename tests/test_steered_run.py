@@ -92,7 +92,7 @@ def test_a_calculator_without_results_is_refused(settings: str) -> None:
     method = "cirf_bare" if settings == "{calculator: true}" else "cirf_full"
     text = f"name: r\nmethods: [mine]\nvariants: {{mine: {{method: {method}, settings: {settings}}}}}\n"
     recipe = parse(text + "problems: {tasks: [{task: gsm8k}]}\n")
-    with pytest.raises(CirfError, match="no results that could be worked out"):
+    with pytest.raises(CirfError, match="no results to compute"):
         get("mine", recipe).check(recipe)
 
 
@@ -107,7 +107,7 @@ def test_one_question_is_asked_within_the_dials_and_words_are_not_steered(run: P
     worked_out = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--calculator", "--json")
     assert worked_out.code == 0, worked_out.err
     refused = tinyrun.cirf("ask", run / "models" / "direct_sft", "How many?", "--budget", "1")
-    assert refused.code == 2 and "which this model has none of" in refused.err
+    assert refused.code == 2 and "but this model has none" in refused.err
 
 
 def test_what_to_send_to_vllm_names_the_models_own_ids(run: Path) -> None:
@@ -167,7 +167,7 @@ def test_training_and_test_questions_are_answered_with_functional_tokens_alone(c
 
 
 def test_a_method_without_results_is_refused(copy: Path) -> None:
-    assert "direct_sft: it writes no functional tokens with results; name one that does (cirf_full)" in (
+    assert "direct_sft: writes no functional tokens with results; name one that does (cirf_full)" in (
         tinyrun.cirf("without-results", copy, "--method", "direct_sft").error()
     )
 

@@ -159,7 +159,7 @@ def test_a_mark_of_the_byte_order_windows_line_ends_and_blank_lines_are_let_pass
 def test_a_key_that_stands_twice_is_a_bad_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"question": "q", "answer": "4"}\n{"a": {"x": 1, "x": 2}}\n')
-    with pytest.raises(CirfError, match="line 2: the key 'x' stands twice; remove one"):
+    with pytest.raises(CirfError, match="line 2: the key 'x' occurs twice; remove one"):
         read_rows(path)
 
 
@@ -320,21 +320,21 @@ def test_progress_of_a_stage_whose_name_begins_alike_stays(tmp_path: Path, other
     assert [path.name for path in tmp_path.glob(".work/*/scratch/begun")] == ["begun"]
 
 
-def test_standings(tmp_path: Path) -> None:
+def test_states(tmp_path: Path) -> None:
     house = House(tmp_path)
     a, b = house.plan("a"), house.plan("a", section={"k": 1})
     after = house.plan("after", of=a)
 
     def state(plan: Plan) -> str:
-        return house.folder.standing(plan).state
+        return house.folder.state(plan).state
 
     assert (state(a), state(after)) == ("open", "open")
     assert not list(tmp_path.iterdir())  # looking writes nothing
     house.run(a, after)
     assert (state(a), state(after), state(b)) == ("done", "done", "stale")
     assert state(house.plan("after", of=b)) == "stale"
-    standing = house.folder.standing(a)
-    assert standing.rows == 1 and standing.seconds is not None and standing.seconds >= 0
+    state = house.folder.state(a)
+    assert state.rows == 1 and state.seconds is not None and state.seconds >= 0
 
     def fail(work: Path) -> None:
         raise CirfError("no")
@@ -366,7 +366,7 @@ def test_the_time_of_a_stage_counts_lives_that_were_cut_short(tmp_path: Path) ->
             folder.run(plan)
         time.sleep(0.3)  # between two lives nothing is counted
     folder.run(plan)
-    seconds = folder.standing(plan).seconds
+    seconds = folder.state(plan).seconds
     assert seconds is not None and 0.55 <= seconds < 1.1
 
 
@@ -422,7 +422,7 @@ def test_a_clock_that_was_set_adds_no_years(tmp_path: Path) -> None:
     work = tmp_path / ".work" / f"a-{(house.folder.key(plan) or '')[:16]}"
     write_atomic(work / "scratch" / "lives.json", json.dumps({"seconds": 5.0, "begun": 60.0}))  # in January 1970
     house.run(plan)
-    assert 5 <= (house.folder.standing(plan).seconds or 0) < 60
+    assert 5 <= (house.folder.state(plan).seconds or 0) < 60
 
 
 # Symbolic links
@@ -484,7 +484,7 @@ def test_a_record_nested_without_end_is_made_again(tmp_path: Path) -> None:
     folder.set_aside("a")
     folder.run(plan)
     (tmp_path / "a/timings.json").write_text("[" * 100_000)
-    assert folder.standing(plan).state == "done"
+    assert folder.state(plan).state == "done"
 
 
 def test_a_link_in_a_folder_that_was_set_aside_is_left_alone(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_what_is_no_file_is_not_read_without_end(tmp_path: Path) -> None:
 
 def test_a_key_that_stands_twice_in_a_row_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"answer": "7"}\n{"answer": "7", "answer": "8"}\n')
-    with pytest.raises(CirfError, match="line 2: the key 'answer' stands twice; remove one"):
+    with pytest.raises(CirfError, match="line 2: the key 'answer' occurs twice; remove one"):
         read_rows(tmp_path / "rows.jsonl")
 
 

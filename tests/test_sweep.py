@@ -229,7 +229,7 @@ def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, sw
         (["--until", "cook"], "{file}, part codes, point " + SMALL.partition("/")[2] + ": --until cook: there is no such stage"),
         (["--share", "/usr"], "--share /usr: not a run's folder (it holds no recipe.yaml)"),
         (["--set", "methods=[cirf_ful]"], "{file}, part codes, point " + SMALL.partition("/")[2] + ": "),
-        (["--out", "{run}"], "--out {run}: a run lies there; give the sweep a folder of its own"),
+        (["--out", "{run}"], "--out {run}: a run is there; give the sweep its own folder"),
         (["--set", "codebook.size=3"], "--set codebook.size: part codes varies codebook.size from run to run"),
         (["--data", "/nowhere"], "--data /nowhere: no such folder"),
     ],
@@ -247,7 +247,7 @@ def test_mistakes_are_told_before_anything_runs(
 
 def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     other = write_sweep(tmp_path / "other.yaml", base(workshop), PARTS, name="other")
-    says = f"--out {swept.out}: the sweep small lies there; give other a folder of its own"
+    says = f"--out {swept.out}: the sweep small is there; give other its own folder"
     assert says in tinyrun.cirf("sweep", other, "--out", swept.out).error()
     from cirf.store.run_folder import RunFolder
 

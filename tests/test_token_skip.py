@@ -49,7 +49,7 @@ def test_the_prompt_asks_for_the_ratio_in_training_as_in_answering(kind: str, tm
 
 
 def test_a_ratio_between_those_that_are_taught_is_told() -> None:
-    assert methods.get("token_skip", _recipe(ratio=0.77)).caveats() == ("asked for ratio 0.77, which was never taught",)
+    assert methods.get("token_skip", _recipe(ratio=0.77)).caveats() == ("asked for ratio 0.77, which was not trained",)
     assert methods.get("token_skip", _recipe(ratio=0.7)).caveats() == ()
 
 
@@ -64,9 +64,9 @@ def test_at_ratio_one_it_is_sft_cot() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"ratio": 0.3}, "ratio 0.3 lies outside the ratios that are taught"),
+        ({"ratio": 0.3}, "ratio 0.3 is not among the trained ratios"),
         ({"ratios": []}, "lies outside"),
-        ({"scorer": "random", "scorer_model": "x"}, "random asks no model"),
+        ({"scorer": "random", "scorer_model": "x"}, "random uses no model"),
         ({"scorer": "magic"}, "variants.token_skip.settings.scorer: "),
     ],
 )

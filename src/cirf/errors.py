@@ -1,4 +1,4 @@
-"""The one exception a user is meant to see, and how libraries say that a disk is full or that another process is gone."""
+"""The one exception for users, and detection of libraries' errors for a full disk or a lost process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SIGNS = (
     "iostream error",
 )
 _WHILE_SAVING = ("disk quota", "writing file", "file too large")
-"""Said of other things too, where nothing is being saved."""
+"""Also used for other errors if nothing is being saved."""
 _LOST = ("connection reset by peer", "connection closed by peer", "broken pipe", "remote process exited", "was likely closed")
-"""What gloo, NCCL and torch's own store say of a process that is no more."""
+"""Messages of gloo, NCCL and torch's store about a lost process."""
 
 
 class CirfError(Exception):
-    """A mistake in the input or the surroundings, said in one sentence.
+    """An error in the input or the environment, described in one sentence.
 
     The message names the file, row or key at fault and what to do about it. The command line prints it on
     one line and ends with exit code 2; nothing finished is lost.
@@ -29,7 +29,7 @@ class CirfError(Exception):
 
 
 def tells_of_a_full_disk(error: BaseException, saving: bool = False) -> bool:
-    """Whether an exception says that nothing more can be written: torch, safetensors and tokenizers have words of their own.
+    """Whether an exception says that nothing more can be written: torch, safetensors and tokenizers have their own messages.
 
     ``saving``: it is known that something was being written.
     """
@@ -39,7 +39,7 @@ def tells_of_a_full_disk(error: BaseException, saving: bool = False) -> bool:
 
 
 def tells_of_a_lost_process(error: BaseException) -> bool:
-    """Whether an exception says that another process of the same run is gone: each of them meets it where it next waits."""
+    """Whether an exception says that another process of the same run is gone: each process gets it where it next waits."""
     if isinstance(error, OSError) or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return False
     return any(sign in str(error).lower() for sign in _LOST)

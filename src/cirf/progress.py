@@ -1,4 +1,4 @@
-"""How far a long loop is: on a terminal a bar with rate and time left, in a log file a line every half minute."""
+"""Progress of long loops: on a terminal a bar with rate and time left, in a log file a line every half minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]
 
 
 def printable(text: str) -> str:
-    """The text as a terminal may be given it: control characters, which could hide or forge what it shows, as escapes.
+    """The text safe for a terminal: control characters, which could hide or forge output, as escapes.
 
     Tabs and line ends stay.
     """
@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 class Advance(Protocol):
-    """Says that so many more units are done, and a few words on how it goes."""
+    """Reports that ``count`` more units are done, with a short note."""
 
     def __call__(self, count: int, note: str = "", /) -> None:
         """Move on by ``count``; ``note`` replaces the one before."""
@@ -30,7 +30,7 @@ class Advance(Protocol):
 
 
 class Progress(Protocol):
-    """Something that shows how far a long loop is."""
+    """Shows the progress of a long loop."""
 
     def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> AbstractContextManager[Advance]:
         """Open a bar of ``total`` units, ``done`` of which were finished by an earlier run."""
@@ -77,7 +77,7 @@ SILENT: Progress = _Silent()
 
 
 class Lines:
-    """A line on standard error whenever ``every`` seconds are over: ``name: 40/160 updates, 0.3/s, 0:06:40 left``."""
+    """A line on standard error every ``every`` seconds: ``name: 40/160 updates, 0.3/s, 0:06:40 left``."""
 
     def __init__(self, every: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` counts seconds."""
@@ -85,7 +85,7 @@ class Lines:
 
     @contextmanager
     def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Advance]:
-        """A loop that is told of only where it takes longer than ``every``."""
+        """A loop that is reported only if it takes longer than ``every``."""
         begun = printed = self._clock()
         now_done = done
 

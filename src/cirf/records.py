@@ -1,4 +1,4 @@
-"""The things that flow through a run.
+"""The records of a run.
 
 A worked example, one question on its way from the data to the report::
 
@@ -7,9 +7,9 @@ A worked example, one question on its way from the data to the report::
     Steps(problem="train-0", sample=0, segments=("48/2 = 24 ...", "48+24 = 72 ..."))
     Trace(problem="train-0", sample=0, codes=(16, 23), results=("24", "72"), answer="72")
 
-What a model answers and how it was judged is a row of the evaluation (`cirf.evaluation.harness`).
+A model's answer and its verdict are a row of the evaluation (`cirf.evaluation.harness`).
 
-Every record is immutable and knows its way to one JSON object and back. Records say nothing of models or files.
+Every record is immutable and converts to one JSON object and back. Records do not refer to models or files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 AnswerKind = Literal["number", "option", "yesno", "truth", "validity", "list", "brackets", "latex", "text"]
-"""What an answer is: a number, an option's letter, ``yes``/``no``, ``True``/``False``, ``valid``/``invalid``, words in order, a
-string of brackets, a LaTeX formula, or free text compared after normalisation."""
+"""The kind of an answer: a number, an option's letter, ``yes``/``no``, ``True``/``False``, ``valid``/``invalid``, words in order,
+a string of brackets, a LaTeX formula, or free text compared after normalisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Problem(Record):
 class Rationale(Record):
     """A worked solution of one problem. ``sample`` numbers several solutions of the same problem from 0.
 
-    ``source`` names who wrote it: a file's stem, ``dataset``, or the model that was asked. ``agrees`` tells whether the
+    ``source`` names who wrote it: a file's stem, ``dataset``, or the model that wrote it. ``agrees``: whether the
     answer read from the text equals the problem's; ``None`` where the text states none that can be read. ``prompt`` is the
-    hash of the prompt a model was asked with.
+    hash of the model's prompt.
     """
 
     problem: str
@@ -99,7 +99,7 @@ class Rationale(Record):
 
 @dataclass(frozen=True, slots=True)
 class Taught(Record):
-    """What a language model wrote when asked for a rationale, and whether it will do.
+    """A rationale written by a language model, and whether it is usable.
 
     ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is
     ``length`` where it was cut off at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server
@@ -117,7 +117,7 @@ class Taught(Record):
     steps: int
 
     def fault(self, check: Literal["drop", "keep"]) -> str | None:
-        """Why it will not do; ``None`` if it will. With ``check: keep`` a wrong answer is no fault."""
+        """Why it is unusable; ``None`` if it is usable. With ``check: keep`` a wrong answer is no fault."""
         if self.finish in ("length", "filtered"):
             return "cut off" if self.finish == "length" else "stopped by the server"
         if not self.text:
@@ -140,7 +140,7 @@ class Steps(Record):
 
 @dataclass(frozen=True, slots=True)
 class Dropped(Record):
-    """A row that did not go on, the stage that dropped it, and why (``reason`` is a short fixed phrase)."""
+    """A dropped row, the stage that dropped it, and why (``reason`` is a short fixed phrase)."""
 
     problem: str
     sample: int | None
@@ -161,8 +161,8 @@ class Trace(Record):
 
 @dataclass(frozen=True, slots=True)
 class Example(Record):
-    """All that a method may build a training row from: ``Problem``, ``Steps`` and ``Trace`` side by side, and what the method
-    itself prepared of the rationale (``None``: it prepares nothing)."""
+    """All that a method may build a training row from: ``Problem``, ``Steps`` and ``Trace``, and what the method itself prepared
+    for the rationale (``None``: nothing)."""
 
     problem: Problem
     segments: tuple[str, ...]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Objects by name, each imported when it is first asked for. A name of this package goes before that of another."""
+    """Objects by name, each imported on first use. This package's names take precedence."""
 
     def __init__(self, group: str, own: Mapping[str, str]) -> None:
         """``group``: the entry points' group. ``own``: this package's objects as ``module:attribute``, by name."""

@@ -1,4 +1,4 @@
-"""A run: the stages in order, each knowing nothing of the others but their folders.
+"""A run: the stages in order, which share only their folders.
 
 ::
 
@@ -8,21 +8,20 @@
 
 Variants trained by reward: problems and models/START -> models/VARIANT.
 
-Methods that prepare rows of their own do so in between: segments -> prepared/METHOD -> models/METHOD.
+Methods that prepare their own rows do so in between: segments -> prepared/METHOD -> models/METHOD.
 
 Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, and voting-latency/METHOD from the models.
 
-Methods whose traces are compressed (3.4) lie one turn further on: traces and models/cirf_full -> compression/SELECTOR ->
+Methods whose traces are compressed (3.4) come one round later: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.
 
 With ``codebook.size: auto`` K is chosen first: codebook-K -> sized-traces/K -> sized/K of each candidate, all of these ->
 codebook-size. What follows is planned once that is done.
 
-Before an evaluation checks/METHOD answers some held-out questions, to tell a model that does not work at all. Beside a greedy
-evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers behind
-perturbed thoughts, traces or pauses. A method with a saved model
-(``models``) needs none of the stages that train. With ``finetune.learning_rates`` a model is chosen from
-``trials/METHOD/RATE``, one training a learning rate, or trained at the rate that was best there.
+Before an evaluation checks/METHOD answers some held-out questions, to detect a model that does not work at all. Next to a greedy
+evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers after perturbed thoughts,
+traces or pauses. A method with a saved model (``models``) needs none of the stages that train. With ``finetune.learning_rates`` a
+model is chosen from ``trials/METHOD/RATE``, one training a learning rate, or trained at the rate that was best there.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from cirf.stages import model_checks, models, sizes
 from cirf.stages.context import Context
 from cirf.stages.planning import plans
 from cirf.store.files import load_object, to_json, write_atomic
-from cirf.store.integrity import read_by, set_damaged_aside, stands
+from cirf.store.integrity import is_intact, read_by, set_damaged_aside
 from cirf.store.run_folder import Plan, RunFolder
 
 
 def settle_size(context: Context) -> bool:
-    """Whether K is known: where it is chosen, and that is done as the recipe asks for it, the context's recipe gets it."""
+    """Whether K is known. If it is chosen by a finished stage of this recipe, it is set in the context's recipe."""
     book = context.recipe.codebook
     if not book.auto:
         return True
@@ -61,7 +60,7 @@ def settle_size(context: Context) -> bool:
 
 def asked_for(context: Context, until: str | Collection[str] | None = None) -> list[Plan]:
     """All stages, or ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``), with what it needs, in order;
-    or several such. Where K is still to be chosen, stages up to the choice. ``CirfError`` if there is no such stage.
+    or several such. If K is still to be chosen, stages up to the choice. ``CirfError`` if there is no such stage.
     """
     known = settle_size(context)
     stages = plans(context)
@@ -75,7 +74,7 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
         if not found:
             raise CirfError(f"--until {wanted}: there is no such stage in this run (stages: {', '.join(names)})")
         needed |= found
-    for stage in reversed(stages):  # a stage stands behind all that it needs
+    for stage in reversed(stages):  # a stage comes after all that it needs
         if stage.name in needed:
             needed |= {part.plan.name for part in stage.parts.values()}
     return [stage for stage in stages if stage.name in needed]
@@ -83,7 +82,7 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
 
 @dataclass(frozen=True)
 class Sharing:
-    """Other runs that finished stages may be taken over from, and who is told, before each, where a stage will come from.
+    """Other runs from which finished stages may be taken over, and a callback before each stage.
 
     ``begins`` is given the stage's name, its key, and the run it is taken from or ``None`` where it is made.
     """
@@ -107,7 +106,7 @@ def execute(
     stages = asked_for(context, until)
     asked_by(context.recipe)  # a key that may not be sent is reported before hours of work
     try:
-        if not all(settled(partial(stands, context.folder, stage)) for stage in stages):
+        if not all(settled(partial(is_intact, context.folder, stage)) for stage in stages):
             model_checks.check_backbone(context, stages)
         if not is_main():
             _bring_up_to_date(context, stages, _nothing, sharing)
@@ -136,24 +135,24 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
             if settled(partial(context.folder.is_done, stage)):
                 continue
         if _damaged_aside(context.folder, read_by(stage), say):
-            return _bring_up_to_date(context, stages, say, sharing)  # what is behind them may come out otherwise, too
+            return _bring_up_to_date(context, stages, say, sharing)  # later stages may change, too
         say(f"{stage.name} ...")
         if (stage.together or stage.divided) and world_size() > 1:
             context.folder.run_together(stage)
         else:
             with first_on_main():
                 context.folder.run(stage)
-        standing = settled(partial(context.folder.standing, stage))
-        say(f"{stage.name}: {standing.rows:,} rows in {standing.seconds:,.1f} s")
-        for note in standing.notes:
+        state = settled(partial(context.folder.state, stage))
+        say(f"{stage.name}: {state.rows:,} rows in {state.seconds:,.1f} s")
+        for note in state.notes:
             say(f"{stage.name}: {note}")
 
 
 def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], None]) -> bool:
-    """Whether the main process found finished stages damaged, in files of any size, and took them out of their places."""
+    """Whether the main process found damaged finished stages, in files of any size, and moved them away."""
 
     def whole() -> bool:
-        return all(stands(folder, plan) for plan in inputs)
+        return all(is_intact(folder, plan) for plan in inputs)
 
     before = settled(whole)
     if is_main():
@@ -162,7 +161,7 @@ def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], N
 
 
 def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str], None]) -> None:
-    """Take a stage over from the first run that has it whole; where none does, tell that it will be made."""
+    """Take a stage over from the first run that has it whole; if none does, report that it will be made."""
     key = folder.key(stage)
     if key is None:
         raise CirfError(f"stage {stage.name}: an input is not finished")
@@ -181,26 +180,26 @@ def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str],
 
 
 def _nothing(line: str) -> None:
-    """Said by the processes beside the main one."""
+    """The output of processes other than the main one."""
 
 
 def save_recipe(context: Context) -> None:
-    """Write the resolved recipe beside the artefacts."""
+    """Write the resolved recipe next to the artefacts."""
     from cirf.recipe.load import dump
 
     path, text = context.folder.root / "recipe.yaml", dump(context.recipe)
-    if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may lie where nothing can be written
+    if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may be on a read-only disk
         write_atomic(path, text)
 
 
 def _save_environment(context: Context) -> None:
-    """Write what the run was begun on, for its report."""
+    """Write the environment of the run's start, for its report."""
     from cirf.environment import describe
 
     path = context.folder.root / "environment.json"
     try:
         known = load_object(path)
-    except CirfError:  # cut off: what it said is lost, and no stage depends on it
+    except CirfError:  # truncated: its content is lost, but no stage depends on it
         known = None
     if known is None:
         write_atomic(path, to_json(describe()))

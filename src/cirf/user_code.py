@@ -1,7 +1,7 @@
 """What a Python file of the user's own defines: a task or a method, named in a recipe by its path.
 
-The file is run as code, with all that this process may do: a recipe that names one is to be trusted as a program is. What it
-imports is found as by any script that is not in the folder it is run from, so helpers go into the same file or are installed.
+The file is run as code with all rights of this process: trust a recipe that names one as you would a program. Its imports do not
+include its folder, so helpers must be in the same file or installed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _only_looking = False
 
 
 def look_only(trust: bool) -> None:
-    """From here on this process runs no such file, unless its user trusts it: a run may be a stranger's, and to look at it must
-    not run what came with it."""
+    """From here on this process runs no such file unless the user trusts it: inspecting a stranger's run must not run its
+    code."""
     global _only_looking
     _only_looking = not trust
 
@@ -35,7 +35,7 @@ def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
     ``CirfError`` if the file is not there or fails as code (with the line), or none is to be run (`look_only`).
     """
     if _only_looking:
-        raise CirfError(f"{path}: Python code that this run names; if you trust it, add --trust-remote-code to have it run")
+        raise CirfError(f"{path}: Python code named by this run; if you trust it, add --trust-remote-code to run it")
     try:
         content = user_path(path).read_bytes()
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
 def _run(path: str, content: bytes) -> dict[str, Any]:
     module = ModuleType(f"cirf_own_{hashlib.sha256(content).hexdigest()[:16]}")
     module.__file__ = path
-    sys.modules[module.__name__] = module  # where dataclasses and the like look for the module of a class
+    sys.modules[module.__name__] = module  # where dataclasses look for the module of a class
     try:
         exec(compile(content, path, "exec"), module.__dict__)
     except SyntaxError as error:

@@ -167,7 +167,7 @@ def test_a_bend_is_seen_that_lies_within_each_points_interval(tmp_path):
     points = bent.tables[1].rows
     assert all(row["accuracy_low"] < row["accuracy"] - row["residual_tokens"] < row["accuracy_high"] for row in points)
     straight = make(nested(tmp_path / "straight", [0.50, 0.53, 0.56, 0.59, 0.62, 0.65]))
-    assert fits(straight)["reading"] == "a trend that these questions do not tell from a line"
+    assert fits(straight)["reading"] == "a trend that these questions cannot distinguish from a line"
 
 
 def test_a_line_is_seldom_called_none():

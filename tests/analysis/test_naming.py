@@ -51,7 +51,7 @@ def test_what_cannot_be_a_label_is_refused(run: Path) -> None:
     secret = tinyrun.cirf("label", run, "--endpoint", "http://ann:sesame@localhost:9/v1", "--model", "m").error()
     assert "password" in secret and "sesame" not in secret
     (run / "labels.json").write_text("[1]")
-    assert "labels.json: no file of labels" in tinyrun.cirf("report", run).err
+    assert "labels.json: not a file of labels" in tinyrun.cirf("report", run).err
 
 
 def test_labels_of_another_codebook_are_passed_over_and_a_models_own_are_kept(run: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_failed(
     monkeypatch.setattr(fetch_data, "TRIES", 1)
     server.cuts["rows"] = 70_000
     _, missing = fetched([a_file(server)], tmp_path)
-    assert re.search(r"the connection broke after 70,000 of [\d,]+ bytes; what has arrived is kept", missing[0].reason)
+    assert re.search(r"the connection broke after 70,000 of [\d,]+ bytes; the partial download is kept", missing[0].reason)
     assert fetched([a_file(server)], tmp_path) == (["fetched"], [])
     assert server.asked[-1] == ("rows", "bytes=70000-")
     assert (tmp_path / "multiarith/train.jsonl").read_bytes() == ROWS
@@ -173,7 +173,7 @@ def test_a_part_that_nothing_follows_is_fetched_anew(server: Server, tmp_path: P
 
 def test_a_file_that_is_not_there_is_told_and_not_asked_for_again(server: Server, tmp_path: Path) -> None:
     _, missing = fetched([a_file(server, at="nothing")], tmp_path)
-    assert re.search(r"nothing: the server does not give it \(HTTP 404", missing[0].reason)
+    assert re.search(r"nothing: the server refuses it \(HTTP 404", missing[0].reason)
     assert len(server.asked) == 1
 
 
@@ -206,7 +206,7 @@ def test_without_network_one_sentence_says_what_to_bring_from_where(server: Serv
     assert str(caught.value) == (
         "no network, 3 files are missing: run the command again, or bring multiarith/train.jsonl, multiarith/test.jsonl from "
         f"https://home.example; rationales/x.jsonl from https://by.hand to {tmp_path}, "
-        "in the form that docs/how-to/benchmark-data.md tells"
+        "in the form described in docs/how-to/benchmark-data.md"
     )
     assert server.asked == []
 

@@ -175,7 +175,7 @@ def test_a_folder_with_a_model_and_a_hub_id_are_passed_on(tmp_path: Path, monkey
         ("./none", "./none: no such folder; name a folder that holds a model, a hub id, or bundled:NAME"),
         ("/none/at/all", "/none/at/all: no such folder"),
         ("empty", "empty: the folder holds no config.json, so no model"),
-        ("adapter", "adapter: the folder holds adapters alone; merge them into their model first"),
+        ("adapter", "adapter: the folder holds only adapters; merge them into their model first"),
         ("file", "file: a file, not a folder that holds a model"),
         ("a/b/c", "a/b/c: neither a folder that exists, nor a hub id"),
         ("two words", "two words: neither a folder that exists, nor a hub id"),
@@ -233,9 +233,7 @@ def test_attempts_to_reach_the_hub_are_not_told_one_by_one(lines: list[str]) -> 
 
 
 def test_a_hub_that_does_not_answer_is_one_sentence(lines: list[str]) -> None:
-    with pytest.raises(
-        CirfError, match=r"^some/model at v1: the hub does not give it \(.*refused\) and its cache does not hold it; "
-    ):
+    with pytest.raises(CirfError, match=r"^some/model at v1: the hub refuses it \(.*refused\) and it is not in the cache; "):
         snapshot("some/model", "v1")
     assert lines == []
 

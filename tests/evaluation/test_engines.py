@@ -73,7 +73,7 @@ def test_servers_of_evaluations_are_named_and_their_keys_checked_before_any_work
     recipe = finished.parent / "recipe.yaml"
     named = endpoints("cot", "https://example.com/v1", api_key_env="BIG_API_KEY")
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "out", "--dry-run", "--set", named)
-    assert said.code == 0 and "https://example.com/v1: asked for large, with the API key in BIG_API_KEY" in said.out
+    assert said.code == 0 and "https://example.com/v1: requests for large, with the API key in BIG_API_KEY" in said.out
     for command in (("run", recipe), ("evaluate", finished)):
         refused = tinyrun.cirf(*command, "--out", tmp_path / "out", "--set", named.replace("BIG_API_KEY", "MY_SECRET"))
         assert refused.code == 2 and "add --allow-env MY_SECRET" in refused.err
@@ -151,7 +151,7 @@ def test_one_connection_and_one_line_for_all_questions(finished: Path, tmp_path:
         )  # fmt: skip
     assert said.code == 0, said.err
     assert len(server.asked) == 48 and len(server.connections) == 2  # one a run
-    assert said.err.count(f"{server.url}: asked for large") == 1
+    assert said.err.count(f"{server.url}: requests for large") == 1
 
 
 def test_the_check_of_a_model_asks_no_server(finished: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ COINS = [Problem(f"c{i}", "coin_flip", f"{i} flips. Heads?", "no" if i % 2 else 
 
 
 def harness(model: Path, folder: Path, task: str, chat: bool) -> dict[str, Any]:
-    """What the harness finds; its libraries' own warnings are not ours to mend."""
+    """What the harness finds; its libraries' own warnings are not ours to fix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from lm_eval.evaluator import simple_evaluate
@@ -157,7 +157,7 @@ def test_files_of_ones_own_are_written_too(workshop: tinyrun.Workshop, tmp_path:
     missing = tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", "gone.jsonl").error()
     assert "gone.jsonl" in missing
     twice = tinyrun.write_jsonl(tmp_path / "again" / "test.jsonl", [{"question": "1 + 1?", "answer": 2}])
-    assert "test stands twice" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", f"{workshop.test},{twice}").error()
+    assert "test occurs twice" in tinyrun.cirf("lm-eval", tmp_path / "out", "--tasks", f"{workshop.test},{twice}").error()
 
 
 def test_a_method_asks_and_caps_as_in_an_evaluation(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_number_that_does_not_divide_the_votes_takes_whole_groups_alone() -> N
 
 
 def test_more_votes_than_were_drawn_are_refused() -> None:
-    with pytest.raises(CirfError, match="8 votes are asked for, 4 were drawn"):
+    with pytest.raises(CirfError, match="8 votes are requested, 4 were drawn"):
         curve(items(), (1, 8), None)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from cirf.lm.training.batches import Feature
 from cirf.methods.latent.codi_loss import Distillation, at, distance, teach
-from cirf.methods.latent.loop import behind
+from cirf.methods.latent.loop import read_after
 from cirf.methods.latent.loss import LatentObjective
 from cirf.methods.latent.projector import Projector
 
@@ -36,7 +36,7 @@ def objective(gamma: float = 20.0, rho: float = 1.0) -> Distillation:
 def states(model: Any, rows: list[Feature], made: Distillation) -> tuple[torch.Tensor, torch.Tensor, Any, torch.Tensor]:
     """The student's and the teacher's states where they meet, the student's pass and the teacher's loss."""
     batch = made.collate(rows, 0)
-    student = behind(model, made.think(model, batch), batch["input_ids"], batch["behind"], batch["labels"], states=True)
+    student = read_after(model, made.think(model, batch), batch["input_ids"], batch["tail_mask"], batch["labels"], states=True)
     assert student.states is not None
     taught, theirs = teach(model, batch["teacher"], batch["taught"], batch["taught_column"])
     return torch.stack(at(student.states, batch["column"])), torch.stack(theirs), student, taught

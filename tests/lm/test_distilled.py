@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.codi_loss import Distilled, Form, answer_line, lead
 
@@ -56,7 +56,7 @@ def taught(tokenizer: Any, form: Form, answer: str, steps: tuple[str, ...]) -> t
     target = (lead(steps) if form.taught else "") + answer_line(form.anchor, answer)
     row = Row(prompt_text(tokenizer, "How many?"), target, len(answer), steps)
     features, _ = tokenise([row], tokenizer, 500)
-    lessons = [Lesson(row, features[0])]
+    lessons = [CurriculumRow(row, features[0])]
     made = Distilled(lessons, lessons, tokenizer, form)
     return made.feature(0, 0), made.validation[0]
 
@@ -128,7 +128,7 @@ def test_it_tells_how_many_teachers_read_a_step(tiny: Any) -> None:
     tokenizer = build("apart")
     rows = [Row(prompt_text(tokenizer, "How many?"), f"{lead(steps)}{ANCHOR} 42", 2, steps) for steps in STEPS]
     features, _ = tokenise(rows, tokenizer, 500)
-    lessons = [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
+    lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
     made = Distilled(lessons, lessons, tokenizer, Form(2, END, ANCHOR, True, True, explained=3))
     assert made.summary() == {"kind": "distillation", "thoughts": 2, "rows_with_steps": 2} and not made.fresh(7)
     said = [[tokenizer.decode(ids) for ids in made.feature(row, 0).groups] for row in range(3)]

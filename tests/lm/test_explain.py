@@ -12,7 +12,7 @@ import torch
 from cirf.lm.adapters import put_adapters, through
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
@@ -70,7 +70,7 @@ def staged(tokenizer: Any, **keys: Any) -> list[list[list[str]]]:
         return "\n".join((*steps, f"#### {answer}")) if steps else answer
 
     rows = [Row(prompt_text(tokenizer, f"How many {i}?"), write(steps, "72"), 2, steps) for i, steps in enumerate(STEPS)]
-    lessons = [Lesson(row, feature) for row, feature in zip(rows, tokenise(rows, tokenizer, 500)[0], strict=True)]
+    lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, tokenise(rows, tokenizer, 500)[0], strict=True)]
     settings = CoconutSettings(stage_epochs=1.0, **keys)
     made = Staged(lessons, lessons, tokenizer, write, settings, Course(END, 1, 10, 1, 1, settings.thoughts))
     assert not any(row.groups for row in made.validation)

@@ -413,7 +413,7 @@ def test_a_loss_of_ones_own_takes_no_weight(tiny: Any, tokenizer: Any, tmp_path:
     model = tiny.build_model("llama", tied=False)
     ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
     section, rows = _section(functional_token_loss_weight=2.0), _rows(tokenizer, 4)
-    with pytest.raises(CirfError, match=r"finetune\.functional_token_loss_weight: the training of mine has a loss of its own"):
+    with pytest.raises(CirfError, match=r"finetune\.functional_token_loss_weight: the training of mine has its own loss"):
         finetune(model, tokenizer, rows, [], section, "mine", ids, tmp_path, 0, objective=Own())
 
 
@@ -467,9 +467,9 @@ def test_on_a_cpu_freed_memory_is_handed_back_now_and_then_and_in_the_end(
 ) -> None:
     model, handed = tiny.build_model(), []
     ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
-    monkeypatch.setattr(trainer, "hand_back", lambda: handed.append("within"))
-    monkeypatch.setattr("cirf.lm.training.finetune.hand_back", lambda: handed.append("after"))
-    monkeypatch.setattr(trainer.HandBack, "every", 3)
+    monkeypatch.setattr(trainer, "release_freed_memory", lambda: handed.append("within"))
+    monkeypatch.setattr("cirf.lm.training.finetune.release_freed_memory", lambda: handed.append("after"))
+    monkeypatch.setattr(trainer.ReleaseMemory, "every", 3)
     scarce = iter([True, False, False, True, False])  # after updates 1, 2, 4, 5 and 7
     monkeypatch.setattr(trainer, "scarce", lambda: next(scarce))
     section = _section(epochs=7, batch_size=8)  # an update an epoch

@@ -17,7 +17,7 @@ from cirf.lm.training.finetune import Row, finetune
 from cirf.methods.base import around_turn
 from cirf.methods.soft import loss as soft_loss
 from cirf.methods.soft.loss import Mapped, SoftObjective
-from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompt_cache import PromptCache
 from cirf.methods.soft.prompts import placeholder
 from cirf.recipe import schema
 
@@ -39,13 +39,13 @@ def layers(cache: Any) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 def test_a_beginning_is_read_once_by_itself_and_is_the_same_in_any_batch(tiny: Any, kind: str) -> None:
-    model, heads = tiny.build_model(kind, tied=False).requires_grad_(False), Heads()
+    model, heads = tiny.build_model(kind, tied=False).requires_grad_(False), PromptCache()
     with reading(model) as read:
         first = layers(heads.cache(model, ROWS))
         assert read == [(1, 4), (1, 2), (1, 5)]
         again = heads.cache(model, ROWS[::-1])
         assert len(read) == 3
-        alone = layers(Heads().cache(model, ROWS[1:2]))
+        alone = layers(PromptCache().cache(model, ROWS[1:2]))
     assert all(part.shape[2] == 5 for part in first) and not any(part.requires_grad for part in first)
     for one, other, own in zip(first, layers(again), alone, strict=True):
         assert torch.equal(one, other.flip(0)) and torch.equal(one[1:2, :, 3:], own)
@@ -60,10 +60,10 @@ def test_a_beginning_is_read_once_by_itself_and_is_the_same_in_any_batch(tiny: A
 
 def test_what_does_not_fit_is_read_again_and_comes_out_the_same_to_the_bit(tiny: Any) -> None:
     model = tiny.build_model("qwen2", tied=False).requires_grad_(False)
-    wanted = layers(Heads().cache(model, ROWS))
+    wanted = layers(PromptCache().cache(model, ROWS))
     one_token = 2 * 2 * wanted[0][0, :, 0].nbytes  # keys and values of two layers
     for room, again in ((0, 3), (4 * one_token, 2), (6 * one_token, 1), (11 * one_token, 0)):
-        heads = Heads(room)
+        heads = PromptCache(room)
         heads.cache(model, ROWS)
         with reading(model) as read:
             found = layers(heads.cache(model, ROWS))
@@ -72,12 +72,12 @@ def test_what_does_not_fit_is_read_again_and_comes_out_the_same_to_the_bit(tiny:
 
 def test_a_quarter_of_the_memory_that_is_left_is_room_for_all_that_share_it(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.build_model("qwen2", tied=False).requires_grad_(False)
-    row = sum(part.nbytes for part in layers(Heads().cache(model, ROWS[1:2])))
+    row = sum(part.nbytes for part in layers(PromptCache().cache(model, ROWS[1:2])))
     for left, processes, again in ((4 * row, 1, 0), (4 * row - 4, 1, 1), (8 * row, 2, 0), (4 * row, 2, 1), (None, 1, 1)):
         monkeypatch.setattr(memory, "free_memory", lambda device, left=left: left)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
         assert memory.spare("cuda:1") == (left or 0) // 4  # a GPU is one process's own
-        heads = Heads()
+        heads = PromptCache()
         heads.cache(model, ROWS[1:2])
         with reading(model) as read:
             heads.cache(model, ROWS[1:2])
@@ -86,9 +86,9 @@ def test_a_quarter_of_the_memory_that_is_left_is_room_for_all_that_share_it(tiny
 
 def test_where_a_batch_takes_no_longer_than_a_row_what_is_not_kept_is_read_together(tiny: Any) -> None:
     model = tiny.build_model("qwen2", tied=False).requires_grad_(False)
-    wanted = layers(Heads().cache(model, ROWS))
+    wanted = layers(PromptCache().cache(model, ROWS))
     one_token = 2 * 2 * wanted[0][0, :, 0].nbytes
-    heads = Heads(6 * one_token, together=True)  # room for two rows
+    heads = PromptCache(6 * one_token, together=True)  # room for two rows
     with reading(model) as read:
         for _ in range(2):
             for found, part in zip(layers(heads.cache(model, [*ROWS, ROWS[0]])), wanted, strict=True):
@@ -121,7 +121,7 @@ def drawing(tiny: Any) -> list[Any]:
 
 def test_a_model_that_draws_reads_all_rows_every_time(tiny: Any) -> None:
     for model in drawing(tiny):
-        heads = Heads()
+        heads = PromptCache()
         heads.cache(model.eval(), ROWS)  # judged first, as a training does
         model.train()
         with reading(model) as read:
@@ -130,11 +130,11 @@ def test_a_model_that_draws_reads_all_rows_every_time(tiny: Any) -> None:
         assert read == [(1, 4), (3, 5), (3, 5)]  # one row, to see that it draws
         assert not all(torch.equal(*pair) for pair in zip(*made, strict=True))
         torch.manual_seed(7)
-        later = Heads()  # which another training begins at once with, and draws the same
+        later = PromptCache()  # which another training begins at once with, and draws the same
         later.cache(model, ROWS)
         assert all(torch.equal(*pair) for pair in zip(layers(later.cache(model, ROWS)), made[1], strict=True))
         with reading(model.eval()) as read:
-            heads = Heads()
+            heads = PromptCache()
             for _ in range(2):
                 heads.cache(model, ROWS)
         assert read == [(1, 4), (1, 2), (1, 5)]  # asked, and not trained, it draws nothing
@@ -148,20 +148,26 @@ def test_dropout_of_nothing_draws_nothing(tiny: Any) -> None:
         t.FalconConfig(vocab_size=90, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, attention_dropout=0.0)
     )
     model.requires_grad_(False).train()
-    heads = Heads()
+    heads = PromptCache()
     with reading(model) as read:
         made = [layers(heads.cache(model, ROWS)) for _ in range(2)]
     assert read == [(1, 4), (1, 4), (1, 2), (1, 5)] and all(torch.equal(*pair) for pair in zip(*made, strict=True))
 
 
 def test_a_model_whose_past_slides_reads_all_rows_every_time(tiny: Any) -> None:
-    model, heads = tiny.build_model("gemma2", tied=False).requires_grad_(False), Heads()
+    model, heads = tiny.build_model("gemma2", tied=False).requires_grad_(False), PromptCache()
     with reading(model) as read:
         made = [layers(heads.cache(model, ROWS)) for _ in range(2)]
     assert read == [(1, 4), (3, 5), (3, 5)] and all(torch.equal(*pair) for pair in zip(*made, strict=True))
 
 
-QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "Bob flips the coin. Heads?"]
+QUESTIONS = [
+    "Hi?",
+    "What is 12 plus 7?",
+    "Anna has 3 apples and buys 4 more. How many?",
+    "yes",
+    "Bob flips the coin. Heads?",
+]
 
 
 def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: int | None = None) -> tuple[Any, Any]:
@@ -186,7 +192,7 @@ def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: 
         return make(self, *args)
 
     model = tiny.build_model(kind, tied=False)
-    with mock.patch.object(soft_loss, "Heads", lambda: Heads(room)), mock.patch.object(SoftObjective, "loss", loss):
+    with mock.patch.object(soft_loss, "PromptCache", lambda: PromptCache(room)), mock.patch.object(SoftObjective, "loss", loss):
         _, history, _ = finetune(
             model, tokenizer, rows[:4], rows[2:], section, "soft", [], folder, 0, objective=objective, frozen=True
         )

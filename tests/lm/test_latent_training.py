@@ -35,7 +35,7 @@ def test_rows_are_cut_where_their_thoughts_stand() -> None:
     assert torch.equal(batch["seen"], (batch["heads"] != 0).long()) and batch["counts"].tolist() == [3, 1, 0, 3]
     assert batch["input_ids"][:3].tolist() == [[91, 20, 21, 0, 0], [91, 22, 23, 24, 25], [63, 26, 0, 0, 0]]
     assert batch["labels"][:3].tolist() == [[-100, 20, 21, -100, -100], [-100, 22, 23, 24, 25], [-100, 26, -100, -100, -100]]
-    assert batch["behind"].sum(dim=1).tolist() == [3, 5, 2, 3]
+    assert batch["tail_mask"].sum(dim=1).tolist() == [3, 5, 2, 3]
     assert int((batch["labels"] != -100).sum()) == sum(len(row.ids) - row.start for row in ROWS)
 
 

@@ -51,7 +51,7 @@ def test_memory_asked_for_again_is_not_faulted_in_again(preloaded: str, size: in
 HOLES = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from cirf.cpu.memory import hand_back, keep_freed_memory
+from cirf.cpu.memory import release_freed_memory, keep_freed_memory
 
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
@@ -60,7 +60,7 @@ assert keep_freed_memory()
 blocks = [bytearray(b"x") * 2**20 for _ in range(200)]
 blocks = blocks[::8]  # what is left keeps the holes from being given back at the end of the heap
 full = held()
-assert hand_back()
+assert release_freed_memory()
 print(full, held(), sum(block[-1] == ord("x") for block in blocks))
 """
 
@@ -74,7 +74,7 @@ def test_holes_are_handed_back_and_what_is_used_stays(preloaded: str) -> None:
 
 def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert not memory.keep_freed_memory() and not memory.hand_back()
+    assert not memory.keep_freed_memory() and not memory.release_freed_memory()
 
 
 def test_free_memory_is_the_machines_or_what_its_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

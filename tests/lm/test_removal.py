@@ -17,7 +17,7 @@ from cirf.errors import CirfError
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import trainer
 from cirf.lm.training.batches import Feature, LengthSampler, Row, collate, tokenise, tokens_before
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.finetune import History, finetune
 from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.trainer import Updates, answer_places
@@ -33,10 +33,10 @@ def row(tokenizer: Any, rationale: str = LINES, answer: str = "72", question: st
     return Row(prompt_text(tokenizer, question), f"{rationale}#### {answer}", len(answer))
 
 
-def lessons(tokenizer: Any, rows: list[Row]) -> list[Lesson]:
+def lessons(tokenizer: Any, rows: list[Row]) -> list[CurriculumRow]:
     features, dropped = tokenise(rows, tokenizer, 10**6)
     assert not dropped
-    return [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
+    return [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
 
 
 def removal(tokenizer: Any, rows: list[Row], epochs: float = 10, updates: int = 8, held_out: Any = (), **keys: Any) -> Removal:
@@ -45,7 +45,7 @@ def removal(tokenizer: Any, rows: list[Row], epochs: float = 10, updates: int = 
     return Removal(*made, tokenizer, ANSWER_MARK, settings, epochs, updates, seed=3)
 
 
-def made_up(lengths: list[int]) -> tuple[list[Lesson], Any]:
+def made_up(lengths: list[int]) -> tuple[list[CurriculumRow], Any]:
     """Lessons whose rationales have so many tokens, one a letter, and a tokenizer of letters."""
 
     class Letters:
@@ -57,7 +57,7 @@ def made_up(lengths: list[int]) -> tuple[list[Lesson], Any]:
     rows = [Row("ask", "x" * length + "#### 7", 1) for length in lengths]
     ids = [tuple(map(ord, row.prompt + row.target + "$")) for row in rows]
     features = [Feature(one, 3, len(one) - 2) for one in ids]
-    return [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)], Letters()
+    return [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)], Letters()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -237,7 +237,7 @@ def rows_of(tokenizer: Any, count: int = 8) -> list[Row]:
 def train(tiny: Any, tokenizer: Any, folder: Path, settings: InternalisationSettings, **keys: Any) -> tuple[Any, History]:
     how, rows = section(**keys), rows_of(tokenizer)
 
-    def teach(lessons: list[Lesson], held_out: list[Lesson], updates: int) -> Removal:
+    def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> Removal:
         return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, how.epochs, updates, 1)
 
     model, history, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:3], how, "icot_si", [], folder, 1, teach=teach)

@@ -19,7 +19,7 @@ from cirf.methods.base import around_turn
 from cirf.methods.soft.decode import Guided
 from cirf.methods.soft.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
 from cirf.methods.soft.loss import Live, Mapped, SoftObjective
-from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompt_cache import PromptCache
 from cirf.methods.soft.prompts import Frame, find_run, placeholder, slots_of, soft_logits
 from cirf.recipe import schema
 
@@ -73,7 +73,7 @@ def test_places_are_held_by_a_token_that_stands_nowhere_else_and_found_by_it(
 
 
 def test_without_a_token_to_spare_there_are_no_places(tiny: Any) -> None:
-    with pytest.raises(CirfError, match="every special token of its tokenizer stands in its prompts already"):
+    with pytest.raises(CirfError, match="every special token of its tokenizer occurs in its prompts already"):
         settled(tiny, LLAMA3)
 
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_begun_is_said(tiny: Any, tokenizer: Any) -> None:
     token = own.convert_tokens_to_ids(holder)
     guided = Guided(model, own, Soft(holder, 3, "x", "x", ""), guide)
     rows = [encode(own, prompt_text(own, text)) for text in QUESTIONS[:2]]
-    with pytest.raises(CirfError, match="unlike numbers of places"):
+    with pytest.raises(CirfError, match="different numbers of places"):
         guided.vectors([rows[0], [ids for place, ids in enumerate(rows[1]) if place != find_run(rows[1], token)[0]]])
     with pytest.raises(CirfError, match="ends with the places"):
         guided.fill([[5, 6, token]], [torch.zeros(1, 32)])
@@ -194,7 +194,7 @@ def test_what_stands_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: A
             widths.append(given["inputs_embeds"].shape[1])
 
     inner = model.base_model.register_forward_pre_hook(taken, with_kwargs=True)
-    for heads in (None, Heads(0)):
+    for heads in (None, PromptCache(0)):
         vectors = drawn.clone().requires_grad_()
         logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, heads)
         logits.logsumexp(dim=1).sum().backward()
@@ -214,7 +214,7 @@ def test_a_batch_without_targets_has_no_logits(tiny: Any) -> None:
     model = tiny.build_model(tied=False).requires_grad_(False)
     ids, vectors = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0)), torch.zeros(2, 3, 32)
     labels = torch.full((2, 9), IGNORED)
-    for heads in (None, Heads()):
+    for heads in (None, PromptCache()):
         logits, targets = soft_logits(model, ids, labels, slots_of([4, 2], [3, 3], 9), vectors, heads)
         assert logits.shape == (0, 448) and not len(targets)
 
@@ -228,7 +228,7 @@ def test_rows_as_long_as_a_model_has_places_may_be_read_in_parts(tiny: Any, kind
     labels[0, -1], labels[1, 20] = 7, 8
     slots = slots_of([width - 20, 5], [3, 3], width)
     vectors = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(3))
-    whole, parted = (soft_logits(model, ids, labels, slots, vectors, heads)[0] for heads in (None, Heads()))
+    whole, parted = (soft_logits(model, ids, labels, slots, vectors, heads)[0] for heads in (None, PromptCache()))
     torch.testing.assert_close(parted, whole, atol=1e-4, rtol=1e-4)
 
 

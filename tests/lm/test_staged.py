@@ -9,7 +9,7 @@ import pytest
 
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
 from cirf.methods.latent.coconut_rows import Course, Staged
@@ -29,7 +29,7 @@ def staged(tokenizer: Any, first: int = 1, epochs: float = 10, updates: int = 2,
     rows = [Row(prompt_text(tokenizer, f"How many {i}?"), write(steps, str(10 + i)), 2, steps) for i, steps in enumerate(STEPS)]
     features, dropped = tokenise(rows, tokenizer, 500)
     assert not dropped
-    lessons = [Lesson(row, feature) for row, feature in zip(rows, features, strict=True)]
+    lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
     return Staged(lessons, lessons[:2], tokenizer, write, settings, Course(END, first, epochs, updates, seed=1))
 
 

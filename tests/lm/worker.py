@@ -27,7 +27,7 @@ from cirf.lm.saving import save_model
 from cirf.lm.training import trainer
 from cirf.lm.training.batches import Row
 from cirf.lm.training.checkpoints import latest
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.finetune import finetune
 from cirf.methods.icot.icot_si import InternalisationSettings
 from cirf.methods.icot.rows import Removal
@@ -50,7 +50,7 @@ def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2, bf16: bo
         rows = [Row(row.prompt, f"{steps * (1 + i % 4)}#### {i * 8}", len(f"{i * 8}")) for i, row in enumerate(rows)]
         settings = InternalisationSettings(jump=7)
 
-        def teach(lessons: list[Lesson], held_out: list[Lesson], updates: int) -> Removal:
+        def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> Removal:
             return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, section.epochs, updates, 3)
 
     section = schema.Finetune(

@@ -87,7 +87,7 @@ def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
         ([{"results": ["", "7"]}], r"line 1: `problem` must be"),
         ([{"problem": "x", "sample": "0", "results": []}], r"line 1: `sample` must be"),
         ([{"problem": "x", "results": [1]}], r"line 1: `results` must be a list of texts"),
-        ([{"problem": "x", "results": []}, {"problem": "x", "results": []}], r"line 2: problem x, sample 0 stands twice"),
+        ([{"problem": "x", "results": []}, {"problem": "x", "results": []}], r"line 2: problem x, sample 0 occurs twice"),
     ],
 )
 def test_files_that_do_not_fit(rows, message: str, problems, tasks, write) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.text.subjects import led_on, subjects
+from cirf.text.subjects import subjects, with_next_subject
 
 COIN = "A coin is heads up. mundt flips the coin. o'neil does not flip the coin. Is the coin still heads up?"
 AGES = "Freyja is 10 years old, and Eli is 9. Sarah is twice as old as Eli. How old are Sarah and Freyja in total?"
@@ -50,7 +50,7 @@ def test_a_subject_is_a_word_of_the_question(steps: list[str], question: str) ->
 @given(st.lists(st.tuples(st.text(max_size=4), st.sampled_from(["", "ann", "bob"])), max_size=5))
 def test_it_stands_before_the_step_behind_the_result_before(steps: list[tuple[str, str]]) -> None:
     results, summary = [result for result, _ in steps], [subject for _, subject in steps]
-    made = led_on(results, summary)
+    made = with_next_subject(results, summary)
     assert len(made) == len(results)
     for place, (new, old) in enumerate(zip(made, results, strict=True)):
         after = summary[place + 1] if place + 1 < len(summary) else ""

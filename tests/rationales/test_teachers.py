@@ -201,7 +201,7 @@ def test_a_users_own_prompt_takes_the_papers_place(tmp_path: Path, problems: lis
         teach(problems[:1], rationales(server, prompt=str(prompt)), schema.Segments(), tasks, RowLog(tmp_path / "log"), 1)
         assert server.asked[0]["messages"][0]["content"].startswith("Think in numbered steps {not a name}.\n\nAnn has 3 pens")
         prompt.write_text("Think.")
-        with pytest.raises(CirfError, match=re.escape("does not say where the question goes; write {question} there")):
+        with pytest.raises(CirfError, match=re.escape("lacks the place of the question; write {question} there")):
             teach(problems[:1], rationales(server, prompt=str(prompt)), schema.Segments(), tasks, RowLog(tmp_path / "x"), 1)
 
 

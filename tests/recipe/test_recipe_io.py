@@ -113,7 +113,7 @@ def test_a_saved_codebook_has_one_size() -> None:
 
 def test_a_task_that_stands_twice_needs_a_name() -> None:
     assert mistake("name: a\nproblems: {tasks: [{task: b}, {task: b}]}") == (
-        "my.yaml: problems.tasks: b stands twice; give each its own name"
+        "my.yaml: problems.tasks: b occurs twice; give each its own name"
     )
 
 
@@ -141,7 +141,7 @@ def test_an_address_with_a_query_is_refused_and_not_repeated(url: str) -> None:
 
 
 def test_broken_yaml_is_said_with_file_and_line() -> None:
-    assert mistake("name: a\nname: b\n") == "my.yaml, line 2: not valid YAML: the key name stands twice, first on line 1"
+    assert mistake("name: a\nname: b\n") == "my.yaml, line 2: not valid YAML: the key name occurs twice, first on line 1"
     assert mistake("name: [a\n").startswith("my.yaml, line 2: not valid YAML:")
     assert "empty" in mistake("# nothing\n")
     assert "found a list" in mistake("- a\n")

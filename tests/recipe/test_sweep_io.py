@@ -128,7 +128,7 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
         ),
         (ONE + "    grid: {codebook.size: 3}", "my.yaml, line 9: grid.codebook.size: expected a list of values, found 3"),
         (ONE + "    grid: {seed: []}", "my.yaml, line 9: grid.seed: expected a list of values, found an empty list"),
-        (ONE + "    grid: {codebook.: [1]}", "my.yaml, line 10: 'codebook.' is no key; expected one such as codebook.size"),
+        (ONE + "    grid: {codebook.: [1]}", "my.yaml, line 10: 'codebook.' is not a key; expected one such as codebook.size"),
         (
             ONE + "    points: []",
             "my.yaml, line 10: parts.0.points: expected a list of groups of NAME: any value, at least one, found an empty list",
@@ -137,9 +137,9 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
             ONE + "    points: [{problems.tasks: [{task: svamp}]}]\n    grid: {problems.tasks.0.train: [3]}",
             "my.yaml, line 9: part one: the points and the grid set problems.tasks.0.train twice; give it in one place",
         ),
-        (ONE + "    points: [{seed: 1}, {seed: 1}]", "my.yaml, part one, point seed=1: stands twice in this part; name it once"),
+        (ONE + "    points: [{seed: 1}, {seed: 1}]", "my.yaml, part one, point seed=1: occurs twice in this part; name it once"),
         (ONE + "    gird: {seed: [1]}", "my.yaml, line 10: parts.0.gird: no such key; did you mean parts.0.grid?"),
-        (ONE + "  - name: one", "my.yaml: parts: one stands twice; give each its own name"),
+        (ONE + "  - name: one", "my.yaml: parts: one occurs twice; give each its own name"),
         (ONE + "  - name: a/b", "my.yaml, line 10: parts.1.name: expected text that matches"),
         (ONE + "  - set: {}", "my.yaml, line 10: parts.1.name: missing; expected text"),
         ("name: x\nrecipe: quickstart", "my.yaml: parts: missing; expected a list of groups of keys, at least one: The runs."),
@@ -151,7 +151,7 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
         ("name: x\nproblems: {}", "my.yaml: a recipe, not a sweep (it has no parts); `cirf run my.yaml` runs it"),
         ("- 1", "my.yaml: expected a sweep, keys such as name:, recipe: and parts:, found a list"),
         ("name: [", "my.yaml, line 1: not valid YAML"),
-        (ONE + "    name: two", "my.yaml, line 10: not valid YAML: the key name stands twice, first on line 9"),
+        (ONE + "    name: two", "my.yaml, line 10: not valid YAML: the key name occurs twice, first on line 9"),
     ],
 )
 def test_a_mistake_names_file_part_point_and_key(text: str, message: str) -> None:
@@ -237,10 +237,10 @@ def test_plain_values_are_named_as_they_are_written(settings: dict[str, Any], na
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("{name: one, points: [{codebook: {size: 8}}]}", "codebook: a whole section would lose what the recipe says there"),
+        ("{name: one, points: [{codebook: {size: 8}}]}", "codebook: a whole section would replace the recipe's values there"),
         ("{name: one, set: {codebook.sinkhorn: {iterations: 8}}}", "name its keys, such as codebook.sinkhorn.iterations"),
-        ("{name: sweep.json}", "sweep.json is the name of what a sweep writes itself"),
-        ("{name: analysis}", "analysis is the name of what a sweep writes itself"),
+        ("{name: sweep.json}", "sweep.json is a file name of the sweep itself"),
+        ("{name: analysis}", "analysis is a file name of the sweep itself"),
     ],
 )
 def test_what_would_lose_or_hide_something_is_refused(tmp_path: Path, part: str, message: str) -> None:

@@ -88,7 +88,7 @@ def test_lines_are_those_of_the_keys() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "the key a stands twice, first on line 1"),
+        ("a: 1\nb: 2\na: 3\n", 3, "the key a occurs twice, first on line 1"),
         ("a:\n  b: [1, 2\n", 3, "expected"),
         ("a: b: c", 1, "not allowed"),
         ("a: 1\n\tb: 2", 2, "\\t"),
@@ -149,6 +149,6 @@ def test_a_character_that_there_is_not_is_refused(text: str) -> None:
 
 def test_aliases_of_a_long_text_do_not_fill_the_memory() -> None:
     lines = [f"a: &a {'x' * 100_000}", *(f"b{number}: *a" for number in range(20))]
-    with pytest.raises(YamlError, match="aliases stand for more than 1,000,000 characters"):
+    with pytest.raises(YamlError, match="aliases expand to more than 1,000,000 characters"):
         parse("\n".join(lines))
     assert len(parse("\n".join(lines[:5])).value) == 5

@@ -165,8 +165,8 @@ def test_a_card_names_no_folder_of_the_makers_machine(data):
     for place in ("/home", "/data", "~/"):
         assert place not in card
     assert "`base`, fine-tuned on mine" in card and "embeddings of minilm" in card and '"guide": "guide"' in card
-    assert "| mine | rows of the maker's own (train.jsonl) | not known to `cirf`" in card
-    assert "| rationales | a file, written.jsonl | not known to `cirf`" in card
+    assert "| mine | rows of the maker's own (train.jsonl) | unknown to `cirf`" in card
+    assert "| rationales | a file, written.jsonl | unknown to `cirf`" in card
 
 
 # Whose data it is: every task says, one licence only where all agree, and every hub task has one

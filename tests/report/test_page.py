@@ -206,7 +206,7 @@ def test_what_qualifies_the_headline_is_said_with_display_names(data):
     summary = headline({**data, "verdict": verdict | {"warnings": ["below_direct", "below_majority"]}})
     assert summary["text"].startswith("For now, use CIRF")
     assert summary["notes"][:2] == [
-        "CoT, fine-tuned may be up to 18 points more accurate: too few questions to tell, test on more.",
+        "CoT, fine-tuned may be up to 18 points more accurate: too few questions to decide, test on more.",
         "CIRF is significantly less accurate than Direct, fine-tuned: its traces do not help here.",
     ]
     none = spoken({**data, "verdict": verdict | {"use": None, "against": None}})

@@ -15,7 +15,7 @@ from cirf.serving.http.api import job_of
 from cirf.serving.http.limits import Limits
 from cirf.serving.http.schemas import ChatRequest
 from cirf.serving.model import Served
-from cirf.serving.reading import Telling, read_output
+from cirf.serving.reading import StreamReader, read_output
 
 MARKS = (
     "<cirf>",
@@ -70,11 +70,11 @@ texts = st.lists(st.sampled_from(PIECES), max_size=12)
 @given(texts, st.booleans(), st.booleans())
 def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], opened: bool, cut: bool) -> None:
     names, whole = token_names(4), "".join(pieces)
-    telling, reasoning, content = Telling(names, opened), "", ""
+    reader, reasoning, content = StreamReader(names, opened), "", ""
     for end in range(len(whole) + 1):
-        more = telling.more(whole[:end], over=False)
+        more = reader.more(whole[:end], over=False)
         reasoning, content = reasoning + more[0], content + more[1]
-    more = telling.more(whole, over=True, cut=cut)
+    more = reader.more(whole, over=True, cut=cut)
     prefixed = names.start + whole if opened and not whole.startswith(names.start) else whole
     trace, answer = read_trace(prefixed if names.start in whole else whole, names)
     before, begun, inner = prefixed.partition(names.start)
@@ -92,7 +92,7 @@ def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], 
 
 @given(texts)
 def test_prose_is_told_without_the_blanks_around_it(pieces: list[str]) -> None:
-    telling, content, whole = Telling(None), "", "".join(pieces)
+    reader, content, whole = StreamReader(None), "", "".join(pieces)
     for end in range(len(whole) + 1):
-        content += telling.more(whole[:end], over=False)[1]
-    assert content + telling.more(whole, over=True)[1] == whole.strip()
+        content += reader.more(whole[:end], over=False)[1]
+    assert content + reader.more(whole, over=True)[1] == whole.strip()

@@ -137,7 +137,7 @@ def test_the_prose_varies_and_is_not_padded(name: str) -> None:
 
 def test_a_small_space_runs_out_with_one_clear_line() -> None:
     with pytest.raises(
-        CirfError, match=r"chain_sum has only \d+ different test questions with these options, 500 were asked for"
+        CirfError, match=r"chain_sum has only \d+ different test questions with these options, 500 were requested"
     ):
         made("chain_sum", "test", 1, 500, min_terms=2, max_terms=2, min_digits=1, max_digits=1)
 
@@ -310,7 +310,7 @@ def test_an_official_row_whose_options_break_off_is_left_out_and_counted(mirror:
 def test_asking_for_training_rows_is_answered(mirror: Path, keys: dict[str, int]) -> None:
     (name,) = keys
     assert load(mirror, {"task": "math500", **keys}).report["warnings"] == [
-        f"math500: it is for evaluation alone and has no training rows; remove {name}"
+        f"math500: it is for evaluation only and has no training rows; remove {name}"
     ]
 
 

@@ -100,8 +100,8 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
         ([{"question": "q", "answer": {"a": 1}}], "line 1: answer is an object"),
         ([{**SUM, "rationale": ""}], "line 1: rationale is empty"),
         ([{**SUM, "rationale": 5}], "line 1: rationale is a number, expected a string"),
-        ([{**SUM, "id": "x"}, SUM, {**SUM, "id": "x"}], "line 3: id 'x' stands already in line 1"),
-        ([{**SUM, "id": "row-1"}, SUM], "line 2: id 'row-1' stands already in line 1"),
+        ([{**SUM, "id": "x"}, SUM, {**SUM, "id": "x"}], "line 3: id 'x' occurs already in line 1"),
+        ([{**SUM, "id": "row-1"}, SUM], "line 2: id 'row-1' occurs already in line 1"),
         ([{**SUM, "id": [1]}], "line 1: id is a list"),
         ([{**PICK, "answer": "pear"}], "line 1: answer 'pear' is not among the choices; write a letter from A to B"),
         ([{**PICK, "answer": "C"}], "line 1: answer 'C' is not among the choices"),
@@ -110,7 +110,7 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
         ([{**SUM, "answer": float("nan")}], "line 1: NaN is not JSON"),
         ([{**SUM, "answer": float("-inf")}], "line 1: -Infinity is not JSON"),
         ([{**PICK, "choices": ["apple", " "]}], "line 1: choices holds an empty option"),
-        ([{**PICK, "choices": ["apple", "apple"]}], "line 1: the right option, 'apple', stands twice"),
+        ([{**PICK, "choices": ["apple", "apple"]}], "line 1: the right option, 'apple', occurs twice"),
         ([{**PICK, "choices": ["B", "A"], "answer": "A"}], "line 1: answer 'A' is one option's letter and another option's text"),
         ([], "holds no rows"),
     ],
@@ -168,7 +168,7 @@ def test_rows_that_cannot_be_used_are_gathered_where_a_list_is_given(tmp_path: P
     assert by_reason(refused) == {
         "not valid JSON": {"rows": 2, "first": [f"{path}, line 2", f"{path}, line 7"]},
         "answer is not a number": {"rows": 1, "first": [f"{path}, line 3"]},
-        "its id stands in an earlier row already": {"rows": 1, "first": [f"{path}, line 6"]},
+        "its id occurs in an earlier row already": {"rows": 1, "first": [f"{path}, line 6"]},
         "rationale is empty": {"rows": 1, "first": [f"{path}, line 4"]},
     }
     assert build_task(entry(path, answer="number"), None).answer == "number"

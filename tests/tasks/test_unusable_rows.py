@@ -80,7 +80,7 @@ def test_above_the_bound_the_run_stops_and_names_the_key(tmp_path: Path) -> None
         load(mine)
     assert str(caught.value) == (
         f"{mine}: 6 of 50 rows (12 %) cannot be used, more than problems.max_unusable_share: 0.05 allows: the field answer "
-        "is missing (6: lines 5, 10, 15, ...); mend them, or raise problems.max_unusable_share"
+        "is missing (6: lines 5, 10, 15, ...); fix them, or raise problems.max_unusable_share"
     )
     assert len(load(mine, max_unusable_share=0.12).unusable[0].errors) == 6  # the bound itself is allowed
     with pytest.raises(CirfError, match=r"more than problems\.max_unusable_share: 0\.11 allows"):
@@ -193,7 +193,7 @@ def test_wrong_options_may_stand_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", ["A", "C", "(c)", "15 km", " 15  km "])
 def test_the_right_option_may_not(tmp_path: Path, answer: str) -> None:
     path = write(tmp_path / "mine.jsonl", [PICK | {"answer": answer}])
-    with pytest.raises(CirfError, match=r"line 1: the right option, '15 km', stands twice; reword or remove the other one"):
+    with pytest.raises(CirfError, match=r"line 1: the right option, '15 km', occurs twice; reword or remove the other one"):
         read_problems(path, "option")
 
 

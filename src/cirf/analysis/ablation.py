@@ -18,9 +18,9 @@ from cirf.stats.tests import Comparison, compare, corrected, describe_difference
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """``keys``: what varies, dotted, each with its column; ``values``: a run's values for these columns, ``None`` for a run that
-    has no place in the table; ``reference``: the values of the paper's choice; ``theirs``: the paper's table; ``along``: keys
-    that vary with the others and have no column of their own."""
+    """``keys``: what varies, dotted, each with its column; ``values``: a run's values for these columns, ``None`` for a run
+    outside the table; ``reference``: the values of the paper's choice; ``theirs``: the paper's table; ``along``: keys that vary
+    with the others and have no column."""
 
     name: str
     caption: str
@@ -32,7 +32,7 @@ class Ablation:
 
 
 def make(source: Source, ablation: Ablation) -> Found:
-    """A row a run, with the mean of its tasks, every task, and the test against the reference; a picture a group."""
+    """A row per run, with the mean of its tasks, every task, and the test against the reference; a picture per group."""
     placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
     groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:

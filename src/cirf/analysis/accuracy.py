@@ -1,4 +1,4 @@
-"""Accuracies from rows: by question, the mean of tasks, and how far two runs are apart on the same questions."""
+"""Accuracies from rows: by question, the mean of tasks, and paired differences of two runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Shares = Mapping[str, Mapping[str, float]]
 """How often each question was solved, 0 to 1, by task and id."""
 
 TASK = "task:"
-"""What stands before a task's name in the key of a column, so that no task takes the place of another column."""
+"""The prefix of a task's name in the key of a column, so that no task takes the place of another column."""
 
 FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self")
 """Methods that write functional tokens, the plain one first."""
 
 
 def kind(run: Run, name: str) -> str:
-    """The method behind a name: a variant's, or the name itself."""
+    """The method of a name: a variant's, or the name itself."""
     found = run.recipe.get("variants", {}).get(name, {}).get("method")
     return str(found or name)
 
@@ -70,13 +70,13 @@ def of_task(values: Mapping[str, float]) -> tuple[float, float, float]:
 
 
 def of_tasks(found: Shares) -> tuple[float, float, float]:
-    """The mean of the tasks, each alike, with the interval that the bootstrap over questions gives."""
+    """The unweighted mean of the tasks, with the bootstrap interval over questions."""
     low, high = mean_of_shares([list(task.values()) for task in found.values()])
     return mean([mean(list(task.values())) for task in found.values()]), low, high
 
 
 def same_questions(several: Sequence[Shares]) -> bool:
-    """Whether all answered the very same questions."""
+    """Whether all answered the same questions."""
     first = {task: found.keys() for task, found in several[0].items()}
     return all({task: found.keys() for task, found in other.items()} == first for other in several)
 
@@ -89,8 +89,8 @@ def pooled(found: Shares) -> dict[str, float]:
 def difference(first: Shares, second: Shares) -> tuple[float, float, float]:
     """First minus second, mean of the tasks, with a paired 95 % interval.
 
-    Each task's interval is Agresti and Min's (`compare`); they are put together as variances of independent parts are (Zou and
-    Donner 2008), so that the interval keeps its width where a task's answers are all alike. ``ValueError`` where the questions
+    Each task's interval is Agresti and Min's (`compare`); they are combined like variances of independent parts (Zou and
+    Donner 2008), so that the interval keeps its width if a task's answers are all equal. ``ValueError`` where the questions
     are not the same.
     """
     found = [compare(first[task], second[task]) for task in first]

@@ -1,4 +1,4 @@
-"""What an analysis is: a name, what it needs, and a function from runs to tables and pictures."""
+"""An analysis: a name, its requirements, and a function from runs to tables and pictures."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cirf.pictures.table import Table
 
 
 class Lacking(CirfError):
-    """The runs do not hold what an analysis needs; the message says what."""
+    """The runs lack something an analysis needs; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an analysis made. ``pictures``: SVG elements by name; ``notes``: sentences that a reader must know."""
+    """The results of an analysis. ``pictures``: SVG elements by name; ``notes``: sentences for the reader."""
 
     tables: Sequence[Table] = ()
     pictures: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, without the pictures, which are files of their own."""
+        """For JSON, without the pictures, which are separate files."""
         return {"tables": [table.to_dict() for table in self.tables], "pictures": list(self.pictures), "notes": list(self.notes)}
 
 
@@ -32,7 +32,7 @@ class Found:
 class Analysis:
     """One table or figure.
 
-    ``title`` and ``summary`` stand over it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
+    ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
     what the runs must hold, in words; ``make`` raises `Lacking` where they do not.
     """
 

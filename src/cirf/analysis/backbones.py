@@ -1,4 +1,4 @@
-"""Runs over several backbones: the points of each, put together where only the backbone and how it is trained differ."""
+"""Runs over several backbones: the points of each, grouped if only the backbone and its training differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = ("backbone", "finetune", "compression")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A backbone as it was trained: its name, with what sets it apart from others of that name, and the runs of it."""
+    """A trained backbone: its name, with what distinguishes it from others of that name, and its runs."""
 
     name: str
     runs: Sequence[Run]
@@ -29,13 +29,13 @@ class Setting:
 def families(runs: Sequence[Run]) -> list[Group]:
     """Evaluated runs that agree in all but the backbone, its training and its pruning; a lone run is a family.
 
-    Backbones of other sizes want other rates, batches and thresholds, so that those may differ.
+    Backbones of other sizes need other rates, batches and thresholds, so those may differ.
     """
     return grouped((run for run in runs if run.methods), _OWN, keep=bool)
 
 
 def settings_of(family: Group) -> list[Setting]:
-    """The settings of a family. Names are unique in it: of a backbone that was trained in several ways they tell which."""
+    """The settings of a family. Names are unique in it: for a backbone trained in several ways they say which."""
     found: dict[tuple[Any, ...], list[Run]] = {}
     for run in family.runs:
         found.setdefault(values(run, _OWN), []).append(run)
@@ -79,6 +79,6 @@ def _parameters(run: Run, methods: Sequence[str]) -> int | None:
 
 
 def _counted(history: Mapping[str, Any]) -> int | None:
-    """The numbers of a backbone by its training's record: what was trained beside frozen weights is not the backbone's."""
-    beside = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)
-    return (history.get("parameters", 0) - beside) or None
+    """The number of parameters of a backbone by its training's record, without those trained on top of frozen weights."""
+    extra = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)
+    return (history.get("parameters", 0) - extra) or None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _KEY = "codebook.representation"
 _NOT_OF_CODES = (_KEY, "codebook.size", "variants", "vocabulary", "finetune", "results", "evaluate")
-"""What may differ between runs of one group: what is compared, and what codes do not hang on."""
+"""Keys that may differ between runs of one group: those compared, and those that codes do not depend on."""
 
 _MEASURES = ("ami", "purity", "task_ami", "task_purity")
 _TITLES = {
@@ -70,7 +70,7 @@ def make(source: Source) -> Found:
         for run in group.runs:
             for size, bags in _bags(run).items():
                 if run.key(_KEY) in found.get(size, {}):
-                    continue  # another run's codebook once more
+                    continue  # the same codebook of another run
                 row, without = _measured(run, group, size, bags)
                 rows.append(row)
                 found.setdefault(size, {})[row["representation"]] = (row, without, [bag[0] for bag in bags])
@@ -87,7 +87,7 @@ def make(source: Source) -> Found:
         rows += [row | {"size": 128, "few": ""} for row in published("clustering")]
     tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
     if effects:
-        tables.append(Table("centring", "What mean-centring does to the measures.", _DIFFERENCES, effects))
+        tables.append(Table("centring", "The effect of mean-centring on the measures.", _DIFFERENCES, effects))
     return Found(tables, pictures, notes)
 
 
@@ -141,7 +141,7 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
 
 
 def _by_question(bags: Sequence[Bag]) -> list[list[Bag]]:
-    """Rationales of one question stay together, questions in the order of their names, so that runs leave out the same."""
+    """Rationales grouped by question, in the order of the questions' names, so that all runs leave out the same ones."""
     found: dict[str, list[Bag]] = {}
     for bag in bags:
         found.setdefault(bag[0], []).append(bag)
@@ -149,7 +149,7 @@ def _by_question(bags: Sequence[Bag]) -> list[list[Bag]]:
 
 
 def _effect(several: Mapping[str, Measured], group: Group, size: int) -> list[dict[str, Any]]:
-    """Mean-centred less raw, with an interval that leaves the same questions out of both."""
+    """Mean-centred minus raw, with an interval that leaves the same questions out of both."""
     if not {"mean_centered", "raw"} <= several.keys():
         return []
     (ours, without, questions), (raw, raw_without, raw_questions) = several["mean_centered"], several["raw"]
@@ -200,7 +200,7 @@ def _pictures(rows: Sequence[Mapping[str, Any]], group: Group, size: int) -> dic
 ANALYSIS = Analysis(
     "clustering",
     "Codes against questions",
-    "Whether a code tells which question a step is from (it should not), which task, and how many of the codes are used.",
+    "Whether a code reveals a step's question (it should not) or task, and how many of the codes are used.",
     "a codebook; to compare, a sweep over `codebook.representation`",
     make,
     "Table intrinsic clustering",

@@ -1,4 +1,4 @@
-"""How many functional tokens are enough: accuracy by K, and how much use the least used code has after training.
+"""How many functional tokens are enough: accuracy by K, and the count of the least used code after training.
 
 Curves over the number of functional tokens, with bars below that count the least used code.
 """
@@ -81,8 +81,8 @@ def make(source: Source) -> Found:
     if not accuracy:
         raise Lacking("the runs that differ in codebook.size alone have no functional method or no task in common")
     notes.append(
-        "The minimum is picked among the points themselves, so that differences to it lean upwards; their intervals are paired"
-        " over the same questions and do not know of the picking."
+        "The minimum is picked among the points themselves, so differences to it are biased upwards; their intervals are paired"
+        " over the same questions and do not account for the selection."
     )
     tables = (
         Table("codebook_size", "Accuracy by number of functional tokens.", _ACCURACY, accuracy),
@@ -128,7 +128,7 @@ def _delta(found: Sequence[Shares], place: int, least: int) -> Row:
 
 
 def _use(run: Run, method: str, group: Group) -> Row:
-    """How often codes stand in training segments and in what the trained model wrote to all test questions."""
+    """How often codes occur in training segments and in the trained model's outputs for all test questions."""
     size = int(run.key("codebook.size"))
     trained = Counter(code for codes in run.training_codes.values() for code in codes)
     outputs = (row["output"] for rows in run.answers(method).values() for row in rows)
@@ -164,7 +164,7 @@ def _pictures(rows: Sequence[Row], counts: Sequence[Row], group: Group) -> dict[
 ANALYSIS = Analysis(
     "codebook_size",
     "Codebook size",
-    "Accuracy by the number of functional tokens K, how far it lies above the least, and the count of the least used code.",
+    "Accuracy by the number of functional tokens K, its gain over the smallest, and the count of the least used code.",
     "a sweep over `codebook.size` with evaluations of a functional method",
     make,
     "Figure codebook size, Figure delta",
@@ -175,7 +175,7 @@ _COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#
 _MARKERS = "osD^vPXph"
 _BARS = (("#8a92a1", "", "training segments"), ("#c9ced8", "////", "answers"))
 _FEW = f"M / K under {FEW}"
-_GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 can be seen
+_GROUND = 0.5  # where the bars' logarithmic axis begins, so that 1 is visible
 
 
 class Curve(NamedTuple):
@@ -191,7 +191,7 @@ def draw_sizes(
 ) -> str:
     """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
 
-    ``form``: how a point tells its value, ``share`` or ``points``.
+    ``form``: the form of a point's value, ``share`` or ``points``.
     ``bars``: K, count of the least used code in training segments (``None``: not known) and in answers. The intervals of single
     tasks are left to the table wherever there is a mean.
     """
@@ -225,7 +225,7 @@ def draw_sizes(
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Mark]) -> None:
-    """Values by K; what each point tells is added to ``marks``."""
+    """Values by K; each point's text is added to ``marks``."""
     means = any(curve.thick for curve in curves)
     for place, curve in enumerate(curves):
         colour = INK if curve.thick else _COLOURS[place % len(_COLOURS)]

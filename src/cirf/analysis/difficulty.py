@@ -15,7 +15,7 @@ from cirf.pictures.table import Column, Table, with_ends
 from cirf.stats.tests import mean, wilson
 
 _FEW = 10
-"""Lengths that fewer questions have are put together with the next shorter one."""
+"""Lengths with fewer questions are merged with the next shorter one."""
 
 _DIRECT = ("direct", "direct_sft")
 _COLUMNS = (
@@ -97,7 +97,7 @@ def _rows(task: str, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
 
 
 def group_by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Pairs by length, a length of few questions with the one before it (the first with the one behind it)."""
+    """Pairs by length, a length of few questions with the one before it (the first with the one after it)."""
     by_length: dict[int, list[Pair]] = {}
     for pair in pairs:
         by_length.setdefault(pair[0], []).append(pair)

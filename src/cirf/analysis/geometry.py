@@ -1,8 +1,8 @@
-"""Are functional tokens different directions: bias share and cosines of their rows in the trained model.
+"""Do functional tokens have different directions: bias share and cosines of their rows in the trained model.
 
-The bias share is ``||mean of w|| / mean of ||w||`` over the K rows ``w``: 1 where all are one vector, about ``1 / sqrt(K)`` where
-directions have nothing to do with each other. With rows of one length it follows from the mean cosine ``c`` of the pairs:
-``bias^2 = 1 / K + (1 - 1 / K) c``.
+The bias share is ``||mean of w|| / mean of ||w||`` over the K rows ``w``: 1 if all are one vector, about ``1 / sqrt(K)`` for
+unrelated directions. With rows of one length it follows from the mean cosine ``c`` of the pairs: ``bias^2 = 1 / K + (1 - 1 / K)
+c``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def make(source: Source) -> Found:
         "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
         " code vectors before the language model was trained, `input` and `output` rows of the trained model (one matrix where"
         " they are tied).",
-        "Cosine to its code, and the correlation of pairwise cosines before and after, stand where the rows began at the codes.",
+        "Cosine to its code, and the correlation of pairwise cosines before and after, are given if rows started at the codes.",
     ]
     if source.paper:
         rows = rows + [_theirs(row) for row in published("geometry")]
@@ -159,13 +159,13 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
 
 
 def _theirs(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the paper's table, which says one setting a row."""
+    """A row of the paper's table, which has one setting per row."""
     summary = {key: value for key, value in row.items() if key not in ("by", "value")}
     return summary | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 
 
 def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """A line a run: where its codes began, and where the trained rows are."""
+    """A line per run: its first codes, and its trained rows."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         lines.setdefault(row["source"], []).append(row)

@@ -1,4 +1,4 @@
-"""Runs of a sweep, put together by what they share and told apart by what they do not."""
+"""Runs of a sweep, grouped by what they share and distinguished by what they do not."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ _NO_MATTER = (
     "evaluate.probes",
     "evaluate.voting",
 )
-"""Keys in which runs may differ whose codes, models and accuracies of one method are still those of the same settings."""
+"""Keys that do not change codes, models and accuracies of a method."""
 
 _PRUNING = "compression"
-"""What matters to the methods with pruned results, and to nothing else."""
+"""Keys that matter only to methods with pruned results."""
 
 _VARIANTS = "variants"
-"""What matters to a recipe's own variants, and to no method that comes with cirf."""
+"""Keys that matter only to a recipe's own variants."""
 
 PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
 """Those methods."""
 
 _LONG = 48
 _LONGEST_NAME = 60
-"""Bytes of a file's name that are made of labels and paths; what is longer is cut, with a hash of the whole."""
+"""Bytes of a file's name that are made of labels and paths; longer ones are cut, with a hash of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that differ in the asked keys alone; ``label``: what sets the group apart from the others, empty of a lone one."""
+    """Runs that differ only in the requested keys; ``label``: what distinguishes the group from the others, empty for a single
+    one."""
 
     label: str
     runs: Sequence[Run]
@@ -64,11 +65,11 @@ def grouped(
     keep: Callable[[Sequence[Run]], bool] | None = None,
     method: Callable[[Sequence[Run]], str | None] | None = None,
 ) -> list[Group]:
-    """Runs that agree in all of their recipe but ``keys`` (dotted, with all below them) and what matters to none.
+    """Runs that agree in all keys but ``keys`` (dotted, with all below them) and those without effect.
 
-    A group has one run for each value of the keys (see `one_each`), of which there are at least two; where ``keep`` says which
-    groups stay, it has all of them. ``method`` tells the method that is looked at in a group, none of a recipe's own variants:
-    where its results are pruned, runs must agree in how, too; ``None``: codes are looked at, which do not hang on it.
+    A group has one run for each value of the keys (see `one_each`), of which there are at least two; with ``keep``, which selects
+    groups, it has all of them. ``method``: the method of a group, none of a recipe's own variants: if its results are pruned,
+    runs must agree in that, too; ``None``: for codes, which do not depend on it.
     """
     found: dict[str, list[Run]] = {}
     apart = (*keys, *([_VARIANTS] if method is not None else []))
@@ -88,7 +89,7 @@ def grouped(
 
 
 def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
-    """Of runs with the same values of the keys the one with the most evaluated methods, of several such the first."""
+    """For equal values of the keys, the run with the most evaluated methods, the first of several."""
     found: dict[tuple[Any, ...], Run] = {}
     for run in runs:
         other = found.setdefault(values(run, keys), run)
@@ -98,7 +99,7 @@ def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
 
 
 def settings(run: Run, but: Sequence[str] = ()) -> dict[str, str]:
-    """What matters of a run's recipe, by dotted key as JSON, but for some keys with all below them."""
+    """A run's relevant settings, by dotted key as JSON, without some keys and all below them."""
     return {key: value for key, value in _flat(run.recipe).items() if not below(key, (*but, *_NO_MATTER))}
 
 
@@ -113,11 +114,11 @@ def _sorted_out(runs: Iterable[Run], but: Sequence[str]) -> dict[str, list[Run]]
 def distinct_labels(
     several: Sequence[Mapping[str, str]], short: Callable[[str, str], str] = lambda key, value: value
 ) -> list[str]:
-    """A label of each by what differs between them: empty where nothing does, and where more than one thing does only what is
-    not as with most, `base` if all is.
+    """A label of each by what differs between them: empty without a difference; with several, only the values unlike most, `base`
+    if there are none.
 
-    Whole values are compared; ``short`` puts a key and its value in a word or two. A key that is not there is a value of its
-    own. Labels that would be equal, also as names of files, are numbered.
+    Whole values are compared; ``short`` abbreviates a key and its value. A missing key counts as a value. Equal labels, also as
+    file names, are numbered.
     """
     keys = dict.fromkeys(key for one in several for key in one)
     differing = [key for key in keys if len({one.get(key) for one in several}) > 1]
@@ -140,7 +141,7 @@ def distinct_labels(
 
 
 def values(run: Run, keys: Sequence[str]) -> tuple[Any, ...]:
-    """What a run has for the keys, as plain values that compare."""
+    """A run's values of the keys, as comparable plain values."""
     return tuple(value if isinstance(value := run.key(key), str | int | float) else json.dumps(value) for key in keys)
 
 
@@ -165,9 +166,9 @@ def file_name(name: str) -> str:
 
 
 def put(pictures: dict[str, str], name: str, picture: str) -> None:
-    """Add a picture; ``CirfError`` if one of that name is there, since its file would be written over."""
+    """Add a picture; ``CirfError`` if one of that name is there, since its file would be overwritten."""
     if name in pictures:
-        raise CirfError(f"two pictures would both be called {name}.svg; give the runs settings that tell them apart")
+        raise CirfError(f"two pictures would both be called {name}.svg; give the runs distinct settings")
     pictures[name] = picture
 
 
@@ -187,12 +188,12 @@ def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 
 def below(key: str, places: Sequence[str]) -> bool:
-    """Whether a dotted key is one of some places or stands below one."""
+    """Whether a dotted key is one of some places or below one."""
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 
 def short(key: str, value: str) -> str:
-    """A setting in a few words: its key's last part and its value, of tasks their names; the key alone where that is long."""
+    """A setting in a few words: its key's last part and its value, for tasks their names; the key alone if that is long."""
     plain = json.loads(value)
     if key == "backbone.model":
         return PurePath(str(plain).removeprefix("bundled:")).name

@@ -23,7 +23,7 @@ _BEYOND = (
     ("Step 3", "Codebook size K of the models", "codebook.size"),
     ("all", "Seed", "seed"),
 )
-"""What the paper's table leaves out and a reader of ours must know."""
+"""Additional parameters that the paper's table omits."""
 
 
 def make(source: Source) -> Found:
@@ -44,7 +44,7 @@ def make(source: Source) -> Found:
     summary = run.key("finetune.overrides") or {}
     kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in summary.items()}
     notes = source.notes(run)
-    notes += [f"{method} is trained by settings of its own: {_text_of(keys)}." for method, keys in kept.items() if keys]
+    notes += [f"{method} is trained with its own settings: {_text_of(keys)}." for method, keys in kept.items() if keys]
     return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
 
 
@@ -54,7 +54,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _text_of(value: Any) -> str:
-    """A value as a reader expects it: lists without brackets, numbers short."""
+    """A value for readers: lists without brackets, short numbers."""
     if isinstance(value, list | tuple):
         return ", ".join(_text_of(entry) for entry in value) or "none"
     if isinstance(value, dict):
@@ -67,7 +67,7 @@ def _text_of(value: Any) -> str:
 ANALYSIS = Analysis(
     "hyperparameters",
     "Hyper-parameters",
-    "What the run was made with, in the order of the paper's table.",
+    "The run's parameters, in the order of the paper's table.",
     "a recipe",
     make,
     "Table hyper-parameters",

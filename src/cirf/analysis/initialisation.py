@@ -1,10 +1,10 @@
-"""Does it matter how codes are found and where their tokens begin: accuracy by code initialiser and first embeddings.
+"""The effect of how codes are found and how their tokens are initialised: accuracy by code initialiser and first embeddings.
 
-The paper's row of random codes and random embeddings repeats the digits of its `random` representation. Both readings are told:
+The paper's row of random codes and random embeddings repeats the digits of its `random` representation. Both readings are shown:
 random codes with random first rows, and codes of noise, the column `representation`.
 
-Whether steps are balanced over the codes in every epoch is a column of its own: rebalanced, k-means and random codes end up as
-evenly used as balanced ones, so only runs with `codebook.reassign: nearest` tell what balance is worth.
+Whether steps are balanced over the codes in every epoch is a separate column: rebalanced, k-means and random codes end up as
+evenly used as balanced ones, so only runs with `codebook.reassign: nearest` show the effect of balance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READINGS = ("mean_centered", "random")
 
 
 def _values(run: Run) -> tuple[str, ...] | None:
-    """Other representations have a table of their own."""
+    """Other representations have a separate table."""
     representation = str(run.key(_REPRESENTATION))
     if representation not in _READINGS:
         return None
@@ -30,7 +30,7 @@ def _values(run: Run) -> tuple[str, ...] | None:
 
 
 def _assignment(run: Run) -> str:
-    """How training steps get their codes, in the epochs and at the end; runs of before there was a choice were balanced."""
+    """How training steps get their codes, in the epochs and at the end; runs from before this option were balanced."""
     epochs, final = (str(run.key(key) or "sinkhorn") for key in (_EPOCHS, _FINAL))
     return epochs if epochs == final else f"{epochs}, at the end {final}"
 
@@ -55,8 +55,8 @@ def make(source: Source) -> Found:
     """See `ablation.make`."""
     found = ablation.make(source, _ABLATION)
     note = (
-        "The paper's row `random x random` has the digits of its `random` representation; which was run it does not say. Here the"
-        " two are rows of their own: random first codes with random first embeddings, and representation `random`."
+        "The paper's row `random x random` has the digits of its `random` representation; it does not say which was run. Here the"
+        " two are separate rows: random first codes with random first embeddings, and representation `random`."
     )
     return Found(found.tables, found.pictures, [*found.notes, note])
 
@@ -64,7 +64,7 @@ def make(source: Source) -> Found:
 ANALYSIS = Analysis(
     "initialisation",
     "First codes and first embeddings",
-    "Accuracy by how the codes were begun (balanced, k-means, random) and whether tokens begin at the codes or at random rows.",
+    "Accuracy by the codes' initialisation (balanced, k-means, random) and whether tokens start at the codes or at random rows.",
     "a sweep over `codebook.initialiser`, `codebook.reassign` and `vocabulary.init` with evaluations of a functional method",
     make,
     "Table codebook init",

@@ -19,10 +19,10 @@ _INDEX = "model.safetensors.index.json"
 
 
 def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
-    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` where the model has a head of its own.
+    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` if the model has a separate head.
 
-    ``folder``: a saved model; ``run`` says how its backbone is loaded. ``CirfError`` if the model lacks one of the K tokens or
-    its files are not as it says.
+    ``folder``: a saved model; ``run`` has the settings of its backbone. ``CirfError`` if the model lacks one of the K tokens or
+    its files do not match.
     """
     from cirf.lm.backbone import check_weights, load_tokenizer
     from cirf.recipe.schema import Backbone
@@ -45,7 +45,7 @@ def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
 
 
 def parameters(folder: Path) -> int | None:
-    """How many numbers the tensors of a saved model have, by their headers; ``None`` if it has no safetensors."""
+    """The number of parameters of a saved model, by its tensors' headers; ``None`` if it has no safetensors."""
     from math import prod
 
     from safetensors import SafetensorError, safe_open
@@ -61,7 +61,7 @@ def parameters(folder: Path) -> int | None:
 
 
 def _keys(folder: Path, section: Any) -> tuple[str | None, str | None]:
-    """The names of the input matrix and of the head, from the architecture built without any weights."""
+    """The names of the input matrix and of the head, from the architecture without weights."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -90,7 +90,7 @@ def _file(folder: Path, key: str) -> str | None:
 
 
 def _read(path: Path, key: str, ids: Sequence[int]) -> np.ndarray:
-    """Rows of a tensor; of the file only what lies between the first and the last of them is read."""
+    """Rows of a tensor; only the part of the file from the first to the last of them is read."""
     from safetensors import safe_open
 
     first = min(ids)

@@ -43,7 +43,7 @@ NAMES = {
 """The display name of every method."""
 
 BASELINE = "sft_cot"
-"""Prose trained on the same rows: what the others are to be measured by."""
+"""Prose trained on the same rows: the reference for the others."""
 
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("form", "equations", ", equations"),
@@ -54,7 +54,7 @@ _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("start", "sft_cot", ", after CoT"),
     ("calculator", True, " + calculator"),
 )
-"""What a setting adds to the name, in the order in which they are added."""
+"""The part of the name for each setting, in this order."""
 
 _NO_TRACE = frozenset(("direct", "direct_sft", "pause", "filler", "icot_si", "coconut", "codi", "sim_cot", "soft_cot", "sem_cot"))
 """Methods that write no reasoning before the answer: they answer directly or reason in vectors."""
@@ -64,13 +64,13 @@ Variants = Mapping[str, Mapping[str, Any]]
 
 
 def base(name: str, variants: Variants) -> str:
-    """The method behind a name: a variant's, that of the variant it goes on from, or the name itself."""
+    """The method of a name: a variant's, that of the variant it starts from, or the name itself."""
     method = str(variants.get(name, {}).get("method") or name)
     return base(method, variants) if method != name and method in variants else method
 
 
 def display_names(names: Sequence[str], variants: Variants) -> dict[str, str]:
-    """The display name of each; no two are alike, since a variant that would repeat another's name keeps its own."""
+    """The display name of each; all are different: a variant that would repeat another's name keeps its own."""
     found: dict[str, str] = {}
     for name in sorted(names, key=lambda one: one in variants):
         display = _composed(name, variants)
@@ -91,7 +91,7 @@ def _composed(name: str, variants: Variants) -> str:
 
 
 def describe(name: str, variants: Variants) -> str:
-    """What a method does, or for a variant which method it is of and what it changes; empty for an unknown method."""
+    """A description of a method, or for a variant its method and its changes; empty for an unknown method."""
     method = base(name, variants)
     if name not in variants:
         return METHODS[name].summary if name in METHODS else ""

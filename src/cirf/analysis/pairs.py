@@ -1,4 +1,4 @@
-"""Every method against every other on the same questions: paired differences, corrected for having looked at all of them.
+"""Every method against every other on the same questions: paired differences, corrected for multiple comparisons.
 
 In the picture methods are sorted by accuracy, and bars join runs of neighbours without a significant difference between any
 two, as in the diagrams of critical differences (Demšar 2006), here by the paired test of each pair, Holm-corrected over all.
@@ -44,7 +44,7 @@ Tests = dict[tuple[str, str], Comparison]
 
 
 def make(source: Source) -> Found:
-    """A row a pair of a run's methods in each domain, one a task besides, and a picture a run and domain."""
+    """A row per pair of a run's methods in each domain and for each task, and a picture per run and domain."""
     runs = distinct(source.runs)
     rows: list[dict[str, Any]] = []
     by_task: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def make(source: Source) -> Found:
     if not rows:
         raise Lacking("it needs a run with at least two methods that were evaluated on the same questions")
     if repeated:
-        notes.append("Of questions that were asked several times, what is called right by one alone was right more often by it.")
+        notes.append("For questions asked several times, right by one alone means right more often by it.")
     notes.append("p: of each pair alone, and by Holm's rule for all pairs of its run and domain, or of its run and task.")
     pairs = Table("pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, *_PAIR), rows)
     pairs_tasks = Table("pairs_tasks", "The same by task.", (*_HEAD, Column("task", "Task"), *_PAIR), by_task)
@@ -83,13 +83,13 @@ def make(source: Source) -> Found:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """What pictures call each of several runs: its name, with a number where that of another makes the same file."""
+    """The name of each run in pictures, with a number if another's name gives the same file."""
     names = {str(run.folder.resolve()): run.name for run in runs}
     return distinct_labels([{"run": folder} for folder in names], lambda _, folder: names[folder])
 
 
 def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:
-    """Each method's answers to the tasks, of those that answered what most did; and the others, by their names.
+    """Each method's answers to the tasks, for those that answered the same questions as most; and the names of the others.
 
     Tasks and methods without rows do not count among the most.
     """
@@ -131,7 +131,7 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
             "first": first,
             "second": second,
             "questions": test.n,
-            "difference": max(0.0, test.difference),  # of two that are equal it may lie below by a rounding
+            "difference": max(0.0, test.difference),  # of two that are equal it may be below by rounding
             "difference_low": test.interval.low,
             "difference_high": test.interval.high,
             "wins": test.wins,
@@ -145,9 +145,9 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
 
 
 def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], tests: Tests, titles: Mapping[str, str]) -> str:
-    """Methods by accuracy with Wilson's intervals, and bars that join what does not differ significantly.
+    """Methods by accuracy with Wilson's intervals, and bars that join those without a significant difference.
 
-    ``titles``: display names of all methods, so that one looks alike in every picture of its run.
+    ``titles``: display names of all methods, so that each looks the same in every picture of its run.
     """
     order = list(dict.fromkeys(method for pair in tests for method in pair))
     bars = together(order, lambda first, second: tests[first, second].significant)
@@ -184,7 +184,7 @@ def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], te
 
 
 def lanes_of(bars: Sequence[tuple[int, int]]) -> list[int]:
-    """Places side by side for bars, so that no two in one lane touch."""
+    """Lanes for bars, so that no two in one lane touch."""
     ends: list[int] = []
     lanes = []
     for start, end in bars:

@@ -1,7 +1,7 @@
 """Accuracy against latency, in and out of domain, with the Pareto front; and the task-wise table.
 
 A method is on the front if no other is at least as accurate and at least as cheap, and better in one of the two. It is a front
-of point estimates: where the intervals beside them overlap, it says little.
+of point estimates: where their intervals overlap, it says little.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def make(source: Source) -> Found:
 
 
 def _name(points: Sequence[Point]) -> None:
-    """Give points of several runs a name for the picture: the method's title, and what sets the run apart from most."""
+    """Give points of several runs a name for the picture: the method's title, and what distinguishes the run from most."""
     runs = distinct(point["_run"] for point in points)
     summary = distinct_labels([settings(run) for run in runs], _word)
     labels = {run.folder: label for run, label in zip(runs, summary, strict=True) if label != "base"}
@@ -104,7 +104,7 @@ def _word(key: str, value: str) -> str:
 
 
 def mark_fronts(points: Sequence[Point]) -> None:
-    """Say of each point that answered what the others did whether it is on their front, by time and by tokens."""
+    """Mark whether each point that answered the same questions is on the front, by time and by tokens."""
     for cost in ("seconds", "tokens"):
         for point, there in zip(points, on_front([(row["accuracy"], row[cost]) for row in points]), strict=True):
             point[f"front_{cost}"] = there
@@ -181,7 +181,7 @@ def _wide(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _with_spread(row: Mapping[str, Any], key: str) -> str:
-    """A value in words, with the standard deviation over the runs in the place that the paper gives it."""
+    """A value in words, with the standard deviation over the runs placed as in the paper."""
     column, sd = _SHOWN[key], row.get(f"{key}_sd")
     if sd is None:
         return column.show(row)
@@ -210,16 +210,16 @@ def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
     return groups
 
 
-def picture(points: Sequence[Point], title: str, cost: str, beside: Sequence[Point] = (), size: Size = HALF) -> str:
+def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: Size = HALF) -> str:
     """Points with their intervals, the front as a line: up and to the left is better.
 
-    ``beside``: points of pictures in the same row, whose axis of cost it shares.
+    ``row``: points of all pictures in the same row, whose cost axis it shares.
     """
     spots = [_spot(point, cost) for point in points]
     summary = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
-    name = f"{'beside-' if beside else ''}{file_name(title)}-{cost}"
+    name = f"{'beside-' if row else ''}{file_name(title)}-{cost}"
     labels = (COSTS[cost], "accuracy, mean of tasks, %")
-    span = [point[cost] for point in beside if point[cost]]
+    span = [point[cost] for point in row if point[cost]]
     heading = shorten(title, 2 * LONGEST)
     return draw(spots, name, labels, summary, title=heading, unit=UNITS[cost], size=size, span=span)
 
@@ -238,7 +238,7 @@ def _spot(point: Point, cost: str) -> Spot:
 ANALYSIS = Analysis(
     "pareto",
     "Accuracy against cost",
-    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line joins methods that none beats in both.",
+    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line joins methods not beaten in both.",
     "evaluations; for times the stage `latency`",
     make,
     "Figure main tradeoff, Table main-results",

@@ -1,4 +1,4 @@
-"""Points of accuracy against cost: what several analyses draw, compare and write down."""
+"""Points of accuracy against cost, shared by several analyses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from cirf.pictures.table import Column, with_ends
 
 Point = dict[str, Any]
-"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and stand in no table."""
+"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and in no table."""
 
 DOMAINS = {"in": "in domain", "out": "out of domain"}
 COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
-"""What a cost is called at an axis."""
+"""The axis labels of costs."""
 UNITS = {"seconds": "s", "tokens": "tokens"}
 
 _NAMED = 4
@@ -28,13 +28,13 @@ MEASURED = (
 
 
 def alike(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
-    """The points of the very same questions (``_asked``), those that most points answered, and the others."""
+    """The points of the same questions (``_asked``), those that most points answered, and the others."""
     most = Counter(point["_asked"] for point in points).most_common(1)[0][0]
     return [one for one in points if one["_asked"] == most], [one for one in points if one["_asked"] != most]
 
 
 def left_out(others: Sequence[Point], of: str = "") -> str:
-    """A sentence on points that answered other questions than most; ``of``: what they are left out of, where not of all."""
+    """A sentence on points that answered other questions than most; ``of``: what they are left out of, if not of all."""
     named = ", ".join(point["method"] for point in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return f"left out{of and f' {of}'}, as having answered other questions than most: {named}{more}."

@@ -1,10 +1,10 @@
-"""How well functional tokens can be foretold, and from what: a step's place, what came before it, the question, the step.
+"""How well functional tokens can be predicted, and from what: a step's place, what came before it, the question, the step.
 
-A model writes a functional token before it writes the step's result. What it cannot know by then costs it, whatever its size:
-codes that follow the wording of a step are lost on it, and a balanced assignment deals out some of the codes by lot. So simple
-classifiers, trained on some questions and asked of others, say beforehand what there is to know: the loss of one that sees the
-step's own vector is about what lot leaves open, the loss of those that see only what comes before it is what a good model should
-reach at least.
+A model writes a functional token before it writes the step's result. What it cannot know by then raises its loss, whatever its
+size: codes that depend on a step's wording are unpredictable for it, and a balanced assignment gives some codes arbitrarily. So
+simple classifiers, trained on some questions and evaluated on others, estimate what can be known: the loss of one that sees
+the step's own vector is about the irreducible part, and the loss of those that see only earlier text is an upper bound for a good
+model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FOLDS = 5
 _MOST = 6000
-"""Steps that are looked at, of whole rationales drawn by a seed: classifiers of hundreds of codes take their time."""
+"""Steps that are used, of whole rationales drawn by a seed: classifiers of hundreds of codes are slow."""
 
 _STRENGTHS = (0.03, 0.3, 3.0)
 _PLACES = 8
@@ -46,9 +46,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of training rationales, side by side: ``codes`` [M]; ``places`` [M] from 0; ``before`` [M], the code of the step
-    before or K for none; ``questions`` and ``tasks`` [M], numbered; ``texts``, a question each; ``vectors`` [M x d], what the
-    codes were made of, if it is there."""
+    """The steps of training rationales: ``codes`` [M]; ``places`` [M] from 0; ``before`` [M], the code of the step
+    before or K for none; ``questions`` and ``tasks`` [M], numbered; ``texts``, a question each; ``vectors`` [M x d], the
+    quantised vectors, if available."""
 
     codes: np.ndarray
     places: np.ndarray
@@ -60,11 +60,11 @@ class Steps:
 
 
 def make(source: Source) -> Found:
-    """A row for each thing that may be known, the trained models' own losses, and a picture of both."""
+    """A row for each kind of information, the trained models' own losses, and a picture of both."""
     run = source.first(lambda one: one.problems and any(one.codes.values()))
     size = int(run.key("codebook.size") or 0)
     if run.training_codes and not (run.problems and run.codes):
-        raise Lacking("codes beside their questions")
+        raise Lacking("codes with their questions")
     if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
         raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least (an archive keeps none)")
     steps = gather(run, size)
@@ -76,19 +76,19 @@ def make(source: Source) -> Found:
         rows.append({"known": f"{method} after training", "loss": loss})
     notes = [
         *source.notes(run),
-        f"Logistic regressions, each asked only of questions that it was not trained on ({_FOLDS} parts), with the best of"
+        f"Logistic regressions, each evaluated only on questions that it was not trained on ({_FOLDS} parts), with the best of"
         f" {len(_STRENGTHS)} strengths of its penalty; intervals: jackknife over groups of questions, the classifiers as they"
-        " are. The step itself: the vector that was quantised. After training: what the model makes of all that stands before the"
+        " are. The step itself: the vector that was quantised. After training: the model's prediction from all text before the"
         " token, on its validation rows, without interval; rows that know less should be above it.",
     ]
     lines = [(row["known"], [Mark(row["loss"], row.get("loss_low"), row.get("loss_high"))]) for row in rows]
-    picture = draw_dots("predictability", "Loss of the functional token", "nats; less is better foretold", lines, "number")
-    table = Table("predictability", "How well functional tokens are foretold, by what is known.", _COLUMNS, rows)
+    picture = draw_dots("predictability", "Loss of the functional token", "nats; lower is better", lines, "number")
+    table = Table("predictability", "How well functional tokens are predicted, by what is known.", _COLUMNS, rows)
     return Found((table,), {"predictability": picture}, notes)
 
 
 def gather(run: Run, size: int) -> Steps:
-    """The training steps of a run and what may be known of them."""
+    """The training steps of a run and the information about them."""
     import numpy as np
 
     from cirf.codebook.centering import mean_of, represent
@@ -130,7 +130,7 @@ def gather(run: Run, size: int) -> Steps:
 
 
 def what_is_known(steps: Steps, size: int) -> Mapping[str, np.ndarray]:
-    """Features [M x f] by what they tell."""
+    """Features [M x f] by the information they carry."""
     import numpy as np
 
     place = np.eye(_PLACES)[np.minimum(steps.places, _PLACES - 1)]
@@ -151,13 +151,13 @@ def what_is_known(steps: Steps, size: int) -> Mapping[str, np.ndarray]:
 
 
 def predicted(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Loss in nats [M] of each step's code and whether it was the likeliest [M], foretold by a classifier that saw no step of its
-    question; of several strengths of the penalty the one with the lowest mean loss."""
+    """Loss in nats [M] of each step's code and whether it was the likeliest [M], predicted by a classifier that saw no step of
+    its question; of several strengths of the penalty the one with the lowest mean loss."""
     from sklearn.model_selection import GroupKFold
     from threadpoolctl import threadpool_limits
 
     parts = list(GroupKFold(_FOLDS).split(features, codes, questions))
-    with threadpool_limits(1):  # where the search for a minimum stops hangs on the order of sums
+    with threadpool_limits(1):  # where the minimisation stops depends on the order of sums
         tried = [_held_out(features, codes, size, parts, strength) for strength in (_STRENGTHS if features.shape[1] else (1.0,))]
     return min(tried, key=lambda found: float(found[0].mean()))
 
@@ -219,13 +219,13 @@ def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
 
     try:
         found: np.ndarray = TfidfVectorizer(min_df=2, max_features=_WORDS, sublinear_tf=True).fit_transform(texts).toarray()
-    except ValueError:  # no word stands in two questions
+    except ValueError:  # no word occurs in two questions
         return None
     return 3 * found  # a row has length 1: as much weight as three of the other features
 
 
 def _vectors(run: Run) -> Rows | None:
-    """The segments' embeddings, read as they are asked for; ``None`` where they are gone."""
+    """The segments' embeddings, read on access; ``None`` if they are gone."""
     from cirf.codebook.tensor_file import open_rows
 
     path = run.file("embeddings", "embeddings.safetensors")
@@ -234,8 +234,8 @@ def _vectors(run: Run) -> Rows | None:
 
 ANALYSIS = Analysis(
     "predictability",
-    "How well functional tokens are foretold",
-    "What a model could know of the next functional token, from what stands before it, and what it does know.",
+    "How well functional tokens are predicted",
+    "What a model could predict of the next functional token from the text before it, and what it does predict.",
     "codes of at least ten training questions",
     make,
 )

@@ -1,4 +1,4 @@
-"""The paper's own figures, to lay beside ours: facts of its tables, each marked as theirs wherever it is shown.
+"""The paper's own values, for comparison with ours: facts of its tables, each marked as theirs wherever it is shown.
 
 ``published.json`` holds a list of rows a table: ``statistics`` (dataset statistics), ``main`` (main results, accuracy in
 percent, seconds an answer, standard deviations over three runs), ``representation`` and ``initialisation`` (accuracy in percent
@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 PAPER = "paper"
-"""What stands as the source of a row that is theirs."""
+"""The source of rows from the paper."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Does it matter what is quantised: accuracy by representation of a step."""
+"""The effect of what is quantised: accuracy by representation of a step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make(source: Source) -> Found:
 ANALYSIS = Analysis(
     "representation",
     "Representation of a step",
-    "Accuracy where codes are of noise, of bare segments, of segments less their question, or less their rationale's mean.",
+    "Accuracy with codes of noise, of bare segments, of segments minus their question, or minus their rationale's mean.",
     "a sweep over `codebook.representation` with evaluations of a functional method",
     make,
     "Table representation accuracy",

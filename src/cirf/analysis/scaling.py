@@ -1,4 +1,4 @@
-"""Does it hold at every size: CIRF variants with CODI and Pause over backbones."""
+"""Do results hold at every size: CIRF variants with CODI and Pause over backbones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _beaten(point: Point, points: Sequence[Point]) -> Point:
 
 
 def _notes(points: Sequence[Point], domain: str, label: str) -> list[str]:
-    """Which baselines a CIRF variant beats, said plainly, also where it beats none."""
+    """Which baselines a CIRF variant beats, also if it beats none."""
     summary = []
     for point in (_beaten(point, points) for point in points if point["of"] in BASELINES):
         known = {word: point[key] for cost, word in COSTS.items() if point.get(key := f"beaten_{cost}") is not None}

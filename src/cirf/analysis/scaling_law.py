@@ -1,9 +1,10 @@
-"""Is accuracy linear in what reasoning costs: the paper's guess about its variants, fitted and put to the test.
+"""Is accuracy linear in the cost of reasoning: the paper's conjecture about its variants, fitted and tested.
 
-The paper sees accuracy against latency fall on a line and guesses a law. Here a line goes through the functional methods of all
-runs on one backbone (variants, thresholds γ, sizes K), against seconds an answer and against the logarithm of tokens.
+In the paper accuracy against latency is close to a line, which it conjectures to be a law. Here a line is fitted to the
+functional methods of all runs on one backbone (variants, thresholds γ, sizes K), against seconds an answer and against the
+logarithm of tokens.
 
-A straight line through points whose heights are shares of the same questions: fit, and bands by drawing questions anew.
+A straight line through points whose heights are shares of the same questions: fit, and bootstrap bands over questions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 LEAST = 4
-"""Points below which no line is fitted: through two any line goes, and three are hardly more."""
+"""Fewest points for a line: two always fit, and three hardly test it."""
 
 _UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
 _FITS = (
@@ -42,7 +43,7 @@ _FITS = (
     Column("slope", "Slope, points a unit", "points", bounds=True),
     Column("intercept", "Intercept", "share"),
     Column("r2", "R²", "number"),
-    Column("r2_out", "R², each point foretold", "number"),
+    Column("r2_out", "R², leave-one-out", "number"),
     Column("p_line", "p, were it a line", "number"),
     Column("reading", "Reading"),
 )
@@ -62,7 +63,7 @@ _POINTS = (
 
 
 def make(source: Source) -> Found:
-    """A fit a backbone, domain and cost, the points with their residuals, and a picture a fit."""
+    """A fit per backbone, domain and cost, the points with their residuals, and a picture per fit."""
     fits: list[dict[str, Any]] = []
     rows: list[Point] = []
     pictures: dict[str, str] = {}
@@ -93,20 +94,21 @@ def make(source: Source) -> Found:
             f" cost; found {most}"
         )
     notes.append(
-        "Bands are of 95 %, by drawing questions anew, the same for all points. The p of a line is how often residuals would be"
-        " as large were the truth a line; a large one proves no line. Neither knows how another training of the same model would"
-        " have come out. Methods of one run share its codes, and some their model, so that points are not independent. The law is"
-        " a guess of the paper's from pictures; it gives no fit."
+        "Bands are of 95 %, by bootstrap over questions, the same for all points. The p of a line is the probability of residuals"
+        " as large if the truth were a line; a large one does not prove a line. Neither includes the variation between trainings"
+        " of a model. Methods of one run share its codes, and some their model, so points are not independent. The law is"
+        " the paper's conjecture from pictures; it gives no fit."
     )
     tables = (
-        Table("scaling_law", "Accuracy as a straight line in cost.", _FITS, fits),
+        Table("scaling_law", "Accuracy as a linear function of cost.", _FITS, fits),
         Table("points", "Points that the lines go through.", _POINTS, [without_answers(point) for point in rows]),
     )
     return Found(tables, pictures, notes)
 
 
 def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
-    """Points by backbone and domain, each once: runs of the same settings, and evaluations that were taken over, are one."""
+    """Points by backbone and domain, each once: runs of the same settings, and evaluations taken over from another run, count
+    once."""
     found: dict[tuple[str, str], list[Point]] = {}
     runs = distinct(source.runs)
     names = model_names(runs)
@@ -132,7 +134,7 @@ def _same(point: Point, other: Point) -> bool:
 
 
 def _model(run: Run, name: str) -> str:
-    """What tells the trained model of a method from others: its stage's key, else its folder.
+    """Identifies the trained model of a method: its stage's key, else its folder.
 
     A variant may answer with the model of another method; a stage that one run took over from another has the same key.
     """
@@ -191,7 +193,7 @@ def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
 
 
 def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] | None:
-    """The line of a cost; ``None`` where all are alike. Residuals are written into the points."""
+    """The line of a cost; ``None`` if all are equal. Residuals are written into the points."""
     import numpy as np
 
     values = [point[cost] for point in points]
@@ -201,7 +203,7 @@ def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] |
     drawn_y = drawn(_table(points, "_correct"))
     if cost == "tokens":  # drawn with the same seed: the same questions
         x, drawn_x = np.log2(values), np.log2(drawn(_table(points, "_tokens")))
-    else:  # timed on questions of their own
+    else:  # timed on separate questions
         x = np.array(values, dtype=float)
         drawn_x = np.broadcast_to(x, drawn_y.shape)
     questions = sum(len(values) for values in points[0]["_correct"].values())
@@ -225,23 +227,21 @@ def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] |
 
 def _reading(row: Mapping[str, Any]) -> str:
     if row["r2"] is None:
-        return "all accuracies are alike: nothing to fit"
+        return "all accuracies are equal: nothing to fit"
     bent = row["p_line"] is not None and row["p_line"] < NOISE
     if row["slope_low"] <= 0 <= row["slope_high"]:
-        return (
-            "no slope told from zero, and no line: points lie off it by more than chance" if bent else "no slope told from zero"
-        )
+        return "no slope other than zero, and no line: points deviate by more than chance" if bent else "no slope other than zero"
     if bent:
-        return "a trend, but no line: points lie off it by more than chance"
+        return "a trend, but no line: points deviate by more than chance"
     if row["r2_out"] is None or row["r2_out"] <= 0:
-        return "a trend that these questions do not tell from a line, which foretells no point better than their mean"
-    return "a trend that these questions do not tell from a line"
+        return "a trend that these questions cannot distinguish from a line, which predicts no point better than their mean"
+    return "a trend that these questions cannot distinguish from a line"
 
 
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
-    fits = "unknown, as all accuracies are alike" if row["r2"] is None else f"{row['r2']:.2f}"
+    fits = "unknown, as all accuracies are equal" if row["r2"] is None else f"{row['r2']:.2f}"
     summary = "of a line unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} were it a line"
-    predicted = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is foretold by the others)"
+    predicted = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is predicted from the others)"
     return (
         f"{backbone}, {domain}: {100 * row['slope']:+.1f} points a {_UNITS[cost]} (95 % {100 * row['slope_low']:+.1f} to"
         f" {100 * row['slope_high']:+.1f}), R² {fits}{predicted}, resting on {row['points']} points of {row['models']} models;"
@@ -288,7 +288,7 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
 ANALYSIS = Analysis(
     "scaling_law",
     "A law of cost?",
-    "The line that the paper guesses: accuracy against tokens and time over variants, thresholds and K, with bands of 95 %.",
+    "The line that the paper conjectures: accuracy against tokens and time over variants, thresholds and K, with bands of 95 %.",
     "evaluations of at least four functional methods or runs on one backbone; for times the stage `latency`",
     make,
 )
@@ -302,7 +302,7 @@ class Line:
     """``y = intercept + slope x`` by least squares.
 
     ``r2``: share of the points' spread that it explains, ``None`` where they have none; ``r2_out``: the same where each point is
-    foretold by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
+    predicted by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
     end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`.
     """
 
@@ -321,7 +321,7 @@ class Line:
 
 
 def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """Means of tasks, each alike, of every point with questions drawn anew: [draws x P].
+    """Unweighted means of tasks of every point with questions resampled: [draws x P].
 
     ``tables``: of each task the values [P x n] of its questions. A draw takes the same questions for every point, as all points
     answered the same.
@@ -339,9 +339,9 @@ def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np
 
 
 def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, resolution: float) -> Line:
-    """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all alike.
+    """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all equal.
 
-    ``resolution``: half of what one question more adds to a height.
+    ``resolution``: half of what one more question adds to a height.
     """
     import numpy as np
 
@@ -349,7 +349,7 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, 
     rest = y - (intercept[0] + slope[0] * x)
     spread = float(((y - y.mean()) ** 2).sum())
     lever = 1 / len(x) + (x - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-    alone = bool((lever > 1 - 1e-9).any())  # a point through which every line goes cannot be foretold
+    alone = bool((lever > 1 - 1e-9).any())  # a point through which every line goes cannot be predicted
     predicted = None if alone else float(((rest / (1 - lever)) ** 2).sum())
     intercepts, slopes = _least_squares(drawn_x, drawn_y)
     grid = np.linspace(x.min(), x.max(), 41)
@@ -368,12 +368,12 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, 
 
 
 def lack_of_fit(rest: np.ndarray, drawn_rest: np.ndarray, resolution: float) -> float | None:
-    """How often residuals would be as large if the points' true heights lay on a line; ``None`` where they show no spread.
+    """The probability of residuals as large if the points' true heights were on a line; ``None`` if they show no spread.
 
-    ``rest`` [P]: the points' residuals; ``drawn_rest`` [draws x P]: those of each draw, whose departures from ``rest`` are what
-    drawing questions does to residuals. All points answer the same questions, so that most of what a draw does to one point it
-    does to all and the line takes it up: residuals are surer than the intervals of single points say. The measure is the sum
-    of squares, each residual in units of its own spread, of at least ``resolution``, as no spread may be seen among few.
+    ``rest`` [P]: the points' residuals; ``drawn_rest`` [draws x P]: those of each draw, whose deviations from ``rest`` show the
+    effect of sampling questions. All points answer the same questions, so a draw shifts all points alike and the line absorbs it:
+    residuals are more certain than single points' intervals suggest. The measure is the sum of squares, each residual in units of
+    its own spread, of at least ``resolution``, as few draws may show no spread.
     """
     import numpy as np
 
@@ -387,7 +387,7 @@ def lack_of_fit(rest: np.ndarray, drawn_rest: np.ndarray, resolution: float) -> 
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Intercepts and slopes of many lines at once: x, y [n x P] to [n] each; a line of no spread across is level."""
+    """Intercepts and slopes of many lines at once: x, y [n x P] to [n] each; a line without spread in x is level."""
     import numpy as np
 
     across = x - x.mean(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What the codes stand for: each with its frequency, the operation that its segments share, and some of them."""
+"""What the codes mean: each with its frequency, the operation that its segments share, and some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 120
 
 
 def make(source: Source) -> Found:
-    """Every code that stands for a step, the most frequent first."""
+    """Every code that is used, the most frequent first."""
     run = source.first(lambda one: (one.data["codebook"] or {}).get("codes"))
     book = run.data["codebook"]
     if not book:
@@ -40,12 +40,10 @@ def make(source: Source) -> Found:
     ]
     notes = [
         *source.notes(run),
-        f"{book['used']} of {book['size']} codes stand for a step. Labels are by rule unless `cirf label` gave others: reading"
+        f"{book['used']} of {book['size']} codes are used. Labels are by rule unless `cirf label` gave others: reading"
         " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
     ]
-    return Found(
-        (Table("semantics", "Codes, how often they stand for a step, and what their steps share.", _COLUMNS, rows),), {}, notes
-    )
+    return Found((Table("semantics", "Codes, how often they are used, and what their steps share.", _COLUMNS, rows),), {}, notes)
 
 
 def _short(text: str) -> str:
@@ -56,7 +54,7 @@ def _short(text: str) -> str:
 ANALYSIS = Analysis(
     "semantics",
     "What the tokens mean",
-    "Every functional token with how often it stands for a step of the training rationales, a label, and three of its steps.",
+    "Every functional token with its number of training steps, a label, and three of its steps.",
     "a codebook",
     make,
     "Table token semantics",

@@ -1,6 +1,6 @@
-"""What analyses read: one run, or the runs of a sweep, each with its report's data and its files.
+"""The input of analyses: one run, or the runs of a sweep, each with its report's data and its files.
 
-Everything is read when it is first asked for and kept: several analyses look at the same rows.
+Everything is read on first access and kept: several analyses use the same rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ Tables = Mapping[str, Sequence[Row]]
 class Run:
     """A run's folder, opened by its recipe.
 
-    ``name`` tells it from the others of a sweep; ``part`` and ``settings``: the sweep's part and what the run has of its own
-    (dotted recipe keys), empty for a run alone. ``collect`` gives the data of its report (``report.json``); ``warning``: what a
-    reader must know of the run.
+    ``name`` identifies it in a sweep; ``part`` and ``settings``: the sweep's part and the run's settings (dotted recipe keys),
+    empty for a run alone. ``collect`` gives the data of its report (``report.json``); ``warning``: a warning for the reader.
     """
 
     def __init__(
@@ -46,12 +45,12 @@ class Run:
 
     @property
     def of_sweep(self) -> bool:
-        """Whether it is one of a sweep's runs; one that is as the recipe says has no settings of its own."""
+        """Whether it is one of a sweep's runs; one with the recipe's own values has no settings."""
         return bool(self.part or self.settings)
 
     @property
     def source(self) -> str:
-        """What tables call it, beside the paper and other runs."""
+        """Its name in tables with the paper and other runs."""
         return self.name if self.of_sweep else "this run"
 
     @cached_property
@@ -177,7 +176,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Source:
-    """One run or several. ``paper``: lay the paper's values beside ours, marked as theirs."""
+    """One run or several. ``paper``: show the paper's values next to ours, marked as theirs."""
 
     runs: Sequence[Run]
     paper: bool = False
@@ -192,6 +191,6 @@ class Source:
         return next((run for run in self.runs if fits(run)), self.single)
 
     def notes(self, run: Run) -> list[str]:
-        """What a reader must know of an analysis of one run alone: which of several it is. Empty where there is no other."""
+        """A note on which of several runs an analysis of a single run uses. Empty if there is only one."""
         several = len({one.folder.resolve() for one in self.runs})
         return [f"This is of {run.name} alone, the first of {several} runs that has what it needs."] if several > 1 else []

@@ -1,4 +1,4 @@
-"""Rows and lengths by task: how much a rationale is shortened before a model is trained at all."""
+"""Rows and lengths by task: how much a rationale is shortened before any training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("trace_tokens", "Mean trace tokens", "number"),
 )
 
-_COUNTS = "The paper counts the problems that are there; a run trains on those with a rationale, and asks some of the test's."
+_COUNTS = "The paper counts all problems; a run trains on those with a rationale, and evaluates on some of the test's."
 
 
 def make(source: Source) -> Found:

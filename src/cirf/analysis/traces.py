@@ -1,7 +1,7 @@
-"""Reading functional tokens back out of text, for showing them.
+"""Parsing functional tokens in text, for display.
 
 ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is the trace ``[(16, "48"), (23, "72")]``. `lm.vocabulary` reads traces too, but
-to import it is to import torch: seconds, which a report, made of files alone, need not wait. A test holds the two together.
+importing it imports torch, which takes seconds that a report does not need. A test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _END = re.compile(r"</(?:cirf|think)>")
 def read_codes(output: str) -> list[tuple[int | None, str]]:
     """Each functional token of a trace with the text after it, up to the closing delimiter.
 
-    A token without a result has an empty text; text before the first token stands alone, with ``None``.
+    A token without a result has an empty text; text before the first token has ``None``.
     """
     body = _EDGE.sub("", _END.split(output, maxsplit=1)[0])
     before, *parts = _TOKEN.split(body)

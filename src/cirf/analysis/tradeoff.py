@@ -10,14 +10,14 @@ from cirf.pictures.placing import place_names
 from cirf.pictures.style import FAMILIES
 
 LONGEST = 44
-"""Characters at which a name is cut in a picture; its description and the table have all names whole."""
+"""Characters at which a name is cut in a picture; the description and the table have the full names."""
 
 FEW = 6
-"""Up to so many points are all named in the picture; of more those that are on the front or named anyway."""
+"""Up to this many points are all named in the picture; of more, those on the front or named anyway."""
 
 _ROOM = 0.06
 _LEAST = 10.0
-"""Points that the axis of accuracy spans at least."""
+"""Fewest percentage points that the axis of accuracy spans."""
 
 
 class Size(NamedTuple):
@@ -87,7 +87,7 @@ def draw(
 
 
 def _point(axes: Any, place: int, spot: Spot, size: Size) -> None:
-    """One method: what is named stands before what is not."""
+    """Draw one method, named ones in front."""
     look, first = FAMILIES[spot.family], spot.front or spot.named
     bar: dict[str, Any] = {"linewidth": 1.6, "alpha": 0.5 if first else 0.25, "gid": gid(place, "bar")}
     axes.plot([spot.cost] * 2, [spot.low, spot.high], color=look.colour, solid_capstyle="round", zorder=2, **bar)

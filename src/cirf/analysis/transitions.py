@@ -2,8 +2,8 @@
 
 A trace of codes 5, 16, 5 has the transitions (start, 5), (5, 16), (16, 5), (5, end). A transition's lift is how much more
 often it comes than if each code followed whatever was before it: share of the pair over the product of the shares of its
-two halves. The uncertainty of the next code, its entropy in bits, given the code before it and not given it, tells how much
-of a trace's course lies in the codes themselves.
+two halves. The uncertainty of the next code, its entropy in bits, given the code before it and not given it, shows how much of a
+trace's order is determined by the codes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def shuffled_entropies(sequences: Iterable[Sequence[int]], times: int = _SHUFFLE
     states, codes = np.unique(np.concatenate(ordered), return_inverse=True)
     size, lengths = len(states) + 1, np.array([len(one) for one in ordered])
     trace = np.repeat(np.arange(len(ordered)), lengths)
-    places = np.arange(len(codes)) + trace + 1  # a mark of the edge stands before each trace, and one behind the last
+    places = np.arange(len(codes)) + trace + 1  # an edge mark before each trace, and one after the last
     generator = np.random.default_rng(0)
     chain = np.full(len(codes) + len(ordered) + 1, size - 1)
     found = []

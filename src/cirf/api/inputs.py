@@ -1,4 +1,4 @@
-"""What the functions of the API are given, checked: rows, lists and settings."""
+"""Checks of the API's inputs: rows, lists and settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Chosen = TypeVar("_Chosen", bound=Section)
 def listed(items: Iterable[_Item], where: str, what: str) -> list[_Item]:
     """The items as a list; ``CirfError`` for a single text or mapping, and for none."""
     if isinstance(items, (str, Mapping, Problem)):
-        raise CirfError(f"{where}: {what} must be a list; put the one you have into brackets")
+        raise CirfError(f"{where}: {what} must be a list; put a single one into brackets")
     found = list(items)
     if not found:
         raise CirfError(f"{where}: {what} is empty; give at least one")
@@ -50,7 +50,7 @@ def field(row: object, name: str, where: str, number: int) -> Any:
 def problems_of(rows: Iterable[Row], where: str, answer: AnswerKind | None = None) -> tuple[dict[str, Task], list[Problem]]:
     """The tasks of rows by name, and the rows as records, in order.
 
-    Records keep the task that they name. ``answer`` is what the answers of mappings are; ``None``: found from the rows.
+    Records keep the task that they name. ``answer`` is the kind of answers of mappings; ``None``: detected from the rows.
     ``CirfError`` names the first row that does not fit.
     """
     every = listed(rows, where, "rows")
@@ -69,8 +69,8 @@ def settings(schema: type[_Chosen], given: Mapping[str, Any], where: str, withou
     """A section of a recipe from keyword arguments; ``CirfError`` for unknown keys, wrong values and the keys ``without``."""
     for key in given:
         if key in without:
-            raise CirfError(f"{where}: {key} has a meaning in recipes alone; leave it out")
+            raise CirfError(f"{where}: {key} only has a meaning in recipes; leave it out")
     try:
         return validated(schema, dict(given), where, Document(dict(given)))
-    except TypeError as error:  # what JSON cannot hold
+    except TypeError as error:  # values that JSON cannot represent
         raise CirfError(f"{where}: {error}") from None

@@ -1,4 +1,4 @@
-"""How the model of a script writes and is read: by the method of a recipe that says the same."""
+"""Prompts and parsing for the model of a script, by the equivalent method of a recipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def functional_method(
 
 
 def plain_method() -> Method:
-    """All that a model writes is its answer."""
+    """A method whose whole output is the answer."""
     return get("direct_sft", _recipe())
 
 

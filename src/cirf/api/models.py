@@ -41,15 +41,15 @@ from cirf.store.paths import user_path
 from cirf.tasks.task import with_options
 
 _OF_RUNS = ("learning_rates", "trial_epochs", "min_well_formed", "overrides")
-"""Keys of ``finetune`` that the stages of a run act on, not a single training."""
+"""Keys of ``finetune`` for the stages of a run, not for a single training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model wrote to a question.
+    """A model's output for a question.
 
-    ``trace`` is the text between the delimiters and ``steps`` the same taken apart, ``(code, result)`` each (text before the
-    first functional token has the code ``None``); ``answer`` is the text behind it. ``tokens`` counts all generated tokens with
+    ``trace`` is the text between the delimiters and ``steps`` its parts, ``(code, result)`` each (text before the
+    first functional token has the code ``None``); ``answer`` is the text after it. ``tokens`` counts all generated tokens with
     the end token; ``truncated``: `generate` stopped at ``max_new_tokens``.
     """
 
@@ -74,7 +74,7 @@ def load(model: str | Path, **keys: Any) -> tuple[Any, Any]:
     path = user_path(model)
     source = find_model(path) if path.is_dir() else resolve(str(model), for_terminal())
     if Path(source).is_dir() and vectors_of(Path(source)):
-        raise CirfError(f"{model}: the model thinks in vectors, which no plain model does; use `cirf ask` or `cirf evaluate`")
+        raise CirfError(f"{model}: the model thinks in vectors, which is not supported here; use `cirf ask` or `cirf evaluate`")
     if Path(source).is_dir():
         check_model(Path(source).resolve())
     tokenizer = backbone.load_tokenizer(source, chosen)
@@ -109,7 +109,7 @@ def extend_model(
     width = model.get_input_embeddings().weight.shape[1]
     if pairs and codes.shape[1] == width:
         if max(code for code, _ in pairs) >= len(codes):
-            raise CirfError(f"{where}: the traces have codes that the codebook of {len(codes)} has not; use the codes of its fit")
+            raise CirfError(f"{where}: the traces have codes outside the codebook of {len(codes)}; use the codes of its fit")
         codes = vocabulary.word_rows(model, tokenizer, codes, pairs)
     settle_template(tokenizer)
     section = settings(schema.Vocabulary, {"init": "codebook", "alpha": alpha}, where)
@@ -131,8 +131,8 @@ def train(
     """Fine-tune on the completions of ``traces`` by next-token cross-entropy (eq. 14). The model is changed in place.
 
     Args:
-        traces, validation: rows with ``prompt`` and ``completion``, as `write_traces` gives them; any others will do too.
-        checkpoints: a folder to keep them in; the same call goes on from the last one. ``None``: none are kept.
+        traces, validation: rows with ``prompt`` and ``completion``, as `write_traces` gives them; or any others.
+        checkpoints: a folder to keep them in; the same call resumes from the last one. ``None``: none are kept.
         **keys: keys of the recipe's ``finetune``: ``learning_rate``, ``epochs``, ``batch_size``, ``adaptation="full"`` for every
             weight (of a model in float32) in place of adapters, and so on.
 
@@ -141,7 +141,7 @@ def train(
         held-out rows.
 
     Raises:
-        CirfError: a row without prompt or completion, functional tokens that the model has not, a loss that is no number, or
+        CirfError: a row without prompt or completion, unknown functional tokens, a loss that is not a number, or
             no memory.
     """
     where = "train"
@@ -186,7 +186,7 @@ def generate(
         questions: texts, or rows with ``question`` and ``choices``.
         max_new_tokens: most tokens of trace and answer together.
         temperature: 0 is greedy; else answers are sampled from the nucleus ``top_p`` by ``seed``.
-        **steering: settings of the method that hold answers to the form of traces: ``grammar=True``, ``budget=8`` functional
+        **steering: settings of the method that constrain answers to the form of traces: ``grammar=True``, ``budget=8`` functional
             tokens, ``results=False``, ``calculator=True`` and so on (`cirf methods cirf_full` lists them).
 
     Raises:
@@ -222,8 +222,8 @@ def evaluate(
     Args:
         rows: questions with their right answers.
         answer, max_new_tokens, batch_size, steering: as in `write_traces` and `generate`.
-        output_dir: a folder for one row a question (prompt, output, what was read in it, whether it is right) and
-            ``scores.json``; the same call goes on from what lies there. ``None``: nothing is kept.
+        output_dir: a folder for one row a question (prompt, output, the parsed answer, whether it is right) and
+            ``scores.json``; the same call resumes from what is there. ``None``: nothing is kept.
 
     Returns:
         A `Score`: ``accuracy``, its 95 % ``interval``, mean ``tokens`` an answer, and the shares ``truncated`` and ``unparsed``.
@@ -255,7 +255,7 @@ def save(
 ) -> None:
     """Save a plain checkpoint, which transformers, vLLM, `cirf ask` and `load` read. The model is converted to ``dtype``.
 
-    ``traces``: what it was trained on; then the labels of its tokens (``functions.json``) and the rows as text for other trainers
+    ``traces``: its training rows; then the labels of its tokens (``functions.json``) and the rows as text for other trainers
     (``sft.jsonl``) are saved with it. ``CirfError`` if the disk is full.
     """
     where, names, place = "save", vocabulary.names_in(tokenizer), user_path(folder)
@@ -292,10 +292,10 @@ def _method(tokenizer: Any, steering: Mapping[str, Any], where: str) -> Method:
     """How the model of this tokenizer writes and is read."""
     settle_template(tokenizer)
     names = vocabulary.names_in(tokenizer)
-    settings(TraceSettings, steering, where)  # for messages that name this function
+    settings(TraceSettings, steering, where)  # so that messages name this function
     if names is None:
         if steering:
-            raise CirfError(f"{where}: {', '.join(steering)}: steers functional tokens, which this model has none of")
+            raise CirfError(f"{where}: {', '.join(steering)}: steers functional tokens, but this model has none")
         return plain_method()
     delimiters: Literal["cirf", "think"] = "cirf" if names.start == "<cirf>" else "think"
     return functional_method(steering, len(names.codes), delimiters, vocabulary.opened_by_prompt(tokenizer, names))
@@ -309,7 +309,7 @@ def _answer(method: Method, output: decode.Output) -> Answer:
 
 @contextmanager
 def _folder(given: str | Path | None) -> Iterator[Path]:
-    """A folder of the user's, or one that goes when the block ends."""
+    """A folder of the user's, or a temporary one."""
     if given is not None:
         yield user_path(given)
         return

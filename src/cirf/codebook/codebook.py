@@ -1,8 +1,8 @@
-"""The codebook: what names a segment's function, saved and read back (paper 3.2).
+"""The codebook, which names a segment's function: saved and loaded (paper 3.2).
 
     codebook-64/
       codebook.safetensors   codes [K x d_e], encoder.*, decoder.*, corpus_mean [d_s]
-      codebook.json          settings, embedding model, losses, usage: everything a person may ask
+      codebook.json          settings, embedding model, losses, usage, for people to read
 
 A training segment's code is the balanced argmax of eq. 8 (or its nearest code, ``assign: nearest``); a new segment always
 gets the nearest code, since balance is a property of a whole set.
@@ -40,7 +40,7 @@ _FACTS = "codebook.json"
 
 @dataclass(frozen=True, eq=False)
 class Codebook:
-    """K codes and all that leads a new segment to one of them.
+    """K codes and everything needed to assign a new segment to one.
 
     ``codes`` float32 [K x d_e] on the CPU; ``settings``: the section it was trained by; ``corpus_mean`` float32 [d_s] and
     ``embedder`` (model id, revision, how steps are worded) are known once ``described``; ``report``: see ``train``.
@@ -71,7 +71,7 @@ class Codebook:
 
     @property
     def single_step(self) -> SingleStep:
-        """What is taken off the one step of a rationale."""
+        """What is subtracted from the one step of a rationale."""
         return self.settings.single_step
 
     def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
@@ -80,7 +80,7 @@ class Codebook:
 
     @property
     def _unreported(self) -> set[str]:
-        """Keys that say nothing of this codebook, or are later than some and stand at what these had."""
+        """Keys that do not matter for this codebook, or are newer and have the value that older codebooks imply."""
         return {"size_trials", "chosen"} | ({"reassign"} if self.settings.reassign == "sinkhorn" else set())
 
     def check(
@@ -129,7 +129,7 @@ class Codebook:
         if not len(vectors):
             raise CirfError("codebook: the rationale has no step; write steps as 'Step 1: ...' or one a line")
         if self.representation == "random":
-            raise CirfError("codebook: its codes stand for noise, which a new rationale has none of; use another representation")
+            raise CirfError("codebook: its codes are of noise, which new rationales do not have; use another representation")
         if self.representation == "question_centered" and question is None:
             raise CirfError("codebook: its representations are centred on the question, which was not given; give it too")
         groups = np.zeros(len(vectors), dtype=np.int64)
@@ -138,7 +138,7 @@ class Codebook:
         return self.encode(found.vectors)
 
     def save(self, folder: Path, report: Mapping[str, Any] | None = None) -> None:
-        """Write the two files into ``folder``, each whole or not at all, with ``report`` in place of its own if given."""
+        """Write the two files into ``folder``, each complete or not at all, with ``report`` instead of its own if given."""
         tensors = {"codes": self.codes, "corpus_mean": torch.from_numpy(self.corpus_mean)}
         for name, network in (("encoder", self.encoder), ("decoder", self.decoder)):
             tensors |= {f"{name}.{key}": value for key, value in network.state_dict().items()}

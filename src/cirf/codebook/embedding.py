@@ -2,7 +2,7 @@
 
     ["48/2 = 24 clips", "48+24 = 72 clips"]  ->  float32 [2 x 384]
 
-What reads alike is embedded once; how a segment reads, ``wording`` says. The distinct texts, the longest first, are cut into
+Equal texts are embedded once; ``wording`` gives the text of a segment. The distinct texts, the longest first, are cut into
 chunks of fixed size, and a finished chunk is a file; which texts share a forward pass therefore never depends on where an
 earlier run stopped, nor on how many processes share the chunks. No more than a chunk is in memory.
 """
@@ -46,7 +46,7 @@ class Embedder:
         self._model = _load(section, _located(section, source, progress), device)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of texts as they stand, in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
+        """Vectors of texts, unchanged and in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
         vectors = self._model.encode(list(texts), batch_size=self._section.batch_size, show_progress_bar=False)
         found = np.asarray(vectors, dtype=np.float32).reshape(len(texts), -1)
         bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
@@ -67,11 +67,11 @@ def embed(
     progress: Progress,
     share: Share = ALONE,
 ) -> Rows:
-    """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``; read from ``work`` as it is asked for.
+    """Embed M texts (eq. 4): float32 [M x d_s], row i being the vector of ``texts[i]``; read from ``work`` on access.
 
-    ``source`` is where the model that ``section.model`` names is: a folder or a hub id. ``work`` is a scratch folder of
-    this call alone: finished chunks lie in it, and the same call after a kill goes on from them with the same bytes as an
-    unbroken run. The model is not loaded when all is there. Where several processes ``share`` the chunks, all must call this, and
+    ``source`` is where the model that ``section.model`` names is: a folder or a hub id. ``work`` is a scratch folder of this call
+    alone. It holds finished chunks, and the same call after a kill continues from them with the same bytes as an uninterrupted
+    run. The model is not loaded if all chunks are there. Where several processes ``share`` the chunks, all must call this, and
     all get every row. ``CirfError`` for a source without a model, no texts, or vectors not finite.
     """
     if not texts:
@@ -79,7 +79,7 @@ def embed(
     place: dict[str, int] = {}
     rows = np.array([place.setdefault(text, len(place)) for text in texts])
     distinct = list(place)
-    if len(distinct) > CHUNK:  # of like length in a chunk, too: least is padding (a single chunk is sorted by the model)
+    if len(distinct) > CHUNK:  # of similar length in a chunk, too, for little padding (a single chunk is sorted by the model)
         order = sorted(range(len(distinct)), key=lambda number: -len(distinct[number]))
         distinct, rows = [distinct[number] for number in order], np.argsort(order)[rows]
     chunks = [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
@@ -105,12 +105,12 @@ def embed(
 
 
 def embed_once(texts: Sequence[str], section: schema.Embeddings, source: Path | str, device: str) -> np.ndarray:
-    """Embed a few texts with nothing kept: float32 [n x d_s]. ``CirfError`` as ``embed``."""
+    """Embed a few texts without keeping them: float32 [n x d_s]. ``CirfError`` as ``embed``."""
     return Embedder(section, source, device)(texts)
 
 
 def _finished(path: Path, key: str) -> bool:
-    """Whether a chunk is there and whole, and not one of other texts or another model."""
+    """Whether a chunk is complete and of these texts and this model."""
     try:
         rows, facts = open_rows(path)
     except (FileNotFoundError, CirfError):
@@ -119,7 +119,7 @@ def _finished(path: Path, key: str) -> bool:
 
 
 def _located(section: schema.Embeddings, source: Path | str, progress: Progress) -> Path:
-    """The folder of a model: the source itself, or what the hub gives for the id that it is."""
+    """The folder of a model: the source itself, or the hub's download of that id."""
     if isinstance(source, Path) or Path(source).exists() or source[:1] in "./~":
         return Path(source)
     from cirf.assets.hub import snapshot
@@ -159,7 +159,7 @@ def _load(section: schema.Embeddings, folder: Path, device: str) -> SentenceTran
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars and no chatter of the libraries below; their errors still come through."""
+    """No progress bars and log messages of the libraries; errors are still raised."""
     import logging
 
     from transformers.utils import logging as chatter

@@ -1,6 +1,6 @@
 """Training of the VQ-VAE: autoencoder, first codes, VQ epochs; resumable after any epoch (paper 3.2, eq. 10).
 
-The course of a fit::
+The phases of a fit::
 
     autoencoder epochs   encoder and decoder learn z' -> x -> z'
     first codes          balanced clusters, k-means or noise (the codebook-construction ablation)
@@ -9,8 +9,8 @@ The course of a fit::
 A segment keeps the code it got at the start of an epoch for that whole epoch: a balanced assignment is a property of the
 whole set, so a minibatch cannot make its own. ``section.reassign`` says whether it is balanced, for all three initialisers
 alike, or each segment takes its nearest code. Each of the two phases has its own Adam. The order of segments is drawn from
-(seed, phase, epoch), so the state on disk is weights and moments alone, and a resumed fit sees the very batches an unbroken one
-would.
+(seed, phase, epoch), so the state on disk is weights and moments alone, and a resumed fit sees the same batches as an
+uninterrupted one.
 
 The order of an epoch is a permutation of all rows where they fit into memory. A set on disk would be read one row at a
 time: blocks of neighbouring rows are drawn in any order until they fill a buffer, and the rows of the buffer are then permuted::
@@ -70,9 +70,9 @@ def fit(
     """Train a VQ-VAE on z' [M x d_s] with codes ``width`` wide, as ``section`` says; progress is kept in ``work/scratch``.
 
     Memory holds M x K numbers while segments are assigned, at most ``rows.HELD`` bytes of z' while they are trained on, and the
-    model; z' itself may lie on disk, and x = F_enc(z') is never there as a whole.
+    model; z' itself may be on disk, and x = F_enc(z') is never held as a whole.
 
-    Called again after a kill it goes on from the last saved epoch and ends with the same bytes as an unbroken fit.
+    Called again after a kill, it resumes from the last saved epoch and ends with the same bytes as an uninterrupted fit.
     ``CirfError`` if there are fewer distinct segments than codes, or a loss is no longer finite.
     """
     check_size(vectors, section)
@@ -140,12 +140,12 @@ def _trained(model: VQVAE, phase: str) -> list[Tensor]:
 
 
 def _mix(seed: int, purpose: int, epoch: int) -> int:
-    """A seed of its own for each purpose and epoch."""
+    """A separate seed for each purpose and epoch."""
     return int(np.random.SeedSequence([seed, purpose, epoch]).generate_state(1)[0])
 
 
 def _fingerprint(vectors: Rows, width: int, section: schema.Codebook, seed: int, device: str) -> str:
-    """What the course of a fit depends on; a state of another fit is not gone on from."""
+    """What a fit depends on; the state of another fit is not resumed."""
     apart = {"reuse", "sizes", "size_trials", "chosen", "dimension", "representation", "single_step", "assign"}
     keys = section.model_dump(mode="json", exclude=apart)
     facts: dict[str, Any] = {"version": _VERSION, "width": width, "seed": seed, "device": device, "section": keys}
@@ -159,7 +159,7 @@ def _fingerprint(vectors: Rows, width: int, section: schema.Codebook, seed: int,
 
 
 class _State:
-    """The file that a fit goes on from: weights, Adam's moments, losses, phase. One metadata key, so its bytes are fixed."""
+    """The file from which a fit resumes: weights, Adam's moments, losses, phase. One metadata key, so its bytes are fixed."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self._path = path
@@ -238,7 +238,7 @@ def check_size(vectors: Rows, section: schema.Codebook) -> None:
 def draw_distinct(vectors: Rows, count: int, seed: int) -> np.ndarray:
     """Indices of up to ``count`` rows of ``vectors`` [M x d], drawn by the seed, no two rows alike: int64 [<= count].
 
-    Segments that read alike would make anchors that no assignment can tell apart. Rows are read until there are enough.
+    Equal segments would give equal anchors, which no assignment can distinguish. Rows are read until there are enough.
     """
     seen: set[bytes] = set()
     chosen = list[int]()
@@ -331,7 +331,7 @@ def batches(rows: Rows, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]
 
 
 def buffers(count: int, most: int, seed: int) -> Iterator[tuple[list[slice], np.ndarray]]:
-    """What each buffer of at most ``most`` of ``count`` rows is filled with, and the order [n] in which its rows come."""
+    """The spans that fill each buffer of at most ``most`` of ``count`` rows, and the order [n] of its rows."""
     random = np.random.default_rng(seed)
     if count <= most:
         yield [slice(0, count)], random.permutation(count)
@@ -344,7 +344,7 @@ def buffers(count: int, most: int, seed: int) -> Iterator[tuple[list[slice], np.
 
 
 def _places(spans: list[slice]) -> list[slice]:
-    """Where each span lies once they lie one behind the other."""
+    """Where each span is once they are concatenated."""
     stops = np.cumsum([span.stop - span.start for span in spans]).tolist()
     return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
 

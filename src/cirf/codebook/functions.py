@@ -1,4 +1,4 @@
-"""What the functional tokens of a saved model stand for: the file ``functions.json`` beside it, and the labels given since."""
+"""The functions of a saved model's functional tokens: the file ``functions.json`` in its folder, and the labels given since."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_model(path: Path) -> Path:
 
 
 def functions_of(folder: Path) -> dict[str, Any]:
-    """What the model's functional tokens stand for; empty where the model has none. ``CirfError`` for a damaged file."""
+    """The functions of the model's functional tokens; empty if the model has none. ``CirfError`` for a damaged file."""
     path = folder / "functions.json"
     if not path.is_file():
         return {}
@@ -79,7 +79,7 @@ def label_of(functions: Mapping[str, Any], code: int) -> str:
 
 
 def steps_of(trace: str, functions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The steps of a trace as they are shown: ``token``, ``label`` and ``result`` each; text before the first token has none."""
+    """The steps of a trace for display: ``token``, ``label`` and ``result`` each; text before the first token has none."""
     from cirf.lm.vocabulary import parse_trace
 
     return [

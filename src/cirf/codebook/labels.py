@@ -1,4 +1,4 @@
-"""A readable name for every code, from the segments that carry it, by rule and offline.
+"""A readable name for every code, derived by rule from its segments, offline.
 
 A code whose segments read ``4 bananas * $1 = $4`` and ``3 statues * 2 = 6 statues`` becomes ``multiplies``; one whose
 segments read ``Sager does not flip the coin`` becomes ``not flip``. A name is a reading aid: the segments are the truth.
@@ -15,7 +15,7 @@ UNUSED = "unused"
 """The label of a code without segments."""
 
 MIXED = "mixed"
-"""The label of a code whose segments have nothing to themselves."""
+"""The label of a code whose segments have no distinctive word."""
 
 _OPERATIONS = {"+": "adds", "-": "subtracts", "*": "multiplies", "/": "divides"}
 _SAME = str.maketrans("\N{MULTIPLICATION SIGN}\N{MIDDLE DOT}\N{DIVISION SIGN}\N{MINUS SIGN}\N{EN DASH}", "**/--")
@@ -39,9 +39,9 @@ def label_codes(segments_by_code: Mapping[int, Sequence[str]]) -> dict[int, str]
     """A name of one to three words for every code.
 
     An operation (``adds``, ``subtracts``, ``multiplies``, ``divides``) comes first where more than half of the
-    segments compute with it, two where each stands in more than half; then the words that most set the code's
-    segments apart from those of all other codes. Names that would be equal are lengthened while three words allow;
-    they may still be equal, as two codes may do the same thing. Same segments, same names.
+    segments compute with it, two if each occurs in more than half; then the words that best distinguish the code's segments from
+    those of all other codes. Names that would be equal are lengthened while three words allow; they may still be equal, as two
+    codes may do the same thing. Same segments, same names.
     """
     bags = {code: [_features(segment) for segment in segments] for code, segments in segments_by_code.items()}
     total = Counter[str]()
@@ -70,7 +70,7 @@ def _name(signs: Sequence[str], words: Mapping[str, float], size: int) -> str:
 
 
 def operations(segment: str) -> set[str]:
-    """The arithmetic operations that stand between two numbers of a segment, by name.
+    """The arithmetic operations between two numbers of a segment, by name.
 
     A minus sign between digits that touch is a range or a date, not a subtraction, unless an equals sign follows.
     """

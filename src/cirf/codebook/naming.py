@@ -1,11 +1,11 @@
-"""Labels of codes that a person or a language model gives, in place of the rule's.
+"""Labels of codes given by a person or a language model instead of the rule.
 
-They are kept in ``labels.json`` beside what they are of, a model's folder or a run's, a file for people to edit::
+They are kept in ``labels.json`` in a model's or a run's folder, a file for people to edit::
 
     {"codes": "9f2c41d07be35a86", "labels": {"16": "divides", "23": "adds up"}}
 
-``codes`` tells which codebook they are of, by how often each of its codes stands for a training step: labels of another one are
-passed over. A label is a reading aid and nothing that a model is trained on: changing one makes no stage again.
+``codes`` identifies the codebook, by how often each of its codes is used in training steps: labels of another one are ignored. A
+label is a reading aid and not trained on: changing one reruns no stage.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _DECODER = json.JSONDecoder()
 
 
 def codes_id(counts: Mapping[int, int]) -> str:
-    """What tells a codebook from others: a hash of how often each of its codes stands for a training step; unused ones aside."""
+    """Identifies a codebook: a hash of how often each of its codes is used in training steps, without unused ones."""
     return hash_json({str(code): counts[code] for code in sorted(counts) if counts[code]})[:16]
 
 
 def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
-    """The labels that were given in a folder for the codes with these counts; empty where there are none, or of other codes.
+    """The labels given in a folder for the codes with these counts; empty if there are none, or they are of other codes.
 
-    ``CirfError`` for a file that is none, or a label that cannot be one.
+    ``CirfError`` for an invalid file or label.
     """
     path = folder / FILE
     if not path.is_file():
@@ -51,7 +51,7 @@ def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
         if not all(isinstance(label, str) for label in given.values()):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CirfError(f"{path}: no file of labels as `cirf label` writes them; mend it or remove it") from None
+        raise CirfError(f"{path}: not a file of labels as written by `cirf label`; fix it or remove it") from None
     if known != codes_id(counts):
         return {}
     try:
@@ -80,7 +80,7 @@ def name_by_model(
     """A label for every code with segments, by the language model of ``section.endpoints``; codes whose answer cannot be read
     are left out, to keep the label they had.
 
-    ``log`` keeps every answer; only what it lacks is asked for. Raises as `cirf.endpoints.fleet.ask` does.
+    ``log`` keeps every answer; only missing ones are requested. Raises as `cirf.endpoints.fleet.ask` does.
     """
     from cirf.endpoints.fleet import ask
     from cirf.endpoints.requests import Request, fill, read_template

@@ -3,7 +3,7 @@
     rows[1000:2000]           float32 [1000 x d]
     rows[np.array([7, 8])]    float32 [2 x d]; neighbours are read at once
 
-A float32 array is ``Rows`` as it stands. Files are read with plain reads and never mapped: mapped pages would count as the
+A float32 array is ``Rows`` already. Files are read with plain reads and never mapped: mapped pages would count as the
 process's own memory.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from cirf.errors import CirfError
 
 HELD = 2**28
-"""Most bytes of vectors held in memory at once; a larger set is worked on in parts, and lies on disk."""
+"""Most bytes of vectors held in memory at once; a larger set is on disk and processed in parts."""
 CHUNK = 2**23
 """Bytes of vectors worked on at once where any number would do."""
 
@@ -45,7 +45,7 @@ class Rows(Protocol):
 
 
 class FileRows:
-    """Vectors [M x d] that lie one after another in a file, from byte ``offset`` on, in its number format ``dtype``.
+    """Vectors [M x d] stored one after another in a file, from byte ``offset`` on, in its number format ``dtype``.
 
     They can be written too, in any order, once the file is there (see ``made``).
     """
@@ -96,7 +96,7 @@ class FileRows:
 
     def _fill(self, file: BinaryIO, target: np.ndarray) -> None:
         room = target.data.cast("B") if target.size else memoryview(b"")
-        while len(room):  # a read may give less than was asked for
+        while len(room):  # a read may return less than requested
             count = file.readinto(room)  # type: ignore[attr-defined]
             if not count:
                 raise CirfError(f"{self._path}: damaged, it ends before its last vector; run the same command to make it again")
@@ -121,7 +121,7 @@ class Picked:
 
 
 class Joined:
-    """Several sets of rows, at least one and all of one width, one behind the other."""
+    """Several sets of rows of one width, concatenated; at least one."""
 
     def __init__(self, parts: Sequence[Rows]) -> None:
         """Nothing is read yet."""
@@ -133,7 +133,7 @@ class Joined:
         return self.shape[0]
 
     def __getitem__(self, where: Where, /) -> np.ndarray:
-        """See ``Rows``; each part is asked once, and for no row twice."""
+        """See ``Rows``; each part is read once, and no row twice."""
         indices = np.arange(len(self))[where] if isinstance(where, slice) else where
         wanted, inverse = np.unique(indices, return_inverse=True)
         cuts = np.searchsorted(wanted, self._bounds)
@@ -145,7 +145,8 @@ class Joined:
 
 
 def room_for(shape: tuple[int, int], path: Path | None) -> np.ndarray | FileRows:
-    """Room for float32 vectors: an array, or a new file at ``path`` where that is given and they are more than ``HELD``."""
+    """Storage for float32 vectors: an array, or a new file at ``path`` if that is given and they have more than ``HELD``
+    bytes."""
     if path is None or shape[0] * shape[1] * 4 <= HELD:
         return np.empty(shape, np.float32)
     return FileRows.made(path, shape)
@@ -190,7 +191,7 @@ def _runs(where: Where, count: int) -> tuple[list[tuple[int, int, int]], int]:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An error of the disk that tells which file it met."""
+    """Adds the file to an error of the disk."""
     try:
         yield
     except OSError as error:

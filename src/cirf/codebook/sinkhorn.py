@@ -2,8 +2,8 @@
 
     distances [M x K]  ->  A = exp(-d²/λ)  ->  columns to M/K, rows to 1, columns ...  ->  Q  ->  argmax of each row
 
-exp(-d²/0.05) underflows for ordinary distances, so A is never formed: only its logarithm and one scaling per column. What a
-round does to rows and then to columns it does to a chunk while that is in the cache, so the matrix is read once a round.
+exp(-d²/0.05) underflows for ordinary distances, so A is never formed: only its logarithm and one scaling per column. A round
+updates rows and then columns of a chunk while it is in the cache, so the matrix is read once per round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLOOR = -1e30
 
 
 class Points(Protocol):
-    """Vectors [M x d] that come a piece at a time, in order; ``vqvae.Encoded`` is one."""
+    """Vectors [M x d] read a piece at a time, in order; ``vqvae.Encoded`` is one."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def sinkhorn(
 def assign(x: Tensor | Points, anchors: Tensor, section: schema.Sinkhorn, chunk: int = _CHUNK) -> Assignment:
     """Assign ``x`` [M x d] to ``anchors`` [K x d] evenly (eq. 6-9) as ``section`` says.
 
-    Holds one M x K matrix of the anchors' number format; everything else, ``x`` too where it comes in pieces, is worked on
+    Holds one M x K matrix of the anchors' number format; everything else, including ``x`` if it comes in pieces, is processed
     ``chunk`` rows at a time. ``CirfError`` for distances that are not finite, no vector or no anchor.
     """
     _check((x.shape[0], len(anchors)))
@@ -180,7 +180,8 @@ def _log_affinity(distances: Tensor, mean: float, temperature: float, scale: str
 
 
 def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, chunk: int) -> Tensor:
-    """The logarithm of the columns' scaling [K] after so many rounds; the rows' follows from it. ``fresh`` readies ``logits``."""
+    """The logarithm of the columns' scaling [K] after ``iterations`` rounds; the rows' follows from it. ``fresh`` fills
+    ``logits``."""
     count, codes = logits.shape
     share = math.log(count / codes)
     room = torch.empty(min(chunk, count), codes, dtype=logits.dtype, device=logits.device)
@@ -198,7 +199,7 @@ def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, chunk: in
 
 
 def _log_sum(block: Tensor, dim: int, offset: Tensor | None, room: Tensor) -> Tensor:
-    """``torch.logsumexp(block + offset, dim)`` of finite numbers, to the last bit, in memory that is there already."""
+    """``torch.logsumexp(block + offset, dim)`` of finite numbers, to the last bit, in memory that is already allocated."""
     room = room[: len(block)]
     shifted = block if offset is None else torch.add(block, offset, out=room)
     largest = shifted.amax(dim, keepdim=True)

@@ -45,7 +45,7 @@ def save_rows(path: Path, tensors: Mapping[str, Rows], dtype: str) -> None:
 
 
 def open_rows(path: Path) -> tuple[dict[str, FileRows], dict[str, str]]:
-    """The vectors of a file, by their name, and what is said of them; nothing but the header is read.
+    """The vectors of a file, by name, and its metadata; only the header is read.
 
     ``CirfError`` if it is damaged, or holds anything but matrices of float32 or float16; ``FileNotFoundError`` if there is none.
     """

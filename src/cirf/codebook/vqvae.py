@@ -91,11 +91,11 @@ class VQVAE(nn.Module):
 
 
 class Encoded:
-    """x = F_enc(z') [M x d_e] of all z' [M x d_s], on the encoder's device; never there as a whole, but computed anew, a piece
-    at a time, whenever it is asked for."""
+    """x = F_enc(z') [M x d_e] of all z' [M x d_s], on the encoder's device; never held as a whole, but computed again, a piece at
+    a time, on each access."""
 
     def __init__(self, encoder: FeedForward, vectors: Rows) -> None:
-        """Nothing is computed yet; what is given later is what the encoder makes of them then."""
+        """Nothing is computed yet; later accesses use the encoder as it is then."""
         self._encoder = encoder
         self._vectors = vectors
         self._weight = encoder.second.weight

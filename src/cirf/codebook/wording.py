@@ -1,4 +1,4 @@
-"""What the embedding model reads of a step: what the step does, and as little as the recipe likes of what it is about.
+"""The text of a step for the embedding model: what the step does, with as little of its content as the recipe says.
 
 A rationale of a question with the choices ``bank`` and ``mall``, with ``choices: mask`` and ``closing: drop``::
 
@@ -7,8 +7,8 @@ A rationale of a question with the choices ``bank`` and ``mall``, with ``choices
     The bank has more to guard.               ->  The it has more to guard.
     Therefore, the answer is A.                   (not read: a line of the last step that closes the rationale)
 
-A letter is a choice's where it stands alone, but for an ``A`` before a word in small letters, which is an article. Steps are
-read otherwise for their vectors alone; segments, results and the rows to train on stay what they are.
+A single letter is a choice's, except an ``A`` before a word in small letters, which is an article. The changed text is used for
+embeddings alone; segments, results and training rows stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cirf.recipe import schema
 from cirf.text.step_marks import closing_start
 
 WORDING = ("numbers", "choices", "closing")
-"""The keys of ``embeddings`` that decide it; ``keep`` is a text as it stands."""
+"""The keys of ``embeddings`` that decide it; ``keep`` leaves the text unchanged."""
 
 _NUMBER = re.compile(r"[$€£]?\d+(?:[.,]\d+)*%?")
 _PLACEHOLDER = "it"
@@ -29,7 +29,7 @@ _LETTER = r"\((?:{letters})\)|\b(?:{letters})\b(?!['’-])(?!(?<=A) [a-z])[.):]?
 
 
 def wordings(segments: Sequence[str], section: schema.Embeddings, choices: Sequence[str] | None = None) -> list[str]:
-    """What is embedded of the steps of one rationale, in their order, to a question with these ``choices``."""
+    """The texts to embed for the steps of one rationale, in their order, of a question with these ``choices``."""
     return [
         wording(text if index + 1 < len(segments) else _unclosed(text, section), section, choices)
         for index, text in enumerate(segments)
@@ -37,7 +37,7 @@ def wordings(segments: Sequence[str], section: schema.Embeddings, choices: Seque
 
 
 def wording(text: str, section: schema.Embeddings, choices: Sequence[str] | None = None) -> str:
-    """What is embedded of a text that is no last step: numbers as ``N`` and choices as ``it``, where the section says so."""
+    """The text to embed for a step that is not the last: numbers as ``N`` and choices as ``it``, where the section says so."""
     if choices and section.choices == "mask":
         text = _unnamed(text, choices)
     return text if section.numbers == "keep" else _NUMBER.sub("N", text)

@@ -1,1 +1,1 @@
-"""What the commands do, behind the thin command line."""
+"""Implementations of the commands."""

@@ -39,9 +39,9 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     """Make the analyses (all that the runs allow, if none is named) and write them below ``folder/analysis``.
 
     Files: ``analysis.json`` and ``index.html`` of all, and a folder an analysis with its tables as CSV and LaTeX and its
-    pictures as SVG. Whatever stood there is replaced; where all are made, folders of those that no longer can be go. One that
-    fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be made,
-    or if none can.
+    pictures as SVG. Existing ones are replaced; if all are made, folders of those that can no longer be made are removed. One
+    that fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be
+    made, or if none can.
     """
     from cirf.analysis import get, names
     from cirf.analysis.analysis import Lacking
@@ -114,7 +114,7 @@ def _points(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError):
         pass
     raise CirfError(
-        f"{path}: not the record of a sweep: it must list `points`, each with run, part and settings; `cirf sweep` writes it anew"
+        f"{path}: not the record of a sweep: it must list `points`, each with run, part and settings; `cirf sweep` rewrites it"
     )
 
 
@@ -136,12 +136,12 @@ def open_run_of(folder: Path, **about: Any) -> Run:
     warning = ""
     if stages is not None and not stages:
         stages = None
-        warning = "none of its stages is up to date, as after an update of this software: told is what lies there"
+        warning = "none of its stages is up to date, as after an update of this software: the existing stages are shown"
     return Run(folder, lambda: collect(folder, stages=stages), stages, warning=warning, **about)
 
 
 def _write(folder: Path, made: Found) -> None:
-    """An analysis's files, in place of whatever stood there."""
+    """Write an analysis's files, replacing existing ones."""
     from cirf.store.files import write_atomic
 
     if folder.exists():
@@ -157,7 +157,7 @@ def _write(folder: Path, made: Found) -> None:
 def _summary(
     folder: Path, source: Source, found: Mapping[str, tuple[Analysis, Found]], lacking: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All of it as JSON. A run counts once, however many parts of a sweep name it."""
+    """The summary as JSON. A run counts once, however many parts of a sweep name it."""
     from cirf.analysis.groups import distinct
 
     runs = distinct(source.runs)
@@ -176,7 +176,7 @@ def _summary(
 
 
 def _link(page: Path, folder: Path) -> str:
-    """A page's address as the page of analyses is to name it: relative, so that both can be moved together."""
+    """A page's relative address for the page of analyses, so that both can be moved together."""
     return quote(Path(os.path.relpath(page, folder / FOLDER)).as_posix())
 
 

@@ -1,9 +1,9 @@
-"""``ask`` and ``codes``: a trained model at work, and what its tokens mean.
+"""``ask`` and ``codes``: inference with a trained model, and the meaning of its tokens.
 
-An answer as lines for people, all at once or as it is written; in the end they are the same.
+An answer as lines for people, all at once or streamed; the final lines are the same.
 
-Of a model of functional tokens each stands on a line with its label and result as soon as the result is complete, then the answer
-as it comes; of one that writes prose the text, and the answer on a line of its own::
+For a model of functional tokens each has a line with its label and result as soon as the result is complete, then the answer as
+it comes; for one that writes prose the text, and the answer on a line of its own::
 
       <cirf_016>   divides                      48
       <cirf_023>   adds                         72
@@ -24,7 +24,7 @@ from cirf.errors import CirfError
 from cirf.progress import printable
 from cirf.recipe.load import load, open_run
 from cirf.serving.model import Served
-from cirf.serving.reading import HALF, Telling, without_beginning
+from cirf.serving.reading import HALF, StreamReader, without_beginning
 from cirf.store.files import parse_json
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def ask(
 ) -> None:
     """Answer one question and print the trace, each token with its label, the answer and the time.
 
-    It is asked by its recipe's number format, device and caps; a model from elsewhere by the defaults. ``steering`` are
+    It uses its recipe's number format, device and caps; without a recipe the defaults. ``steering`` are
     settings of `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a
-    terminal); they are the same lines. ``explain``: then of each functional token what it stands for, how sure the model was, and
-    what else it might have written. ``trust``: code that comes with the model may run.
-    ``CirfError`` where steering or explaining is asked for of a model without functional tokens.
+    terminal); they are the same lines. ``explain``: also print each functional token's function, its probability and the
+    alternatives. ``trust``: code that comes with the model may run. ``CirfError`` for steering or explaining a model without
+    functional tokens.
     """
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
@@ -56,7 +56,7 @@ def ask(
 
     served = load_served(path, trust)
     if explain and served.names is None:
-        raise CirfError("--explain: it explains functional tokens, which this model has none of")
+        raise CirfError("--explain: explains functional tokens, but this model has none")
     model, tokenizer, limits = served.model, served.tokenizer, served.limits
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
     how = (served.cap, limits.temperature, limits.top_p, served.seed)
@@ -82,7 +82,7 @@ def ask(
 
 
 def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
-    """What the model thought of the functional tokens among the ids ``written``."""
+    """Probabilities of the functional tokens among the ids ``written``."""
     from cirf.lm.decoding.alternatives import choices
     from cirf.lm.prompt import encode
     from cirf.serving.explaining import explanation
@@ -93,7 +93,7 @@ def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict
 
 
 def _print_explanation(summary: Mapping[str, Any]) -> None:
-    """A functional token with its probability, the likeliest others, and segments that it stands for."""
+    """A functional token with its probability, the likeliest alternatives, and its segments."""
     print(printable(f"\n{summary['token']} {summary['label']}: {summary['probability']:.1%}"))
     others = [
         f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
@@ -106,13 +106,13 @@ def _print_explanation(summary: Mapping[str, Any]) -> None:
 
 
 def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
-    """How an answer is held to the form of traces, ``None`` where nothing is asked for, and whether there is a calculator."""
+    """The steering of an answer, ``None`` if none is requested, and whether there is a calculator."""
     from cirf.methods.cirf.cirf import TraceSettings, formed
 
     summary = TraceSettings(**settings)
     if formed(summary) and not functions:
         asked = "--budget, --no-results, --grammar, --forbid and --at-most"
-        raise CirfError(f"{asked} steer functional tokens, which this model has none of")
+        raise CirfError(f"{asked} steer functional tokens, but this model has none")
     return (summary.steering() if formed(summary) else None), summary.calculator
 
 
@@ -132,7 +132,7 @@ def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, in
 
 
 def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
-    """Print as JSON what to send to vLLM for these limits: a bias where codes are forbidden alone, else an expression."""
+    """Print as JSON the vLLM request for these limits: a bias where codes are forbidden alone, else an expression."""
     from cirf.lm.backbone import load_tokenizer
     from cirf.lm.decoding.trace_grammar import check_codes, expression
     from cirf.lm.vocabulary import names_in, opened_by_prompt
@@ -158,7 +158,7 @@ def codes(folder: Path, text: str | None, question: str | None, choices: Sequenc
         return
     for option, given in (("--question", question is not None), ("--choice", bool(choices))):
         if given:
-            raise CirfError(f"{option}: it goes with a rationale to encode; give the rationale too")
+            raise CirfError(f"{option}: needs a rationale to encode; give the rationale too")
     functions = _known_functions(folder)
     if not functions:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
@@ -172,7 +172,7 @@ def codes(folder: Path, text: str | None, question: str | None, choices: Sequenc
 
 
 def _known_functions(folder: Path) -> dict[str, Any]:
-    """What the tokens stand for, by the model, or before there is one by the run's traces; empty if by neither."""
+    """The functions of the tokens, from the model, or before there is one from the run's traces; empty without both."""
     for place in (folder, folder / MODEL):
         if (place / "config.json").is_file():
             return functions_of(place)
@@ -189,7 +189,7 @@ def _known_functions(folder: Path) -> dict[str, Any]:
 
 
 def _labels(folder: Path, book: Path) -> dict[str, Any]:
-    """What the codes of that codebook stand for; empty where model and traces are of another."""
+    """The functions of that codebook's codes; empty if model and traces are of another."""
     found: dict[str, Any] = _known_functions(folder).get("codes", {})
     usage = parse_json((book / "codebook.json").read_text(encoding="utf-8"))["report"]["usage"]
     same = {str(code): count for code, count in enumerate(usage) if count} == {code: row["count"] for code, row in found.items()}
@@ -237,27 +237,27 @@ def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str
 
 
 class Lines:
-    """What was shown of one answer of a model."""
+    """The shown part of a model's answer."""
 
     def __init__(self, served: Served) -> None:
-        self._served, self._telling = served, Telling(served.names, served.opened)
+        self._served, self._reader = served, StreamReader(served.names, served.opened)
         self._shown = ""
 
     def more(self, text: str, over: bool, cut: bool = False) -> str:
-        """What is to be shown next of ``text``, the whole text so far; all that is left when it is ``over``, by its end or
-        ``cut`` off by a cap."""
+        """The next part to show of ``text``, the whole text so far; the rest when it is ``over``, finished or ``cut`` off by a
+        cap."""
         lines = self._trace(text, over, cut) if self._served.names else self._prose(text, over)
         new = lines[len(self._shown) :]
         self._shown = lines
         return new
 
     def _trace(self, text: str, over: bool, cut: bool) -> str:
-        self._telling.more(text, over, cut)
-        steps = steps_of(self._telling.reasoning, self._served.functions)
-        if not self._telling.closed:
+        self._reader.more(text, over, cut)
+        steps = steps_of(self._reader.reasoning, self._served.functions)
+        if not self._reader.closed:
             steps = steps[:-1]  # the result of the last one may grow
         lines = "".join(f"  {step['token'] or '(text)':12} {step['label']:28} {step['result']}\n" for step in steps)
-        return lines + self._telling.content + ("\n" if over else "")
+        return lines + self._reader.content + ("\n" if over else "")
 
     def _prose(self, text: str, over: bool) -> str:
         from cirf.methods.prose.cot import ANSWER_MARK
@@ -265,7 +265,7 @@ class Lines:
         if over:
             read = self._served.read(text)
             return "".join(f"{part}\n" for part in ([read.reasoning] if read.reasoning else []) + [read.answer])
-        # What follows a mark is held back: it is prose, too, if another mark comes.
+        # Text after a mark is held back: it is prose, too, if another mark follows.
         text = text.rstrip(HALF)
         prose, mark, _ = text.rpartition(ANSWER_MARK)
         return (prose if mark else without_beginning(text, ANSWER_MARK)).strip()

@@ -1,4 +1,4 @@
-"""``check``: what a set of questions and rationales is worth, before any training."""
+"""``check``: the quality of questions and rationales, before any training."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _MOSTLY_EMPTY = 0.8
 _FEW_UNREAD = 0.02
 _LITTLE = 1.5
-"""A ratio of rationale tokens to trace tokens that saves little."""
+"""The ratio of rationale tokens to trace tokens below which little is saved."""
 
 
 def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, show: int = 0) -> None:
-    """Go through a file of rows, a mirror folder or the data of a recipe, as a run would, and print what it finds.
+    """Check a file of rows, a mirror folder or the data of a recipe, as a run would read it, and print the findings.
 
-    Of a file or folder every row is read; rows that cannot be used are counted by reason. Of long rationales some are cut (see
+    Every row of a file or folder is read; unusable rows are counted by reason. Of many long rationales only some are cut (see
     `cirf.rationales.check`). ``CirfError`` if no row is left.
     """
     from cirf.rationales.check import check as look
@@ -109,7 +109,7 @@ def _of_folder(folder: Path) -> dict[str, Any]:
 
 
 def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
-    """Tokens of a text by the backbone's tokenizer where it is on this machine; else words and marks, which are near it."""
+    """Tokens of a text by the backbone's tokenizer where it is on this machine; else words and marks, an approximation."""
     from cirf.assets import listing, resolve
 
     model, bundled = recipe.backbone.model, listing()
@@ -124,14 +124,14 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
 
 
 def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
-    """What a user should know before going on."""
+    """Notes for the user."""
     from cirf.fitting.fit import FEW
     from cirf.rationales.redundancy import left_out_notes
 
     notes = list(made["problems"]["warnings"])
     if made["looked_at"] < made["total"]["problems"]:
         notes.append(
-            f"the rationales are long: {made['looked_at']:,} of {made['total']['problems']:,}, evenly spread, are looked at, "
+            f"the rationales are long: {made['looked_at']:,} of {made['total']['problems']:,}, evenly spread, are checked, "
             "and counts are scaled up"
         )
     notes += left_out_notes(made["redundant"] or {})
@@ -158,14 +158,14 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
                 f"{row['unread_example']}; numbers are read as 1,996.25"
             )
         if 0 < row["usable"] < FEW:
-            notes.append(f"{name}: {row['usable']} usable rows are too few to learn from; {FEW} are the least, 300 a beginning")
+            notes.append(f"{name}: {row['usable']} usable rows are too few to learn from; at least {FEW} are needed, better 300")
         if row["usable"] and row["speedup"] < _LITTLE:
             notes.append(f"{name}: traces are hardly shorter than the rationales, which are short already")
     return notes
 
 
 def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[str]:
-    """Names ``segments.by`` where another value cuts clearly more rationales into a few steps."""
+    """A note on ``segments.by`` if another value cuts clearly more rationales into a few steps."""
     from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
     from cirf.rationales.check import MOST_CHARACTERS, some
     from cirf.rationales.collect import gather
@@ -189,7 +189,7 @@ def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str,
 
 
 def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
-    """What becomes of some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
+    """Print some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
     from cirf.rationales.collect import gather
     from cirf.rationales.results import write_results
     from cirf.rationales.segmentation import cut_all
@@ -256,7 +256,7 @@ def _print(made: dict[str, Any]) -> None:
             print(f"{name}: {count:,} question{'s' if count > 1 else ''} left out: {reason}")
     for reason, count in made["problems"]["dropped"].items():
         if reason in made["refused"]:
-            continue  # told of with its file
+            continue  # reported with its file
         print(f"{count:,} question{'s' if count > 1 else ''} dropped: {reason}")
     for train, test in made["problems"]["leaks"][:5]:
         print(f"leak: {train} has the question of {test}; dropped from training")
@@ -265,7 +265,7 @@ def _print(made: dict[str, Any]) -> None:
     for note in made["notes"]:
         print(f"note: {note}")
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
-        print("there is no rationale to cut; add `rationale` to the rows, or name files with these questions in rationales.files")
+        print("there are no rationales; add `rationale` to the rows, or name files with these questions in rationales.files")
     elif made["total"]["share_segmentable"] is not None:
         share = 1 - made["total"]["share_segmentable"]
         print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")

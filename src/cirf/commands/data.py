@@ -84,7 +84,7 @@ def _row(summary: Got | Missing) -> dict[str, Any]:
 
 
 def _sentence(missing: Sequence[Missing], folder: Path) -> str:
-    """What to bring, from where to where."""
+    """The missing files, with their sources and target."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)
@@ -96,4 +96,4 @@ def _sentence(missing: Sequence[Missing], folder: Path) -> str:
     offline = any(each.offline for each in missing) and all(each.offline or each.file.by_hand for each in missing)
     why = f"no network, {count}" if offline else count
     again = "" if all(each.file.by_hand for each in missing) else "run the command again, or "
-    return f"{why}: {again}bring {'; '.join(summary)} to {folder}, in the form that docs/how-to/benchmark-data.md tells"
+    return f"{why}: {again}bring {'; '.join(summary)} to {folder}, in the form described in docs/how-to/benchmark-data.md"

@@ -1,4 +1,4 @@
-"""``cirf run --dry-run``: what a run would do, and about how many tokens, how much memory and disk it takes."""
+"""``cirf run --dry-run``: what a run would do, with estimates of tokens, memory and disk."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ GIB = 2**30
 
 
 def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
-    """The stages that are asked for with their state, and for each method that they train its rows, tokens, memory and disk. That
-    is the most that a run would train: an input that is made again may come out as it was.
+    """The requested stages with their state, and for each method that they train its rows, tokens, memory and disk. That is an
+    upper bound: an input that is made again may be unchanged.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
     Memory is weights + gradients + Adam's two moments, for a batch of the longest rows three float32 logits a target token and
     word of the vocabulary (with their gradients), and of activations, for a token and layer, about ten vectors as wide as the
-    model and four as wide as its feed-forward part, in the number format that is computed with; on a CPU the last two `_KEPT`
-    times: an estimate to plan by and not a promise.
+    model and four as wide as its feed-forward part, in the number format of computation; on a CPU the last two `_KEPT` times. It
+    is only an estimate.
     """
     from cirf.endpoints.api_keys import asked_by
     from cirf.records import Taught
@@ -39,7 +39,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     from cirf.tasks.loading.load import load_problems
 
     recipe = context.recipe
-    stages = [{"stage": plan.name, "state": context.folder.standing(plan).state} for plan in plans]
+    stages = [{"stage": plan.name, "state": context.folder.state(plan).state} for plan in plans]
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near_duplicates)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
@@ -93,7 +93,7 @@ def _cut(context: Context, train: Sequence[Problem], taught: Sequence[Taught]) -
 
 
 def _examples(context: Context, train: Sequence[Problem], steps: Sequence[Steps], annotated: Sequence[Steps]) -> list[Example]:
-    """What models are trained on, with codes that are made up."""
+    """The training examples, with placeholder codes."""
     from cirf.rationales.results import write_results
     from cirf.records import Example, Trace
 
@@ -118,13 +118,13 @@ class _Sizes(NamedTuple):
     longest_target: int = 0
 
     def with_row(self, given: int, written: int) -> _Sizes:
-        """With one row more, of so many tokens of prompt and target."""
+        """With one more row, of these numbers of tokens of prompt and target."""
         longest, longest_target = max(self.longest, given + written), max(self.longest_target, written)
         return _Sizes(self.rows + 1, self.tokens + given + written, self.target_tokens + written, longest, longest_target)
 
 
 class _Trainings:
-    """What the trainings take, added to ``made``."""
+    """The cost of the trainings, added to ``made``."""
 
     def __init__(self, context: Context, made: dict[str, Any], to_do: Counter[str], examples: Sequence[Example]) -> None:
         from cirf.assets import resolve
@@ -150,7 +150,7 @@ class _Trainings:
                 continue  # one of its trials is chosen
             if method.prepares():
                 self.made["prepared"] = [*self.made.get("prepared", []), method.name]
-                continue  # its rows are not there before they are made
+                continue  # its rows do not exist yet
             self._add(method, trainings, short)
 
     def _add(self, method: Method, trainings: int, short: float | None) -> None:
@@ -206,8 +206,8 @@ class _Trainings:
 
 
 def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) -> dict[str, Any]:
-    """Of each variant that is to be trained by reward: its updates, the answers that it samples at least, and the memory of its
-    two models, of what is trained and of one pass's logits."""
+    """For each variant to train by reward: its updates, the least number of sampled answers, and the memory of its two models, of
+    the trained weights and of one pass's logits."""
     from cirf.assets import resolve
     from cirf.lm.training.reward import LOGITS
 
@@ -250,9 +250,8 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
 
 
 _KEPT = 3.0
-"""About what a training's process holds on a CPU at most, weights apart, by what it computes with at once: glibc keeps freed
-memory until it is handed back (jemalloc, too, with which nothing was measured). With LoRA on three methods of a model of half a
-billion parameters: 2.8, 2.8 and 3.2."""
+"""Peak memory of a training process on a CPU, without weights, relative to the memory in use at once: glibc keeps freed memory
+until it is returned (so does jemalloc, not measured). Measured with LoRA on three methods of a 0.5B model: 2.8, 2.8 and 3.2."""
 
 
 def training_memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
@@ -284,7 +283,7 @@ def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longe
 def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:
     saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
     trained = sizes["parameters"] if section.adaptation == "full" else sizes["lora_per_rank"] * section.lora.rank
-    return trainings * saved + 2 * 12.0 * trained  # two checkpoints stand while the newer is written
+    return trainings * saved + 2 * 12.0 * trained  # two checkpoints exist while the newer is written
 
 
 def print_estimate(made: dict[str, Any]) -> None:
@@ -316,7 +315,7 @@ def print_estimate(made: dict[str, Any]) -> None:
         answers = f"{row['answers']:,} sampled answers at least in {row['updates']:,} updates"
         print(f"{name}: trained by reward with {answers}; about {row['memory_gib']} GiB of memory")
     summary = made.get("updates", [])
-    for each in summary:  # as a rule one for all methods
+    for each in summary:  # usually one for all methods
         line: str = each["summary"]
         print(line if len(summary) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
     if "asks" in made:
@@ -327,4 +326,4 @@ def print_estimate(made: dict[str, Any]) -> None:
         trains = any(row["stage"].startswith(("models/", "trials/")) for row in made["stages"])
         print("nothing is left to train" if trains else "nothing is trained")
     for name in made.get("prepared", ()):
-        print(f"{name}: what it is trained on is made in a stage of its own, prepared/{name}; how much that is, is not known yet")
+        print(f"{name}: its training rows come from the stage prepared/{name}; their number is not known yet")

@@ -1,6 +1,6 @@
-"""``evaluate``: a run's methods, or any saved model, asked the tasks of the user's choice.
+"""``evaluate``: a run's methods, or any saved model, on tasks of the user's choice.
 
-What it makes is itself a run, one that trains nothing: it resumes, and `cirf show`, `cirf report` and `cirf status` read it.
+The evaluation is itself a run without training: it resumes, and `cirf show`, `cirf report` and `cirf status` read it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for. ``probes``: perturb the methods that can be, and time nothing."""
+    """The command line's options. ``probes``: perturb the methods that can be, and time nothing."""
 
     model: str
     tasks: Sequence[str] = ()
@@ -45,17 +45,16 @@ class Options:
 
     @property
     def bare(self) -> bool:
-        """Whether the evaluation is a run's own by its protocol alone."""
+        """Whether the evaluation is of a run, with no option but the protocol."""
         return not (self.tasks or self.votes or self.methods or self.sets or self.data or self.probes)
 
 
 def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
     """Build the recipe of the evaluation, run it and print its table.
 
-    A run's methods are evaluated on its own tasks, or on ``tasks``, and its trained models are taken as they are. A model that
-    was trained in a run is asked as it was trained, by the recipe in its folder. Of any other model the method says how it is
-    asked; one with functional tokens is read by them, any other asked for its own chain-of-thought unless ``methods`` says
-    otherwise.
+    A run's methods are evaluated on its own tasks, or on ``tasks``, with its trained models unchanged. A model that was trained
+    in a run is prompted as in training, by the recipe in its folder. For any other model the method decides; with functional
+    tokens it is read by them, otherwise it writes its own chain-of-thought unless ``methods`` says otherwise.
     """
     from cirf.commands.run import go, opened
 
@@ -64,7 +63,7 @@ def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
     suffix = options.protocol if limit is None else f"{options.protocol}-limit-{limit}"
     folder = options.out or _default(recipe, asked.run, suffix, options.bare)
     if any(folder.glob("models/*/stage.json")):
-        raise CirfError(f"--out {folder}: a run that trained models lies there; give the evaluation a folder of its own")
+        raise CirfError(f"--out {folder}: a run that trained models is there; give the evaluation its own folder")
 
     def say(line: str) -> None:
         if not quiet:
@@ -75,7 +74,7 @@ def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
 
 
 def _recipe(options: Options) -> tuple[Recipe, Answering]:
-    """The recipe of an evaluation, and who answers."""
+    """The recipe of an evaluation, and the answering model."""
     from cirf.commands.run import with_data
     from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
     from cirf.recipe.load import dump, parse
@@ -90,7 +89,7 @@ def _recipe(options: Options) -> tuple[Recipe, Answering]:
     if options.tasks:
         recipe = _with_tasks(recipe, options.tasks)
     elif not asked.tasks:
-        raise CirfError("--tasks: name what to ask, such as --tasks gsm8k,svamp (see `cirf tasks`)")
+        raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": asked.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed
@@ -106,7 +105,7 @@ def _recipe(options: Options) -> tuple[Recipe, Answering]:
 
 
 def _changes(recipe: Recipe, options: Options) -> dict[str, Any]:
-    """What the command line changes in the section ``evaluate``."""
+    """The command line's changes of the section ``evaluate``."""
     from cirf.methods import get
     from cirf.stages.probes import names_for
 
@@ -135,7 +134,7 @@ def parse_probes(kinds: str, truncate: str | None, results: str) -> Probes:
 
 
 def _probed(model: str, probes: Probes) -> tuple[str, ...]:
-    """Of a run's methods, those that can be probed; none where none can, or ``model`` is no run."""
+    """A run's methods that can be probed; none if none can, or ``model`` is not a run."""
     from cirf.methods import get
     from cirf.recipe.load import open_run
     from cirf.stages.probes import names_for
@@ -149,10 +148,10 @@ def _probed(model: str, probes: Probes) -> tuple[str, ...]:
 
 
 def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
-    """The folder of an evaluation that was given none: the same for the same command, and another for any other.
+    """The default folder of an evaluation: the same for the same command, and different for any other.
 
-    A run's evaluation by its protocol alone has a plain name; any other ends in the hash of all that it asks, in which a run's
-    own folder does not count, so that a run may be moved.
+    A run's evaluation by its protocol alone has a plain name; any other ends in the hash of its settings, without the run's own
+    folder, so that a run may be moved.
     """
     from cirf.commands.run import absolute
     from cirf.store.files import hash_json
@@ -167,8 +166,8 @@ def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
 def _voting(recipe: Recipe, votes: str | None) -> Voting:
     """How the recipe votes, with other numbers of votes where ``--votes`` gives them.
 
-    Where the voting method is not evaluated now, the first that is votes in its place if votes are asked for here; a run's
-    own voting is left out. A fallback that is not evaluated, or that votes itself now, is none.
+    Where the voting method is not evaluated now, the first that is votes instead if votes are requested here; a run's
+    own voting is left out. A fallback that is not evaluated, or that itself votes now, is dropped.
     """
     section = recipe.evaluate.voting
     changes: dict[str, Any] = {} if votes is None else {"votes": _numbers(votes)}
@@ -180,7 +179,7 @@ def _voting(recipe: Recipe, votes: str | None) -> Voting:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers of votes, each once and in order: 4,2 and 2,4,4 ask the same."""
+    """The numbers of votes, each once and in order: 4,2 and 2,4,4 are the same."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -191,7 +190,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _with_tasks(recipe: Recipe, tasks: Sequence[str]) -> Recipe:
-    """The recipe asked about these tasks: its own entry of a task where it has one, else all of the task's test."""
+    """The recipe with these tasks: its own entry of a task if it has one, else all of the task's test."""
     own: Mapping[str, TaskEntry] = {entry.name or entry.task: entry for entry in recipe.problems.tasks}
     entries = tuple(own.get(name) or task_entry(name) for name in dict.fromkeys(tasks))
     return recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"tasks": entries})})
@@ -209,8 +208,8 @@ _FUNCTIONAL, _PLAIN = "cirf_full", "cot"
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Who answers, and how: the ``recipe`` before tasks and protocol are chosen, the ``run`` whose methods answer (``None``: a
-    model by itself), whether the recipe names tasks of its own (``tasks``), and a sentence on where the settings are from."""
+    """The answering model: the ``recipe`` before tasks and protocol are chosen, the ``run`` whose methods answer (``None``: a
+    model by itself), whether the recipe names tasks (``tasks``), and a sentence on the source of the settings."""
 
     recipe: Recipe
     run: Path | None
@@ -219,7 +218,7 @@ class Answering:
 
 
 def answering(model: str, methods: Sequence[str]) -> Answering:
-    """What is to be evaluated: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
+    """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
 
     ``CirfError`` where a method is not there, or its model is not.
     """
@@ -240,7 +239,7 @@ def plain(text: str) -> str:
 
 
 def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
-    """The run's recipe with its trained models taken as they are."""
+    """The run's recipe with its trained models as saved ones."""
     from cirf.methods import get
     from cirf.recipe.load import open_run
 
@@ -259,11 +258,11 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
             saved[method.learner] = str(model.resolve())
     served = {name: endpoint for name, endpoint in recipe.evaluate.endpoints.items() if name in chosen}
     recipe = _asking(_untrained(recipe, folder), served).model_copy(update={"methods": chosen, "models": saved})
-    return Answering(recipe, folder, True, f"asked by the settings of the run's recipe: {_settings(recipe)}")
+    return Answering(recipe, folder, True, f"evaluated with the settings of the run's recipe: {_settings(recipe)}")
 
 
 def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
-    """A trained model by the recipe that lies in its folder, and as the method that it was trained by.
+    """A trained model by the recipe in its folder, as the method that it was trained by.
 
     Code that comes with it is not run unless --set says so: the folder may be from elsewhere.
     """
@@ -284,7 +283,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
         "backbone": recipe.backbone.model_copy(update=backbone),
     }
     recipe = _asking(_untrained(recipe, run_of(str(folder))), {}).model_copy(update=changes)  # the model itself is evaluated
-    return Answering(recipe, None, True, f"asked by the settings of the recipe in the model's folder: {_settings(recipe)}")
+    return Answering(recipe, None, True, f"evaluated with the recipe in the model's folder: {_settings(recipe)}")
 
 
 def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
@@ -293,14 +292,14 @@ def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
 
 
 def _of_model(model: str, methods: Sequence[str]) -> Answering:
-    """A model by itself, by the default settings."""
+    """A model by itself, with default settings."""
     from cirf.codebook.functions import functions_of
     from cirf.methods.saved import vectors_of
 
     folder = user_path(model)
     functions = functions_of(folder) if folder.is_dir() else {}
     if not methods and vectors_of(folder):
-        raise CirfError(f"{folder}: thinks in vectors, and no recipe lies with it; say which method's model it is with --method")
+        raise CirfError(f"{folder}: thinks in vectors, but has no recipe; name its method with --method")
     chosen = tuple(methods) or ((_FUNCTIONAL,) if functions else (_PLAIN,))
     made: dict[str, Any] = {
         "name": f"evaluate-{plain(folder.resolve().name if folder.is_dir() else model)}",
@@ -315,7 +314,7 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
         made["vocabulary"] = Vocabulary(delimiters=functions["delimiters"])
     recipe = Recipe(**made)
     recipe = recipe.model_copy(update={"models": _saved(model, chosen, recipe)})
-    return Answering(recipe, None, False, f"no recipe lies with the model; asked by the default settings: {_settings(recipe)}")
+    return Answering(recipe, None, False, f"the model's folder has no recipe; default settings are used: {_settings(recipe)}")
 
 
 def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]:
@@ -336,7 +335,7 @@ def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]
 
 
 def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
-    """Those names, and those of the methods whose models they answer with, go on from or were prepared with, theirs too."""
+    """Those names, and those of the methods whose models they answer with, start from or were prepared with, recursively."""
     from cirf.methods import get
 
     found: set[str] = set()
@@ -351,8 +350,8 @@ def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
 
 
 def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
-    """A recipe without what is for training, and its problems without a limit that they had. A test that was cut from a user's
-    only file stays the one that was cut in ``run``, where that is known."""
+    """A recipe without what is for training, and its problems without a limit. A test that was split from a user's only file
+    stays the split of ``run``, if that is known."""
     from cirf.evaluation.protocols import cut_from_train
 
     found = None if run is None else load_object(run / "problems" / "problems.json")
@@ -373,7 +372,7 @@ def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
 
 
 def _settings(recipe: Recipe) -> str:
-    """How the model is asked, in the few keys that matter most."""
+    """The main settings of the evaluation."""
     section = recipe.evaluate
     caps = f"at most {section.max_trace_tokens} tokens of a trace, {section.max_new_tokens} of prose"
     return f"{', '.join(recipe.methods)}; {caps}; {recipe.backbone.dtype}"

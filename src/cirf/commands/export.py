@@ -22,10 +22,10 @@ def lm_eval(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Write the test problems of tasks for the harness, and say how to run it.
+    """Write the test problems of tasks for the harness, and print how to run it.
 
-    ``names`` are as those of ``cirf evaluate``: a task's name, a Python file or a JSONL file to test on. ``method`` asks and
-    caps as it does there; ``sets`` are keys of a recipe, such as ``evaluate.max_new_tokens=1024``.
+    ``names`` are as those of ``cirf evaluate``: a task's name, a Python file or a JSONL file to test on. ``method`` gives prompt
+    and cap as there; ``sets`` are keys of a recipe, such as ``evaluate.max_new_tokens=1024``.
     """
     from cirf.commands.evaluate import task_entry
     from cirf.commands.run import absolute, with_data
@@ -37,7 +37,7 @@ def lm_eval(
 
     entries = tuple(task_entry(name).model_copy(update={"test": limit}) for name in dict.fromkeys(names))
     if not entries:
-        raise CirfError("--tasks: name what to write, such as --tasks gsm8k,svamp (see `cirf tasks`)")
+        raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     recipe = Recipe(name="lm-eval", problems=Problems(tasks=(TaskEntry(task="gsm8k"),), validation=0))
     asked = recipe.problems.model_copy(update={"tasks": entries})
     recipe = recipe.model_copy(update={"methods": (method,), "problems": asked})
@@ -76,7 +76,7 @@ def _say_how(out: Path, rows: Mapping[str, int], choice: bool, as_json: bool) ->
 
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
-    """Write a model as a GGUF file and say how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
+    """Write a model as a GGUF file and print how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
     from cirf.codebook.functions import find_model
     from cirf.export.gguf import KINDS, write_gguf
     from cirf.methods.saved import vectors_of
@@ -107,7 +107,7 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     """Write a method's training rows for another trainer, and the model that its training starts from.
 
     The run needs its traces, no trained model. ``CirfError`` for an unknown trainer, a folder that is not empty, a method that
-    rows of text do not teach, or rows that are not made yet.
+    rows of text do not teach, or rows that do not exist yet.
     """
     from cirf.commands.run import opened
     from cirf.commands.status import up_to_date
@@ -132,7 +132,7 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     made = f"compressed/{name}" if method.pruning else "traces" if method.functional else "segments"
     done = up_to_date(run)
     if not (run / made).is_dir() or (done is not None and made not in done):
-        raise CirfError(f"{run / made}: not there, or not by the recipe as it is now; `cirf run RECIPE --until {made}` makes it")
+        raise CirfError(f"{run / made}: not there, or not by the current recipe; `cirf run RECIPE --until {made}` makes it")
     begun = begin(context, method, None)
     tokenizer, new_ids = begun.tokenizer, begun.new_ids
     template = tokenizer.chat_template
@@ -143,7 +143,7 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     summary = write_trainer(out, trainer, found, tokenizer, [*new_ids, *begun.input_ids], section)
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
-    tokenizer.eos_token = summary["end_token"]  # what a trainer puts behind an answer
+    tokenizer.eos_token = summary["end_token"]  # what a trainer appends to an answer
     delimiters = context.recipe.vocabulary.delimiters if method.functional else None
     save_model(begun.model, tokenizer, out / START, context.recipe.backbone.dtype, delimiters)
     if method.functional:

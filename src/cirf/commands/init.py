@@ -1,4 +1,4 @@
-"""``init``: a short recipe fitted to a file of one's own."""
+"""``init``: a short recipe fitted to a user's file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cirf.recipe.schema import Recipe
 
 
 def init(file: str, model: str, data: Path | None) -> None:
-    """Look at a file of rows as ``cirf check`` does and print a recipe for it; what does not fit goes to standard error.
+    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error.
 
     ``CirfError`` where no recipe would work, or there is no such file or model.
     """

@@ -1,4 +1,4 @@
-"""``label``: names of functional tokens by a person or a language model, in place of the rule's."""
+"""``label``: names of functional tokens by a person or a language model, instead of the rule's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def label(
 ) -> None:
     """Keep labels for a run's codes (and the models trained on them), or for those of a model's folder.
 
-    ``given`` are ``CODE=LABEL``; ``CODE=`` goes back to the rule's. ``endpoint`` and ``model`` name a language model that labels
-    every code from its segments. ``CirfError`` if there are no codes, or a code or label is none.
+    ``given`` are ``CODE=LABEL``; ``CODE=`` restores the rule's. ``endpoint`` and ``model`` name a language model that labels
+    every code from its segments. ``CirfError`` if there are no codes, or a code or label is invalid.
     """
     from cirf.codebook.functions import functions_of
     from cirf.codebook.naming import clean, read_labels, write_labels
@@ -44,7 +44,7 @@ def label(
         return
     for number in sorted(labels):
         print(f"<cirf_{number:03d}>  {labels[number]}")
-    print(f"{len(labels)} of {len(segments)} codes have labels of their own; the others keep those by rule")
+    print(f"{len(labels)} of {len(segments)} codes have their own labels; the others keep those by rule")
 
 
 def _changed(labels: Mapping[int, str], changes: Mapping[int, str | None]) -> dict[int, str]:
@@ -57,7 +57,7 @@ def _counts(functions: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
-    """How often each code stands for a training step, and segments of each."""
+    """How often each code is used in training steps, and segments of each."""
     from cirf.codebook.functions import functions_of
 
     if (folder / "config.json").is_file():
@@ -79,7 +79,7 @@ def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
 def _asked(
     folder: Path, segments: dict[int, list[str]], endpoint: str, model: str | None, api_key_env: str | None
 ) -> dict[int, str]:
-    """The language model's labels; its answers are kept, and asked for once."""
+    """The language model's labels; each answer is requested once and kept."""
     from pydantic import ValidationError
 
     from cirf.codebook.naming import name_by_model

@@ -1,4 +1,4 @@
-"""``recipes``, ``tasks``, ``methods`` and ``env``: what there is."""
+"""``recipes``, ``tasks``, ``methods`` and ``env``: listings."""
 
 from __future__ import annotations
 

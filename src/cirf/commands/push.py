@@ -16,10 +16,10 @@ from cirf.store.integrity import check_model
 
 
 def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bool, as_json: bool) -> None:
-    """Send a model's folder (of a run: its CIRF model) to ``repository``, ``OWNER/NAME``, and say what was sent and where to.
+    """Send a model's folder (of a run: its CIRF model) to ``repository``, ``OWNER/NAME``, and print what was sent and where.
 
-    ``as_traces``: the rows that it was trained on, as a data set, instead of the model. ``dry_run``: say what would be sent, and
-    show the card. ``CirfError`` for what is no finished model, or must not leave this machine.
+    ``as_traces``: the rows that it was trained on, as a data set, instead of the model. ``dry_run``: print what would be sent,
+    and the card. ``CirfError`` for an unfinished model, or private content.
     """
     check_name(repository)
     folder = find_model(path)
@@ -61,8 +61,8 @@ def _print_files(summary: dict[str, Any]) -> None:
 
 
 def _card(folder: Path, repository: str) -> str:
-    """The card of the rows beside a model. ``CirfError`` where the rows alone do not make such a model, or no recipe tells what
-    they are."""
+    """The card of the rows in a model's folder. ``CirfError`` if the rows alone do not make such a model, or there is no
+    recipe."""
     from cirf.lm.backbone import load_tokenizer
     from cirf.lm.prompt import end_token
     from cirf.methods.saved import vectors_of
@@ -73,7 +73,7 @@ def _card(folder: Path, repository: str) -> str:
         raise CirfError(f"{folder}: thinks in vectors, which rows of text do not teach; push the traces of another model")
     rows = traces(folder)
     if not (folder / "recipe.yaml").is_file():
-        raise CirfError(f"{folder}: no recipe.yaml, so it is not known what its rows are made of; push from the run's own folder")
+        raise CirfError(f"{folder}: no recipe.yaml, so the source of its rows is unknown; push from the run's own folder")
     recipe = load(str(folder / "recipe.yaml"))
     untrusted = recipe.backbone.model_copy(update={"trust_remote_code": False})  # the folder may be from elsewhere
     tokenizer = load_tokenizer(folder, untrusted)

@@ -1,4 +1,4 @@
-"""``report --picture``: the report's first picture as a file of its own."""
+"""``report --picture``: the report's first picture as a file."""
 
 from __future__ import annotations
 

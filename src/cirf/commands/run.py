@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
-    """Read the recipe, apply what the command line says, and open the run's folder."""
+    """Read the recipe, apply the command line's options, and open the run's folder."""
     recipe = resolved(load(name, sets), data, limit)
     return opened(recipe, out or default_folder(recipe.name, limit), quiet)
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
-    """The recipe with what ``--data`` and ``--limit`` say, and its protocol applied."""
+    """The recipe with ``--data``, ``--limit`` and its protocol applied."""
     from cirf.evaluation.protocols import by_protocol
 
     return limited(by_protocol(with_data(recipe, data)), limit)
 
 
 def default_folder(name: str, limit: int | None) -> Path:
-    """Where a run goes that was given no folder."""
+    """The default folder of a run."""
     return Path("runs") / (name if limit is None else f"{name}-limit-{limit}")
 
 
@@ -53,7 +53,7 @@ def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
-    """A run of that recipe in that folder; ``CirfError`` for what can be told to be wrong before any work."""
+    """A run of that recipe in that folder; ``CirfError`` for errors that can be detected before any work."""
     from cirf.methods import SCORED_BY, get, learners
     from cirf.stages.context import Context
     from cirf.stages.model_checks import check_saved
@@ -62,7 +62,7 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
     recipe = absolute(recipe)
     for method in (*recipe.methods, *recipe.variants):
-        get(method, recipe)  # a name that is no method's is said before any work
+        get(method, recipe)  # an unknown method is reported before any work
     learners(recipe)
     check_probes(recipe)
     for method in recipe.finetune.overrides:
@@ -104,13 +104,13 @@ def _check_trackers(recipe: Recipe) -> None:
 
 
 def absolute(recipe: Recipe) -> Recipe:
-    """The recipe with the paths that exist made absolute, so that a run can be looked at from any folder."""
+    """The recipe with the paths that exist made absolute, so that a run can be read from any folder."""
 
     def full(name: str | None) -> str | None:
         path = user_path(name) if name else None
         return str(path.resolve()) if path is not None and path.exists() else name
 
-    def own(variant: Variant) -> Variant:  # settings that are models are told by their names: a user's file is not run for it
+    def own(variant: Variant) -> Variant:  # models are recognised by their keys: a user's file is not run for it
         method = full(variant.method) if (variant.method or "").endswith(OWN) else variant.method
         models = {
             name: full(str(value)) for name, value in variant.settings.items() if name.endswith(("_model", "guide")) and value
@@ -157,8 +157,8 @@ def with_data(recipe: Recipe, data: Path | None) -> Recipe:
 def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """The recipe with at most ``limit`` training and test problems a task, and no more codes than that.
 
-    Where rationales come from files, training problems are counted when they have one. A user's only file gives up no
-    more rows to the test than it would without the limit.
+    Where rationales come from files, training problems are counted when they have one. The test split from a user's only file is
+    not larger than without the limit.
     """
     if limit is None:
         return recipe
@@ -206,7 +206,7 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
 
 
 def save_report(folder: Path) -> dict[str, Any]:
-    """Collect a run's numbers, and write the page and the JSON beside its artefacts; the numbers."""
+    """Collect a run's numbers, and write the page and the JSON next to its artefacts; returns the numbers."""
     from cirf.codebook.functions import functions_of
     from cirf.commands.status import up_to_date
     from cirf.export.archive import find
@@ -227,7 +227,7 @@ def save_report(folder: Path) -> dict[str, Any]:
     if data["left_out"] and not data["methods"]:
         raise CirfError(
             f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
-            f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them anew"
+            f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them again"
         )
     write_changed(folder / "report.json", to_json(data))
     write_changed(folder / "report.html", render(data))
@@ -256,7 +256,7 @@ def write_report(folder: Path, as_json: bool) -> None:
     if data["probes"]:
         print_probes(data["probes"])
     overlap = data["data"]["reports"]["problems"].get("overlap", {})
-    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # of a run that trains, the page tells
+    for line in seen_before(overlap) if not overlap.get("tasks") else ():  # for a run that trains, the page reports it
         print(line)
     if data["left_out"]:
         print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
@@ -294,7 +294,7 @@ def print_table(data: dict[str, Any]) -> None:
             f"{row['truncated']:.1%}",
             f"{row['unparsed']:.1%}",
         )
-    Console(width=200).print(table)  # its own width: in a narrow window a broken line says more than cells cut off
+    Console(width=200).print(table)  # a fixed width: in a narrow window wrapped lines are better than truncated cells
 
 
 def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
@@ -313,17 +313,17 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
         for name, row in found["probes"].items():
             low, high = row["interval"]
             pair = row.get("against")
-            beside = ("", "")
+            compared = ("", "")
             if pair:
                 points, (least, most) = 100 * pair["difference"], pair["interval"]
                 p = pair["p"] if pair["p_holm"] is None else pair["p_holm"]
-                beside = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
+                compared = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
             table.add_row(
                 method,
                 name,
                 f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
                 str(row["n"]),
-                *beside,
+                *compared,
                 "" if name == "none" else f"{row['changed']:.1%}",
                 "" if name == "none" else f"{row['moved']:.1%}",
                 f"{row['as_partner']:.1%}" if "as_partner" in row else "",
@@ -332,7 +332,7 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
-    """The accuracies by number of votes in a line, those with a fallback in another, as they stand on the page with more."""
+    """The accuracies by number of votes in a line, those with a fallback in another, as on the page."""
     if voting is None:
         return []
 
@@ -352,7 +352,7 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:
-    """Say what a run would do, with tokens, memory and disk."""
+    """Print what a run would do, with tokens, memory and disk."""
     from cirf.commands.dry_run import estimate, print_estimate
     from cirf.run import asked_for
     from cirf.stages.model_checks import check_backbone

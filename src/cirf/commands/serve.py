@@ -1,4 +1,4 @@
-"""``serve``: a saved model behind an API that OpenAI's clients know, with a page to try it on."""
+"""``serve``: a saved model on an OpenAI-compatible API, with a playground page."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def serve(
     try:
         main = load_served(named[0], trust)
         if at_most and main.names is None:
-            raise CirfError("--forbid and --at-most limit functional tokens, which this model has none of")
+            raise CirfError("--forbid and --at-most limit functional tokens, but this model has none")
         if main.names is not None:
             check_codes(at_most, main.names)
         models = [replace(main, at_most=at_most)]

@@ -1,4 +1,4 @@
-"""``show``: the answers of an evaluation, one after the other, as a person reads them."""
+"""``show``: the answers of an evaluation, one after the other, for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which answers to show; what is not set does not matter."""
+    """Which answers to show; unset fields do not matter."""
 
     method: str | None = None
     task: str | None = None
@@ -69,16 +69,16 @@ def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
 
 
 def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) -> list[str]:
-    """The methods whose answers are of the run's recipe as it is, as far as that can be told."""
+    """The methods whose answers are of the run's current recipe, as far as known."""
     there = {path.parent.name for path in answers.glob("*/scores.json")}
     there = {name for name in there if done is None or f"{answers.name}/{name}" in done}
     named = [name for name in asked if name in there] + sorted(there - set(asked))
     if not named and answers.name == "sampled":
         raise CirfError(
-            f"--sampled: {answers.parent} holds no sampled runs beside the greedy one (evaluate.sampled, --protocol full)"
+            f"--sampled: {answers.parent} holds no sampled runs next to the greedy one (evaluate.sampled, --protocol full)"
         )
     if not named:
-        raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the recipe as it is now; run `cirf run` on")
+        raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the current recipe; run `cirf run` again")
     return named
 
 

@@ -1,5 +1,5 @@
-"""``status``: which stages of a run's folder are done by its recipe, what can be told where that cannot, and whether the files
-are what they were."""
+"""``status``: which stages of a run's folder are done by its recipe, if that can be determined, and whether their files are
+unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from cirf.errors import CirfError
 from cirf.recipe.load import open_run
 from cirf.store.integrity import LARGE, damage, finished
-from cirf.store.run_folder import Plan, RunFolder, Standing
+from cirf.store.run_folder import Plan, RunFolder, StageState
 
 _WORDS = {
     "done": "done",
@@ -24,7 +24,7 @@ _WORDS = {
 def up_to_date(folder: Path) -> frozenset[str] | None:
     """The stages that a run's recipe asks for and that are done by it.
 
-    ``None`` where that cannot be told, since data, a task file or a model that the recipe names is not on this machine.
+    ``None`` if that cannot be determined, because data, a task file or a model that the recipe names is not on this machine.
     """
     from cirf.stages.context import Context
     from cirf.stages.planning import plans
@@ -38,9 +38,9 @@ def up_to_date(folder: Path) -> frozenset[str] | None:
 
 
 def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
-    """Print a line a stage: how it stands, its rows, its time. Where an input from outside is gone, how stages stand to it is
-    not known: then those that are finished are listed, as ``unknown``. Files are compared with the hashes in their records,
-    those over `LARGE` bytes only with ``verify``; whether all are as they were."""
+    """Print a line per stage: its state, rows and time. If an input from outside is gone, states are not known: then finished
+    stages are listed as ``unknown``. Files are compared with the hashes in their records, those over `LARGE` bytes only with
+    ``verify``; returns whether all are unchanged."""
     from cirf.stages.context import Context
     from cirf.stages.planning import plans
 
@@ -54,12 +54,12 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     bad = {name: files for name in names if (files := context.folder.damaged(name, largest))}
     plan_of = {plan.name: plan for plan in asked}
 
-    def row_of(name: str) -> Standing:
+    def row_of(name: str) -> StageState:
         if name in bad:
-            return Standing(name, "damaged", None, None)
+            return StageState(name, "damaged", None, None)
         if missing:
             return context.folder.finished(name)
-        return _behind(context.folder, plan_of[name]) if bad else context.folder.standing(plan_of[name])
+        return _state_of(context.folder, plan_of[name]) if bad else context.folder.state(plan_of[name])
 
     rows = [row_of(name) for name in names]
     if as_json:
@@ -73,7 +73,7 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
         print(f"{row.name:28} {_WORDS[row.state]:20} {size:>14} {seconds:>12}")
     again = [row.name for row in rows if row.state not in ("done", "unknown")]
     if missing:
-        print(f"what a rerun would do cannot be told here: {missing}")
+        print(f"what a rerun would do is unknown here: {missing}")
     else:
         print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
     for name, files in bad.items():
@@ -81,9 +81,9 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     return not bad
 
 
-def _behind(folder: RunFolder, plan: Plan) -> Standing:
-    """How a stage stands where records of others may be unreadable."""
+def _state_of(folder: RunFolder, plan: Plan) -> StageState:
+    """The state of a stage if records of others may be unreadable."""
     try:
-        return folder.standing(plan)
+        return folder.state(plan)
     except CirfError:
-        return folder.finished(plan.name) if folder.manifest(plan.name) else Standing(plan.name, "open", None, None)
+        return folder.finished(plan.name) if folder.manifest(plan.name) else StageState(plan.name, "open", None, None)

@@ -1,4 +1,4 @@
-"""``sweep``: the runs that a sweep file asks for, one after the other, each finished stage made once.
+"""``sweep``: the runs of a sweep file, one after the other, with each stage made once.
 
 ::
 
@@ -7,10 +7,10 @@
     OUT/stages.jsonl                  a row for each stage that was begun: where it comes from
     OUT/PART/POINT/                   a run's folder
 
-How the stages of many runs stand to one another: which are done, which could be taken over, which have to be made.
+The state of the stages of many runs: which are done, which can be taken over, which have to be made.
 
-A stage's key hashes the contents of its inputs, which are not known before they are made. Here what is still to be made
-stands for its content by its own key: two stages that would be asked for alike have the same one.
+A stage's key hashes the contents of its inputs, which are not known before they are made. Here a stage that is still to be made
+is represented by its own key: two equal requests have the same one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _FILE, _LOG = "sweep.yaml", "stages.jsonl"
 
 
 class Ledger:
-    """Where every stage of a sweep comes from, and how its runs ended; kept in the sweep's folder.
+    """The source of every stage of a sweep, and how its runs ended; kept in the sweep's folder.
 
-    A row is written before a stage is begun, so that a kill at any moment leaves the truth: of the rows of a run's stage the
-    last with its key tells. A finished stage without one was there before the sweep asked for it.
+    A row is written before a stage is begun, so that the record is right after a kill at any moment: of the rows of a run's stage
+    the last with its key counts. A finished stage without one existed before the sweep.
     """
 
     def __init__(self, planned: Planned) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         self._stages = {run.path: self._look(run) for run in planned.runs}
 
     def begins(self, run: Run, stage: str, key: str, other: RunFolder | None) -> None:
-        """Note that a stage will be made, or taken over from another run."""
+        """Record that a stage will be made, or taken over from another run."""
         row = {"run": run.path, "stage": stage, "key": key, "from": None if other is None else self._called(other)}
         if self._last.get((run.path, stage)) != row:
             self._log.append(row)
@@ -75,7 +75,7 @@ class Ledger:
         self.write()
 
     def is_done(self, run: Run) -> bool:
-        """Whether every stage that is asked for is finished."""
+        """Whether every requested stage is finished."""
         return not self._stages[run.path]["open"]
 
     def _look(self, run: Run) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Ledger:
         return summary
 
     def record(self) -> dict[str, Any]:
-        """The sweep as ``sweep.json`` tells it. Nothing in it comes from a clock."""
+        """The content of ``sweep.json``. It has no times."""
         sweep = self._planned.loaded.sweep
         order = {(point.part, point.name): place for place, point in enumerate(self._planned.points)}
         points: list[dict[str, Any]] = []
@@ -109,19 +109,19 @@ class Ledger:
         return {"name": sweep.name, "notes": sweep.notes, "parts": parts, "stages": self.totals(), "points": points}
 
     def totals(self) -> dict[str, int]:
-        """Stages over all runs, those of a point that stands twice counted once."""
+        """Stages over all runs, those of a point that occurs twice counted once."""
         kinds = ("asked", "made", "taken", "before", "open")
         return {kind: sum(len(summary[kind]) for summary in self._stages.values()) for kind in kinds}
 
     def write(self) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record atomically."""
         write_atomic(self._planned.out / RECORD, to_json(self.record()))
 
 
 def sweep(name: str, asked: Asked, as_json: bool, say: Callable[[str], None]) -> None:
-    """Bring every chosen run up to date and print how the sweep stands.
+    """Bring every chosen run up to date and print the state of the sweep.
 
-    A run that fails is told and left, and the others go on; ``CirfError`` at the end if any did.
+    A run that fails is reported and skipped, and the others go on; ``CirfError`` at the end if any did.
     """
     planned = plan(name, asked)
     if not is_main():
@@ -172,7 +172,7 @@ def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: Threa
 
 
 def _others_part(planned: Planned, say: Callable[[str], None]) -> None:
-    """What the processes beside the main one do under ``accelerate launch``: train with it."""
+    """The part of the other processes under ``accelerate launch``: train with the main one."""
     from cirf.run import Sharing, execute
 
     barrier()
@@ -192,7 +192,7 @@ def _is_reported(run: Run) -> bool:
 
 
 class Threads:
-    """Torch's threads, as each run would have them by itself."""
+    """Torch's threads, as in each run by itself."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._usual: int | None = None
@@ -209,7 +209,7 @@ class Threads:
 
 
 def dry(name: str, asked: Asked, as_json: bool) -> None:
-    """Say, for each part, how many stages its runs ask for, and how many of them would be made; nothing is written."""
+    """Print, for each part, how many stages its runs need, and how many of them would be made; nothing is written."""
     planned = plan(name, asked)
     foresight = Foresight(planned.others())
     rows: list[dict[str, Any]] = []
@@ -234,7 +234,7 @@ def dry(name: str, asked: Asked, as_json: bool) -> None:
 
 
 def _part_of(run: Run, planned: Planned) -> str:
-    """The part that a run counts for: the first of those that run now."""
+    """The part of a run: the first of those that run now."""
     chosen = {part for each in planned.chosen for part in (point.part for point in each.points)}
     return next(point.part for point in run.points if point.part in chosen)
 
@@ -253,7 +253,7 @@ def _print_record(record: Mapping[str, Any], planned: Planned) -> None:
 def _print_table(
     planned: Planned, kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]
 ) -> None:
-    """A line a part, and their sum: runs, stages asked for, and what becomes of them."""
+    """A line a part, and their sum: runs, requested stages, and their outcomes."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
@@ -279,22 +279,22 @@ def _print_table(
 
 
 Content = Mapping[str, str] | str
-"""What a stage holds: its files' hashes, or the key of one that is not made yet."""
+"""The content of a stage: its files' hashes, or its key if it is not made yet."""
 
 
 @dataclass
 class Foresight:
-    """A look at runs in the order in which they will be made."""
+    """A simulation of the runs in their order."""
 
     others: Sequence[RunFolder]
     there: dict[str, Content] = field(default_factory=dict)
-    """By key, what will have been made, taken over or found by then."""
+    """By key, the stages made, taken over or found by then."""
 
     def look(self, folder: RunFolder, plans: Sequence[Plan]) -> dict[str, str]:
         """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.
 
-        At most so many stages are made: where an input comes out as another run's did, though it was asked for otherwise,
-        what follows is taken over too.
+        This is an upper bound of the stages made: if an input comes out equal to another run's although it was requested
+        differently, later stages are taken over too.
         """
         contents: dict[str, Content] = {}
         found: dict[str, str] = {}

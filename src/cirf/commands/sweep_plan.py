@@ -1,4 +1,4 @@
-"""What a sweep asks for: its runs, each checked as ``run`` checks one, before any of them begins."""
+"""The plan of a sweep: its runs, each checked as ``run`` checks one, before any of them begins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says beside the file."""
+    """The command line's options besides the file."""
 
     sets: tuple[str, ...] = ()
     data: Path | None = None
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, and the points that ask for it: more than one where the same point stands twice."""
+    """A run's folder, and the points that ask for it: more than one where the same point occurs twice."""
 
     path: str
     """Relative to the sweep's folder: part and name of the first of its points."""
@@ -49,11 +49,11 @@ class Run:
     chosen: bool
     """Whether it is to run now."""
     to_report: bool
-    """Whether all stages are asked for, and the report."""
+    """Whether all stages and the report are requested."""
 
     @property
     def folder(self) -> RunFolder:
-        """Where it lies."""
+        """The run's folder."""
         return self.context.folder
 
 
@@ -74,7 +74,7 @@ class Planned:
         return [run for run in self.runs if run.chosen]
 
     def others(self, run: Run | None = None) -> list[RunFolder]:
-        """The runs that stages may be taken over from: the sweep's, those that a former version of its file left behind, and
+        """The runs that stages may be taken over from: the sweep's, those left by a former version of its file, and
         those of ``--share``."""
         there = {folder.root.resolve(): folder for folder in (each.folder for each in self.runs)}
         for folder in (*_runs_in(self.out), *self.shared):
@@ -110,7 +110,7 @@ def _context(point: Point, out: Path, asked: Asked) -> Context:
 
 
 def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
-    """The run of points that are the same, with the stages that any of those asks for which are to run now, or else of all."""
+    """The run of equal points, with the stages requested by those that run now, or else by all."""
     from cirf.run import asked_for
 
     chosen = [point for point in points if not asked.only or point.part in asked.only]
@@ -124,7 +124,7 @@ def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
 
 
 def _with_name(point: Point, work: Callable[[], T]) -> T:
-    """What ``work`` answers; its ``CirfError`` names the point."""
+    """The result of ``work``; its ``CirfError`` names the point."""
     try:
         return work()
     except CirfError as error:
@@ -133,14 +133,14 @@ def _with_name(point: Point, work: Callable[[], T]) -> T:
 
 def _check_folder(out: Path, name: str) -> None:
     if (out / "recipe.yaml").exists():
-        raise CirfError(f"--out {out}: a run lies there; give the sweep a folder of its own")
+        raise CirfError(f"--out {out}: a run is there; give the sweep its own folder")
     summary = read_record(out).get("name", name)
     if summary != name:
-        raise CirfError(f"--out {out}: the sweep {summary} lies there; give {name} a folder of its own")
+        raise CirfError(f"--out {out}: the sweep {summary} is there; give {name} its own folder")
 
 
 def read_record(out: Path) -> dict[str, Any]:
-    """What a sweep's folder tells of it; nothing where there is none."""
+    """A sweep's record in its folder; empty if there is none."""
     try:
         loaded = parse_json((out / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -21,10 +21,10 @@ SPLITS = ("train", "test")
 
 def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: bool) -> None:
     """Ask the model of a run's method ``limit`` training questions a task, drawn by the seed, and as many test questions, the
-    first ones, greedily: as ever, and with results forbidden; print the shares answered right.
+    first ones, greedily: as usual, and with results forbidden; print the accuracies.
 
-    Answers are kept in ``evaluations/without-results-METHOD-HASH`` of the run, one folder a model and ``limit``; what is there is
-    not asked again. ``CirfError`` where the method writes no results, or its model or the problems are not there.
+    Answers are kept in ``evaluations/without-results-METHOD-HASH`` of the run, one folder a model and ``limit``; existing ones
+    are not repeated. ``CirfError`` where the method writes no results, or its model or the problems are not there.
     """
     from cirf.commands.run import opened
     from cirf.methods import get
@@ -71,11 +71,11 @@ def _with_bare(recipe: Recipe, name: str, bare: str) -> Recipe:
     if not method.functional or "results" not in type(method.settings).model_fields or not method.settings.results:
         able = [other for other in recipe.methods if get(other, recipe).functional]
         raise CirfError(
-            f"--method {name}: it writes no functional tokens with results; name one that does"
+            f"--method {name}: writes no functional tokens with results; name one that does"
             + (f" ({', '.join(able)})" if able else "")
         )
     own, root = recipe.variants.get(name, Variant()), name
-    while own.reward is not None:  # its method is another's, under a name of its own
+    while own.reward is not None:  # its method is another's, under another name
         root = str(own.method)
         own = recipe.variants.get(root, Variant())
     settings = method.settings.model_dump(mode="json", exclude_unset=True) | {"results": False}

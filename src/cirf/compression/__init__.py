@@ -1,1 +1,1 @@
-"""Result compression: which results a trace can do without (paper 3.4)."""
+"""Result compression: which results can be removed from a trace (paper 3.4)."""

@@ -1,7 +1,7 @@
-"""How likely a model finds traces with results left out (paper 3.4): the scorer behind `cirf.compression.search`.
+"""A model's likelihood of traces with results left out (paper 3.4): the scorer for `cirf.compression.search`.
 
-Traces that differ by one result share everything before it. So of the trace that a search stands at, the model's keys and
-values are kept; a candidate is then just what comes behind the result that it lacks::
+Traces that differ by one result share everything before it. So the model's keys and values of a search's current trace are kept;
+for a candidate only the tokens after the removed result are computed::
 
     question <cirf><cirf_016>12<cirf_016>16<cirf_023>28</cirf>28      kept
     .............................<cirf_016>                           shared with the candidate without 16
@@ -61,7 +61,7 @@ class Pieces:
 
 @dataclass(slots=True)
 class _Row:
-    """A query as it is computed: what of its item's memory it shares, its own ids behind that, and where the targets stand."""
+    """A query in computation: the shared part of its item's memory, its own ids after that, and the places of the targets."""
 
     query: Query
     shared: int
@@ -71,9 +71,9 @@ class _Row:
 
 
 class _Memory(NamedTuple):
-    """What is known of a trace that was computed: its steps, keys and values, each kept result's loss.
+    """The stored results of a computed trace: its steps, keys and values, each kept result's loss.
 
-    ``cache`` holds what comes behind the first ``shared`` tokens; those are in the memory that the trace was computed from.
+    ``cache`` holds what comes after the first ``shared`` tokens; those are in the memory that the trace was computed from.
     """
 
     kept: tuple[int, ...]
@@ -108,13 +108,13 @@ class TraceScorer:
     def __init__(self, model: Any, rows: Sequence[Pieces], whole: bool, batch_tokens: int = 2048) -> None:
         """Nothing is computed yet."""
         self._model, self._rows, self._whole, self._limit = model, list(rows), whole, batch_tokens
-        self._standing: dict[int, _Memory] = {}
+        self._current: dict[int, _Memory] = {}
         self._scored: dict[Query, _Memory] = {}
         self._caching = not getattr(model, "_is_stateful", False)  # what a recurrent model remembers cannot be cut short
 
     def settle(self, chosen: Sequence[Query]) -> None:
         """Go on from these; items without a query are done with."""
-        self._standing = {query.item: self._whole_memory(query) for query in chosen} if self._caching else {}
+        self._current = {query.item: self._whole_memory(query) for query in chosen} if self._caching else {}
         self._scored = {}
 
     def _whole_memory(self, query: Query) -> _Memory:
@@ -122,7 +122,7 @@ class TraceScorer:
         own = self._scored[query]
         if not own.shared:
             return own
-        before = self._standing[query.item].cache
+        before = self._current[query.item].cache
         joined = [
             (torch.cat((keys[:, : own.shared], own_keys), 1), torch.cat((values[:, : own.shared], own_values), 1))
             for (keys, values), (own_keys, own_values) in zip(before, own.cache, strict=True)
@@ -140,8 +140,8 @@ class TraceScorer:
 
     def _row(self, query: Query) -> _Row:
         pieces = self._rows[query.item]
-        memory = self._standing.get(query.item)
-        split = -1  # last step whose functional token lies in the shared part
+        memory = self._current.get(query.item)
+        split = -1  # last step whose functional token is in the shared part
         ids: list[int] = []
         if memory is None:
             shared, before = 0, 0.0
@@ -215,7 +215,7 @@ class TraceScorer:
         cache = DynamicCache()
         if not past:
             return cache
-        memories = [self._standing[row.query.item].cache for row in rows]
+        memories = [self._current[row.query.item].cache for row in rows]
         for layer, pair in enumerate(memories[0]):
             stacked = []
             for which, like in enumerate(pair):
@@ -227,7 +227,7 @@ class TraceScorer:
         return cache
 
     def _remember(self, rows: list[_Row], cache: Any, past: int, results: list[dict[int, float]]) -> None:
-        """Keep the rows' keys and values for `settle`; a model without such a cache is asked for whole rows from now on."""
+        """Keep the rows' keys and values for `settle`; a model without such a cache computes whole rows from now on."""
         if cache is None:
             return
         width = past + max(len(row.ids) for row in rows)
@@ -240,7 +240,7 @@ class TraceScorer:
         for at, row in enumerate(rows):
             stop = past + len(row.ids)
             own = [(keys[at, :, past:stop].clone(), values[at, :, past:stop].clone()) for keys, values in layers]
-            before = self._standing.get(row.query.item)
+            before = self._current.get(row.query.item)
             earlier = {step: loss for step, loss in before.losses.items() if step in row.query.kept} if before else {}
             self._scored[row.query] = _Memory(row.query.kept, own, earlier | results[at], row.shared)
 

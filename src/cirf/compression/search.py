@@ -30,10 +30,10 @@ TIE = 1e-4
 
 
 class Losses(NamedTuple):
-    """What a scoring model says of a trace: negative log-likelihoods in nats, the functional tokens being given.
+    """A scoring model's losses of a trace: negative log-likelihoods in nats, the functional tokens being given.
 
-    ``answer``: mean over the answer's tokens. ``written``: sum over the tokens of the results that stand in the trace and
-    of the answer; ``nan`` from a scorer that was not asked for it.
+    ``answer``: mean over the answer's tokens. ``written``: sum over the tokens of the trace's results and of the answer; ``nan``
+    from a scorer that does not compute it.
     """
 
     answer: float
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A trace to score: the item's place in the list, and the steps whose results stand in the trace, ascending."""
+    """A trace to score: the item's place in the list, and the steps whose results are in the trace, ascending."""
 
     item: int
     kept: tuple[int, ...]
@@ -69,7 +69,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Removal(Record):
-    """One step of a search: the result of ``step``, of so many ``tokens``, went; that cost ``rise`` and left ``loss``."""
+    """One step of a search: the result of ``step`` with ``tokens`` tokens was removed, which cost ``rise`` and left ``loss``."""
 
     step: int
     tokens: int
@@ -79,9 +79,9 @@ class Removal(Record):
 
 @dataclass(frozen=True, slots=True)
 class Path(Record):
-    """The removals of one trace in their order; with all its results it has so many ``tokens`` in them and that ``loss``.
+    """The removals of one trace in their order; ``tokens`` and ``loss`` are those with all results.
 
-    The last removal may be one that costs more than the limit the search was given: there it stopped.
+    The last removal may be one that costs more than the limit the search was given: the search stopped there.
     """
 
     problem: str
@@ -158,7 +158,7 @@ def cheapest(rises: Sequence[float]) -> int:
 def search(items: Sequence[Item], scorer: Scorer, selector: Selector, limit: float) -> list[Path]:
     """The greedy removals of every item, until one costs more than ``limit`` or no result is left.
 
-    All items are searched side by side, so that a scorer is always asked for many traces at once.
+    All items are searched together, so that a scorer always gets many traces at once.
     """
     start = [Query(place, tuple(step for step, count in enumerate(item.tokens) if count)) for place, item in enumerate(items)]
     current = dict(zip(start, scorer.score(start), strict=True)) if start else {}

@@ -1,1 +1,1 @@
-"""What makes models fast on a CPU: packed weights, LoRA layers, attention, number formats, memory."""
+"""Fast models on a CPU: packed weights, LoRA layers, attention, number formats, memory."""

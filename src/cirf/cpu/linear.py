@@ -1,6 +1,6 @@
-"""Products of matrices in float32 by oneDNN, where torch has it.
+"""Matrix products in float32 by oneDNN, if torch has it.
 
-On processors other than Intel's torch's usual library multiplies at half the speed (100 against 230 GFLOP/s on one core of an AMD
+On processors other than Intel's the default library of torch has half the speed (100 against 230 GFLOP/s on one core of an AMD
 EPYC with AVX-512).
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W^T + bias`` of x [b x k] and W [n x k]: [b x n], with its gradients; up to rounding what torch's own gives."""
+    """``x W^T + bias`` of x [b x k] and W [n x k]: [b x n], with its gradients; equal to torch's own up to rounding."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or not len(x) or not _is_there():
         return torch.nn.functional.linear(x, weight, bias)
     made: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -22,7 +22,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(torch.nn.Linear):
-    """A layer whose product goes by `linear`."""
+    """A layer that uses `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[... x k] -> [... x n]."""
@@ -30,7 +30,7 @@ class Linear(torch.nn.Linear):
 
 
 def by_onednn(module: Any) -> Any:
-    """Have every plain linear layer of a module be a `Linear`, in place; its parameters stay what they are."""
+    """Replace every plain linear layer of a module by a `Linear`, in place; its parameters are unchanged."""
     for part in module.modules():
         if type(part) is torch.nn.Linear:
             part.__class__ = Linear
@@ -62,7 +62,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @cache
 def _is_there() -> bool:
-    """Whether this torch has the operation, and it computes what it should."""
+    """Whether this torch has the operation, and it is correct."""
     try:
         one = torch.arange(6.0).reshape(2, 3)
         return torch.equal(_product(one, one, torch.ones(2)), one @ one.t() + 1)

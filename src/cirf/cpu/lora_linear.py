@@ -1,9 +1,8 @@
-"""A linear layer with its adapter in as few passes over memory as it takes.
+"""A linear layer with its adapter in a minimal number of passes over memory.
 
-PEFT adds an adapter to a layer's output in steps of its own: the input in float32 and back, two small products, a scaling, a sum,
-each with a copy and each with its own way back. Here the adapter's product is added into the output in place, and backwards into
-the input's gradient, in the format that the layer computes in; the adapter's own numbers stay float32. It is the same function
-up to rounding.
+PEFT adds an adapter to a layer's output in separate steps: the input in float32 and back, two small products, a scaling, a sum,
+each with a copy and its own backward step. Here the adapter's product is added into the output in place, and backwards into
+the input's gradient, in the layer's number format; the adapter's weights stay float32. It is the same function up to rounding.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class AdaptedLinear(torch.autograd.Function):
 
 
 def _forward(layer: Any, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tensor:
-    """The layer's output [... x n]; as PEFT computes it where it is no plain adapter on a plain layer."""
+    """The layer's output [... x n]; as PEFT computes it if it is not a plain adapter on a plain layer."""
     active = layer.active_adapters
     name = active[0] if len(active) == 1 else None
     weight: torch.Tensor = layer.base_layer.weight
@@ -79,7 +78,7 @@ def _forward(layer: Any, x: torch.Tensor, *args: Any, **keys: Any) -> torch.Tens
 
 @contextlib.contextmanager
 def in_place(model: Any) -> Iterator[int]:
-    """Within, the adapted linear layers of a model compute so; yields how many there are."""
+    """Within, the adapted linear layers of a model use this; yields how many there are."""
     from peft.tuners.lora.layer import Linear
 
     layers: list[Any] = [layer for layer in model.modules() if type(layer) is Linear and type(layer.base_layer) is nn.Linear]

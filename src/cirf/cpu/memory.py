@@ -1,4 +1,4 @@
-"""Memory: what is freed and asked for again a moment later, and how much there is."""
+"""Memory: reuse of freed blocks, and how much is available."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ _STEP = 64 * 2**20  # bytes by which the heap grows
 
 
 def keep_freed_memory() -> bool:
-    """Make this process keep the memory it frees, and say whether that could be done (glibc has the switch, and jemalloc, which
-    comes before it where a process is started with it: ``LD_PRELOAD``).
+    """Make this process keep the memory it frees; returns whether that is possible (with glibc, or with jemalloc if the process
+    was started with it: ``LD_PRELOAD``).
 
-    An update on the CPU casts every weight, makes every gradient and frees both. By default that goes back to the system,
-    which clears it page by page when it is wanted again (``benchmarks/updates.py`` says what that costs). The process keeps
-    what it frees from then on, more with every update that fits badly into it, until `hand_back`.
+    An update on the CPU casts every weight, makes every gradient and frees both. By default that goes back to the system, which
+    clears it page by page when it is needed again (``benchmarks/updates.py`` measures the cost). From then on the process keeps
+    freed memory, more with every update due to fragmentation, until `release_freed_memory`.
     """
     if (preloaded := _jemalloc()) is not None:
         return _never_decay(preloaded)
     library = _glibc()
     if library is None:
         return False
-    # No block gets a mapping of its own: glibc would give that back at once, and a threshold for it ends at 32 MiB, while
+    # No block gets its own mapping: glibc would return that at once, and a threshold for it ends at 32 MiB, while
     # the logits of fifty targets over 150,000 words take as much.
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, _STEP))
     return all([library.mallopt(name, value) == 1 for name, value in settings])
 
 
-def hand_back() -> bool:
-    """Give freed memory that is kept back to the system for once, and say whether that could be done; of glibc, whether there
-    was any.
+def release_freed_memory() -> bool:
+    """Return kept freed memory to the system once; returns whether that was possible, with glibc whether there was any.
 
-    Among blocks of ever new sizes holes are left that fit no more, so that a process which hands back nothing grows.
+    Blocks of ever new sizes leave holes that no longer fit, so a process that returns nothing grows.
     """
     if (preloaded := _jemalloc()) is not None:
         return _control(preloaded, f"arena.{_EVERY_ARENA}.purge")
@@ -47,14 +46,13 @@ def hand_back() -> bool:
 
 
 def _jemalloc() -> ctypes.CDLL | None:
-    """The allocator of this process, if that is jemalloc, whose settings have names."""
+    """The allocator of this process, if that is jemalloc."""
     own = ctypes.CDLL(None) if os.name == "posix" else None
     return own if hasattr(own, "mallctl") else None
 
 
 def _never_decay(library: ctypes.CDLL) -> bool:
-    """Have jemalloc keep all that is freed: in arenas that are still to come, then in those that there are, of which not every
-    number is in use."""
+    """Make jemalloc keep all freed memory: in future arenas, then in existing ones, of which not every number is in use."""
     count = ctypes.c_uint()
     size = ctypes.c_size_t(ctypes.sizeof(count))
     if library.mallctl(b"arenas.narenas", ctypes.byref(count), ctypes.byref(size), None, ctypes.c_size_t(0)):
@@ -67,13 +65,13 @@ def _never_decay(library: ctypes.CDLL) -> bool:
 
 
 def _control(library: ctypes.CDLL, name: str, value: Any = None) -> bool:
-    """Write one of jemalloc's settings, or do what it names: whether it took it."""
+    """Write one of jemalloc's settings, or run its action; returns whether it was accepted."""
     given = (None, 0) if value is None else (ctypes.byref(value), ctypes.sizeof(value))
     return bool(library.mallctl(name.encode(), None, None, given[0], ctypes.c_size_t(given[1])) == 0)
 
 
 def scarce() -> bool:
-    """Whether this process holds more than twice what the machine, or its control group, has left; false where nobody tells."""
+    """Whether this process holds more than twice what the machine, or its control group, has left; false if unknown."""
     left, held = free_memory("cpu"), bytes_of_line("/proc/self/status", "VmRSS")
     return left is not None and held is not None and held > 2 * left
 
@@ -83,15 +81,15 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def weight_bytes(model: Any) -> int:
-    """Bytes of a model's weights in memory, whatever form its layers hold them in (their ``held_bytes``, if not parameters)."""
+    """Bytes of a model's weights in memory, in whatever form its layers hold them (their ``held_bytes``, if not parameters)."""
     plain = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     return int(plain + sum(getattr(module, "held_bytes", 0) for module in model.modules()))
 
 
 def free_memory(device: str) -> int | None:
-    """Bytes that a torch device can still give this process; ``None`` where nobody tells.
+    """Bytes that a torch device can still give this process; ``None`` if unknown.
 
-    Of a GPU what its driver calls free; else of the machine, or of the control group (a container) where that has less left.
+    For a GPU the driver's free memory; else that of the machine, or of the control group (a container) if less.
     """
     if device.startswith("cuda"):
         import torch
@@ -102,14 +100,13 @@ def free_memory(device: str) -> int | None:
 
 
 def spare(device: str) -> int:
-    """Bytes to keep what is made once and read often in: a quarter of the memory that is left, by the processes of one training
-    that share it; 0 where nobody tells how much there is."""
+    """Bytes for caches: a quarter of the free memory, divided by the processes of one training that share it; 0 if unknown."""
     sharing = 1 if device.startswith("cuda") else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return (free_memory(device) or 0) // (_SHARE * sharing)
 
 
 def bytes_of_line(file: str, name: str) -> int | None:
-    """Bytes that a line such as ``VmRSS:  12 kB`` of a file tells; ``None`` where there is no such line or file."""
+    """Bytes that a line such as ``VmRSS:  12 kB`` of a file gives; ``None`` without such a line or file."""
     try:
         lines = dict(line.split(":", 1) for line in Path(file).read_text().splitlines())
         return int(lines[name].split()[0]) * 1024
@@ -118,7 +115,7 @@ def bytes_of_line(file: str, name: str) -> int | None:
 
 
 def free_in_group(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What a control group leaves of its limit; memory that holds files can be had back."""
+    """The free memory of a control group; its file cache counts as free."""
     second = _leaves(folder / "memory.max", folder / "memory.current", "inactive_file")
     if second is not None:
         return second

@@ -1,4 +1,4 @@
-"""What a processor computes in: 16 bits where it multiplies them as fast as 32, else float32 with the values they had."""
+"""The number format of computation: 16 bits if the processor multiplies them as fast as 32, else float32 with the same values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import torch
 
 
 def computed_in(dtype: str, device: str) -> str:
-    """The number format that weights in ``dtype`` are computed with on a torch device.
+    """The number format of computation for weights in ``dtype`` on a torch device.
 
-    On many x86 processors products of 16-bit matrices are slower than those of float32, several times where torch has to take
-    their numbers apart one by one: training, reading prompts and answering in batches are. Only further tokens of a single
-    answer, which wait for the weights to come from memory, are not. There the weights keep the values that they have in
-    ``dtype``, and everything is computed in float32.
+    On many x86 processors products of 16-bit matrices are slower than those of float32, several times if torch converts their
+    numbers one by one: in training, for prompts and for batches. Only further tokens of a single answer, which are limited by
+    memory, are not. On such processors the weights keep their values in ``dtype``, and everything is computed in float32.
     """
     return "float32" if torch.device(device).type == "cpu" and not _multiplies(dtype) else dtype
 
 
 def widen(model: Any, dtype: str, device: str) -> None:
-    """Have a model that was loaded in ``dtype`` computed in float32, in place, where the device asks for it."""
+    """Convert a model loaded in ``dtype`` to float32, in place, if the device needs it."""
     if computed_in(dtype, device) != dtype and not getattr(model, "is_quantized", False):
         model.float()
 
@@ -31,7 +30,7 @@ def _multiplies(dtype: str) -> bool:
     """Whether matrices of a number format are multiplied at least as fast as those of float32.
 
     bfloat16 needs AMX, or AMD's AVX-512 extension for it: Intel's was measured at 82 GFLOPS where float32 had 141, on a core of a
-    Xeon whose AMX the hypervisor hides. float16 needs oneDNN's word that it has instructions for it; without, that core had 14.
+    Xeon whose AMX the hypervisor hides. float16 needs instructions that oneDNN reports; without, that core had 14.
     """
     if dtype == "float32" or platform.machine().lower() not in ("x86_64", "amd64"):
         return True
@@ -43,7 +42,7 @@ def _multiplies(dtype: str) -> bool:
 
 
 def _has_amx() -> bool:
-    """Whether oneDNN multiplies by AMX: the processor has it, and nobody told oneDNN to stay below it."""
+    """Whether oneDNN multiplies by AMX: the processor has it, and oneDNN is not limited below it."""
     summary = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
     return torch.cpu._is_amx_tile_supported() and (summary in ("ALL", "DEFAULT") or "AMX" in summary)
 

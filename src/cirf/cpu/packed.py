@@ -1,16 +1,16 @@
-"""Linear layers whose weights lie in memory as the processor reads them.
+"""Linear layers whose weights are stored in the order in which the processor reads them.
 
-A product with one row reads every weight once and computes next to nothing, so it is as fast as the weights come. In the order
-in which a checkpoint has them they come at a third of what memory gives: they are sorted into the processor's blocks at every
-call. Here that is done once, by oneDNN, as torch's own compiler does when it freezes a model. In bfloat16 the products have the
-same bits as before; in float32 they are rounded otherwise. Such a layer has no gradient.
+A product with one row reads every weight once and computes little, so it is limited by memory bandwidth. With a checkpoint's
+layout it reaches a third of that, because the weights are reordered into the processor's blocks at every call. Here that is done
+once, by oneDNN, as torch's own compiler does when it freezes a model. In bfloat16 the products are bit-identical; in float32 they
+are rounded differently. Such a layer has no gradient.
 
 Attention of the next few tokens on a CPU, where several query heads share a key.
 
-Without a mask torch's fused kernel goes through the keys once for each query head, in 16 bits at a tenth of the speed that is
-there, and ``transformers`` lets it, or copies keys where there is a mask and more than one token.
-Query heads that share a key can stand below one another as queries of one head: then each key is read once, and the same
-products and sums are made. Long stretches, such as a prompt, go to the kernel as they are: there it is fast.
+Without a mask torch's fused kernel goes through the keys once for each query head, in 16 bits at a tenth of the possible speed;
+``transformers`` uses it, or copies keys if there is a mask and more than one token. Query heads that share a key can be stacked
+as queries of one head: then each key is read once, with the same products and sums. Long inputs, such as a prompt, go to the
+kernel unchanged: there it is fast.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import torch
 from torch import nn
 
 SMALLEST = 2**16
-"""Weights of a layer below which it stays as it is: the way into oneDNN costs more than it saves."""
+"""Weights of a layer below which it is unchanged: the call of oneDNN costs more than it saves."""
 
-_ROWS = 4  # of the input, for which blocks are chosen; the layout serves any number
+_ROWS = 4  # of the input for which blocks are chosen; the layout works for any number
 
 
 class PackedLinear(nn.Module):
-    """``x W^T + bias`` for x [... x k] of the layer that it is made of, with W [n x k] packed."""
+    """``x W^T + bias`` for x [... x k] of the layer it replaces, with W [n x k] packed."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class PackedLinear(nn.Module):
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
         self._packed = _pack(layer.weight.detach())
         self.held_bytes = layer.weight.nbytes + (0 if layer.bias is None else layer.bias.nbytes)
-        """What it takes in memory, none of it parameters; blocks take no more."""
+        """Its bytes in memory, which are not parameters; blocks take no more."""
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weights [n x k] as a checkpoint has them, unpacked at every call."""
+        """The weights [n x k] in a checkpoint's layout, unpacked at every call."""
         dense: torch.Tensor = self._packed.to_dense()
         return dense
 
@@ -49,7 +49,7 @@ class PackedLinear(nn.Module):
         return made
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """As a linear layer's: what is saved is a plain checkpoint."""
+        """As a linear layer's: the saved checkpoint is plain."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight"] = self.weight
         if self.bias is not None:
@@ -57,17 +57,16 @@ class PackedLinear(nn.Module):
 
 
 def settle(model: Any, attention: str = "auto") -> None:
-    """Bring a model that will only answer into the form that answers quickest: weights packed, and queries grouped unless
-    ``attention`` names a kernel."""
+    """Optimise a model for inference: pack weights, and group queries unless ``attention`` names a kernel."""
     if attention == "auto":
         group_queries(model)
     pack(model)
 
 
 def pack(model: Any, smallest: int = SMALLEST) -> int:
-    """Pack the linear layers of a model that will only answer, in place: how many were packed.
+    """Pack the linear layers of a model for inference, in place; returns how many were packed.
 
-    None on another device than a CPU, or where torch has no oneDNN for the number format of its weights.
+    None on devices other than a CPU, or if torch has no oneDNN for the weights' number format.
     """
     layers = {
         name: module
@@ -96,16 +95,16 @@ def _pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 NAME = "cirf_grouped"
-"""What this is called among the attentions of ``transformers``."""
+"""Its name among the attention functions of ``transformers``."""
 
 FEW = 8
-"""Tokens at once that are the next few: one, or a guess to be checked."""
+"""Most tokens at once that count as few: one, or a draft to verify."""
 
 
 def group_queries(model: Any) -> bool:
-    """Have a model that will only answer compute with it from now on, if it can; whether it does.
+    """Use it for a model in inference, if possible; returns whether it does.
 
-    It can on the CPU, if it computes with torch's kernel by the interface that lets others take its place.
+    It is possible on the CPU, if the model uses torch's kernel through the replaceable attention interface.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
@@ -131,7 +130,7 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """[b x h x s x d], keys and values [b x g x t x d] -> [b x s x h x d]; ``attention_mask`` [b x 1 x s x t], or none for s = 1.
 
-    What it is not made for is computed as ``transformers`` does.
+    Other cases are computed as in ``transformers``.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

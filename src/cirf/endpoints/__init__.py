@@ -1,1 +1,1 @@
-"""Language models behind OpenAI-compatible servers: prompts, requests, retries, several servers at once."""
+"""Language models on OpenAI-compatible servers: prompts, requests, retries, several servers at once."""

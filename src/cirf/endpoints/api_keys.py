@@ -1,4 +1,4 @@
-"""Which environment variable goes to which server as an API key. A recipe may be a stranger's, so it cannot name just any."""
+"""API keys of servers from environment variables. A recipe may be a stranger's, so it cannot name any variable."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _allowed: set[str] = set()
 
 
 def allow(names: Iterable[str]) -> None:
-    """Environment variables that the user lets recipes send from here on, whatever their names."""
+    """Let recipes send these environment variables from here on, whatever their names."""
     _allowed.clear()
     _allowed.update(names)
 
 
 def check(endpoint: schema.Endpoint) -> None:
-    """``CirfError`` where a recipe may not send the variable that it names, or not to that server. The variable is not read."""
+    """``CirfError`` if a recipe may not send the variable that it names, or not to that server. The variable is not read."""
     name = endpoint.api_key_env
     if name is None:
         return
@@ -39,7 +39,7 @@ def check(endpoint: schema.Endpoint) -> None:
         raise CirfError(f"{endpoint.url}: not a URL ({error})") from None
     if where.scheme.lower() != "https" and not endpoint.allow_http and not _is_this_machine(host):
         raise CirfError(
-            f"{endpoint.url}: the API key in {name} would go there unencrypted; use https, or set allow_http: true beside the url"
+            f"{endpoint.url}: the API key in {name} would be sent unencrypted; use https, or add allow_http: true to the endpoint"
         )
 
 
@@ -50,14 +50,14 @@ def read(endpoint: schema.Endpoint) -> str | None:
         return None
     key = os.environ.get(endpoint.api_key_env, "").strip()
     if not key.isascii() or not key.isprintable():
-        raise CirfError(f"{endpoint.url}: the environment variable {endpoint.api_key_env} holds signs that no API key has")
+        raise CirfError(f"{endpoint.url}: the environment variable {endpoint.api_key_env} has characters that no API key has")
     if not key:
         raise CirfError(f"{endpoint.url}: the environment variable {endpoint.api_key_env} is not set; put the API key there")
     return key
 
 
 def asked_by(section: schema.Recipe) -> list[schema.Endpoint]:
-    """The servers that a run of this recipe may ask. ``CirfError`` as `check`."""
+    """The servers that a run of this recipe may use. ``CirfError`` as `check`."""
     found: list[schema.Endpoint] = []
     if section.rationales.source == "teacher":
         found += section.rationales.teacher.endpoints
@@ -70,9 +70,9 @@ def asked_by(section: schema.Recipe) -> list[schema.Endpoint]:
 
 
 def describe(endpoint: schema.Endpoint) -> str:
-    """The server, and what it is sent besides questions, in one line."""
+    """The server, and the data sent to it besides questions, in one line."""
     key = f"the API key in {endpoint.api_key_env}" if endpoint.api_key_env else "no API key"
-    return f"{endpoint.url}: asked for {endpoint.model}, with {key}"
+    return f"{endpoint.url}: requests for {endpoint.model}, with {key}"
 
 
 def _is_this_machine(host: str) -> bool:

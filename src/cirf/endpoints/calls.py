@@ -1,6 +1,6 @@
-"""One call to one OpenAI-compatible server, and what its failure means: not now, not this question, or not ever.
+"""One call to one OpenAI-compatible server, and the kind of its failure: temporary, of this question, or permanent.
 
-What is let in from a server that is asked: no redirect to another one, and no more than an answer can be.
+Limits on responses: no redirect to another server, and no more bytes than an answer can have.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from cirf.recipe import schema as recipe
 
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _HOPELESS = frozenset({401, 402, 403, 404, 405})
-_NO_SCHEMA = frozenset({404, 501})  # what some servers say to a response format they do not know
+_NO_SCHEMA = frozenset({404, 501})  # some servers' reply to an unknown response format
 _DOUBTS = 3
-_TELLING = 8  # signs of a key in a row that are not to be shown
-_SHOWN = 160  # signs of a server's own words
-_MOVED = "max_completion_tokens"  # what newer models of OpenAI call the cap
+_TELLING = 8  # consecutive characters of a key that must not be shown
+_SHOWN = 160  # characters of a server's own message
+_MOVED = "max_completion_tokens"  # the name of the cap for newer OpenAI models
 _PARAMETERS = {
     "seed": re.compile(r"\b(?:random_?)?seed\b", re.IGNORECASE),
     "max_tokens": re.compile(r"\bmax_?tokens\b", re.IGNORECASE),
     "top_p": re.compile(r"\btop_?p\b", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
 }
-"""What a server may not take. Of temperature and top_p, where it names both, top_p is left out."""
-_TOO_MUCH = re.compile(  # the value is at fault, or the question's length: leaving the parameter out would change what is asked
+"""Parameters that a server may reject. If it names both temperature and top_p, top_p is left out."""
+_TOO_MUCH = re.compile(  # the value is at fault, or the question's length: leaving the parameter out would change the request
     r"context|too (?:large|long|many|high)|reduce|exceed|at most|maximum|minimum|above|below|less than|greater than|out of range|"
     r"must be (?:[<>=]|in\b|a\b|an\b|at\b|between|positive|strictly|non-?negative|within)",
     re.IGNORECASE,
@@ -46,7 +46,7 @@ _UNKNOWN = re.compile(r"support|unknown|unexpected|unrecogni[sz]ed|invalid|not p
 
 
 class Later(Exception):
-    """Not now: ask again, after ``seconds`` if the server said so."""
+    """A temporary failure: retry, after ``seconds`` if the server said so."""
 
     def __init__(self, why: str, seconds: float | None = None) -> None:
         super().__init__(why)
@@ -54,15 +54,15 @@ class Later(Exception):
 
 
 class Refused(Exception):
-    """This question is not answered by this server, whenever it is asked."""
+    """This server never answers this question."""
 
 
 @dataclass(slots=True)
 class Connection:
     """An open client of one endpoint.
 
-    ``structured``: whether it may be able to hold a model to a JSON schema; ``held``: whether it has; ``doubts``: how often it
-    broke (500) over a request with one before it ever had. ``refuses``: the parameters that it does not take.
+    ``structured``: whether it may support JSON schemas; ``held``: whether it did; ``doubts``: how often a request with one failed
+    (500) before any succeeded. ``refuses``: the parameters that it rejects.
     """
 
     url: str
@@ -74,7 +74,7 @@ class Connection:
     refuses: frozenset[str] = frozenset()
 
     def without_key(self, text: str) -> str:
-        """A text that may be shown: servers and the transport repeat the key in their complaints, whole or cut short."""
+        """A text safe to show: servers and the transport repeat the key in error messages, whole or shortened."""
         if not self.key:
             return text
         for length in range(len(self.key), min(_TELLING, len(self.key)) - 1, -1):
@@ -82,7 +82,7 @@ class Connection:
         return text
 
     def said(self, body: Any) -> str:
-        """The server's own words in a response, or in a body that is none of what was asked for: short, in brackets."""
+        """The server's own message in a response, or in an unexpected body: short, in brackets."""
         try:
             words = _words(body) if isinstance(body, Mapping) else _words(body.json())
         except (ValueError, AttributeError, RecursionError):
@@ -93,15 +93,15 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Connection]:
-    """A client of an endpoint while the context lasts; ``CirfError`` if its key is not there, or nobody may be asked."""
+    """A client of an endpoint while the context lasts; ``CirfError`` if its key is missing, or no request is allowed."""
     from huggingface_hub import AsyncInferenceClient, constants
 
     try:
         _ = urlsplit(endpoint.url).port
     except ValueError as error:
-        raise CirfError(f"{endpoint.url}: not a URL that can be asked ({error})") from None
+        raise CirfError(f"{endpoint.url}: not a usable URL ({error})") from None
     if constants.HF_HUB_OFFLINE:
-        raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which keeps the client from asking anyone; set it to 0")
+        raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which blocks all requests; set it to 0")
     key = api_keys.read(endpoint)
     async with AsyncInferenceClient(base_url=endpoint.url, api_key=key or "none", timeout=timeout) as client:
         # "none": without a key the client would send the hub's own token to anyone's server
@@ -110,17 +110,17 @@ async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Co
 
 
 class _AsItIs(dict[str, Any]):
-    """A response format that goes out as OpenAI has it: the client would rewrite it into the form of one other server."""
+    """A response format sent in OpenAI's form: the client would convert it to another server's form."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Nothing, which is how the client asks for the type."""
+        """Nothing: the client uses this to get the type."""
         return default
 
 
 async def call(server: Connection, request: Request, refused: frozenset[str] = frozenset()) -> Answer:
-    """One call; ``Later`` or ``Refused`` where it brings no answer, ``CirfError`` where no call ever will.
+    """One call; ``Later`` or ``Refused`` without an answer, ``CirfError`` if no call can succeed.
 
-    A parameter that the server says it does not take (``refused``: those so far) is left out, and the question asked once more.
+    A parameter that the server rejects (``refused``: those so far) is left out, and the request repeated.
     """
     from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
 
@@ -149,7 +149,7 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
         raise CirfError(f"{server.url}: it encodes answers ({str(error)[:_SHOWN]}) unasked; have it send them plain") from None
     except Elsewhere as error:
         there = server.without_key(str(error))[:_SHOWN]
-        raise CirfError(f"{server.url}: it redirects to {there}; if that is the server to ask, name it") from None
+        raise CirfError(f"{server.url}: it redirects to {there}; if that is the right server, name it") from None
     except HfHubHTTPError as error:
         status, said = error.response.status_code, server.said(error.response)
         named = _not_taken(status, error.response, refused)
@@ -162,12 +162,12 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
         if status in _TRANSIENT or status >= 500:
             raise Later(f"HTTP {status}{said}", retry_after(error.response.headers)) from None
         if status in _HOPELESS:
-            raise CirfError(f"{server.url}: HTTP {status}{said}; look at the endpoint's url, model and key") from None
-        if how:  # perhaps it is the schema that it does not know
+            raise CirfError(f"{server.url}: HTTP {status}{said}; check the endpoint's url, model and key") from None
+        if how:  # perhaps it does not support the schema
             return await _without_schema(server, request)
         raise Refused(f"HTTP {status}{said}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        raise Later("a body that is no answer") from None
+        raise Later("an invalid body") from None
     except OSError as error:
         raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}") from None
     except Exception as error:
@@ -177,7 +177,7 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
 
 
 def _answer(made: Any, cap: int | None) -> Answer:
-    """The answer in what a server sent; ``cap``: the tokens that it was let write, where it was told."""
+    """The answer in a server's response; ``cap``: its token limit, if one was sent."""
     choice = made.choices[0]
     text, reason = _text(choice.message.content), choice.finish_reason
     tokens = made.usage.completion_tokens if getattr(made, "usage", None) is not None else None
@@ -196,7 +196,7 @@ def _sent(request: Request, refused: frozenset[str]) -> tuple[dict[str, Any], bo
 
 
 def _not_taken(status: int, response: Any, refused: frozenset[str]) -> str | None:
-    """The parameter that a server's complaint says it does not take; ``None`` if it names none that was sent."""
+    """The parameter that a server's error message rejects; ``None`` if it names none that was sent."""
     if status in _HOPELESS or (status in _TRANSIENT and status != 500):
         return None
     try:
@@ -219,14 +219,14 @@ def _first_named(words: str, refused: frozenset[str]) -> str | None:
 
 
 async def _without_schema(server: Connection, request: Request) -> Answer:
-    """The same question with nothing said of the answer's form; where that works, no schema is sent there again."""
+    """The same request without a schema; if that works, no schema is sent there again."""
     answer = await call(server, dataclasses.replace(request, schema=None))
     server.structured = False
     return answer
 
 
 def _text(content: Any) -> str:
-    """The text of a message: as it is, its parts put together, or none at all. ``TypeError`` for what is no message's."""
+    """The text of a message: itself, its parts joined, or none. ``TypeError`` for anything else."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part.get("type") == "text")
     if content is not None and not isinstance(content, str):
@@ -235,24 +235,24 @@ def _text(content: Any) -> str:
 
 
 def _reasoning(message: Any) -> str:
-    """What a server returns of a message as reasoning: vLLM under ``reasoning``, others under ``reasoning_content``."""
+    """A message's reasoning: vLLM returns it under ``reasoning``, others under ``reasoning_content``."""
     texts = (getattr(message, name, None) for name in ("reasoning", "reasoning_content"))
     return next((writable(text) for text in texts if isinstance(text, str) and text), "")
 
 
 def writable(text: str) -> str:
-    """The text without halves of surrogate pairs, which an answer cut off inside an emoji may end in."""
+    """The text without half surrogate pairs, which may end an answer truncated inside an emoji."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _words(summary: Any) -> str:
-    """A server's own words, out of an error object or whatever stands in its place."""
+    """A server's own message, from an error object or its replacement."""
     summary = summary.get("error", summary) if isinstance(summary, Mapping) else summary
     return " ".join(str(summary.get("message", summary) if isinstance(summary, Mapping) else summary).split())
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by a ``Retry-After`` header, a number or a date; ``None`` where there is none that can be read."""
+    """Seconds to wait by a ``Retry-After`` header, a number or a date; ``None`` without a readable one."""
     summary = headers.get("retry-after", "")
     try:
         seconds = float(summary)
@@ -274,22 +274,22 @@ class TooLong(Exception):
 
 
 class Encoded(Exception):
-    """A body in an encoding that nobody asked for and whose size cannot be bounded, such as gzip within gzip."""
+    """A body in an encoding that was not requested and whose size cannot be bounded, such as gzip within gzip."""
 
 
 class Elsewhere(Exception):
-    """A redirect, and where it leads."""
+    """A redirect and its target."""
 
 
 async def guard(client: Any) -> Any:
-    """The client's own session, made so that it follows no redirect and reads no endless body; entered with the client.
+    """The client's own session, configured to follow no redirect and to limit bodies; entered with the client.
 
-    What is sent with it raises ``Elsewhere``, ``Encoded`` or ``TooLong``.
+    Requests with it raise ``Elsewhere``, ``Encoded`` or ``TooLong``.
     """
-    from huggingface_hub import get_async_session  # a user's own, with their proxies, where they have set one
+    from huggingface_hub import get_async_session  # a user's own, with proxies, if set
 
     if not hasattr(client, "_async_client"):
-        raise CirfError("this huggingface-hub keeps its connection elsewhere; install the one that constraints.txt names")
+        raise CirfError("this version of huggingface-hub is not supported; install the one in constraints.txt")
     session = get_async_session()
     session.follow_redirects = False
     session.headers["Accept-Encoding"] = "identity"
@@ -300,7 +300,7 @@ async def guard(client: Any) -> Any:
 
 
 async def _measured(response: Any) -> None:
-    """Have a response stop where its body is too long, before others read it, and one that leads elsewhere at once."""
+    """Stop a response with too long a body before others read it, and a redirect at once."""
     if response.is_redirect:
         raise Elsewhere(response.headers.get("location", "nowhere"))
     encodings = [one.strip().lower() for one in response.headers.get("content-encoding", "").split(",")]
@@ -321,7 +321,7 @@ def _measuring(stream: Any, compressed: bool) -> Any:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             received, read, decoder = 0, 0, zlib.decompressobj(zlib.MAX_WBITS | 32) if compressed else None  # 32: gzip or zlib
             async for part in stream:
-                received += len(part)  # what follows the end of the compressed data counts too
+                received += len(part)  # data after the end of the compressed part counts too
                 try:
                     data = part if decoder is None else decoder.decompress(part, LONGEST - read + 1)
                 except zlib.error:

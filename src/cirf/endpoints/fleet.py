@@ -1,16 +1,15 @@
-"""Asking language models behind OpenAI-compatible endpoints: many questions, several servers, and every answer kept.
+"""A client of OpenAI-compatible endpoints: many questions, several servers, and every answer kept.
 
-A question goes to any server that has its model. What a server refuses for the moment (429, 5xx, a time-out, a cut
-connection, a body that is no answer) is asked again after a pause that doubles, with jitter; a server that names the
-time to wait (``Retry-After``) is left alone so long. One that turns everybody away (no key, no such model) is set aside while
-another has its model, and what one refuses the others are asked. Where every server of a model only fails, asking ends.
+A question goes to any server that has its model. Temporary failures (429, 5xx, a time-out, a cut connection, an invalid body) are
+retried with exponential backoff and jitter; ``Retry-After`` is respected. A server that rejects every request (no key, no such
+model) is set aside while another has its model, and a question that one refuses goes to the others. If every server of a model
+fails, the client stops.
 
-An answer is on disk before its place is given to the next question, keyed by all that was asked, so a rerun asks only for
-what is missing::
+An answer is on disk before the next question is sent, keyed by its whole request, so a rerun requests only missing ones::
 
     {"key": "5f1c...", "model": "gemma-3-27b-it", "text": "Step 1: ...", "finish": "stop", "tokens": 131}
 
-Answers from a model in this process, for those who have no server.
+Also answers by a model in this process, without a server.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds
 class _Server:
     """One endpoint at work.
 
-    ``quiet_until`` is when it may be asked again; ``troubles`` counts its failures in a row, ``since`` is when they began: one
-    that only fails is asked ever more rarely, so that it does not use up the retries of questions that others could answer.
+    ``quiet_until`` is when it may be used again; ``troubles`` counts its failures in a row, ``since`` is when they began: one
+    that only fails is used ever more rarely, so that it does not use up the retries of questions that others could answer.
     """
 
     section: schema.Endpoint
@@ -51,10 +50,10 @@ class _Server:
     troubles: int = 0
     since: float = 0.0
     lost: str | None = None
-    """Why nobody is answered here."""
+    """Why this server answers no request."""
 
     def failed(self, seconds: float | None, longest: float) -> None:
-        """Leave it alone for as long as it says, and once all its places have failed for longer and longer."""
+        """Pause it for as long as it says, and with growing pauses once all its connections have failed."""
         if not self.troubles:
             self.since = time.monotonic()
         self.troubles += 1
@@ -65,14 +64,14 @@ class _Server:
         self.quiet_until = max(self.quiet_until, time.monotonic() + pause)
 
     async def ready(self, moment: float, chance: random.Random) -> None:
-        """Wait until it may be asked, and at least to ``moment``; not all that wait for it go on at once."""
+        """Wait until it may be used, and at least to ``moment``; waiting requests do not all resume at once."""
         while (pause := max(self.quiet_until, moment) - time.monotonic()) > 0:
             await asyncio.sleep(pause + 0.1 * pause * chance.random())
 
 
 @dataclass(slots=True)
 class _State:
-    """A round of asking: what is known, and what went wrong."""
+    """The state of a round of requests: answers and failures."""
 
     log: RowLog
     advance: Advance
@@ -82,7 +81,7 @@ class _State:
     given_up: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     last: str = ""
-    """What went wrong last."""
+    """The last failure."""
     said: set[str] = field(default_factory=set)
 
     def say(self, line: str) -> None:
@@ -94,7 +93,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A request on its way: how often it failed, when it may be asked again, and the servers that will not answer it."""
+    """A request on its way: how often it failed, when it may be retried, and the servers that refused it."""
 
     request: Request
     tries: int = 0
@@ -106,7 +105,7 @@ _Queue = asyncio.Queue[_Turn]
 
 
 def known_answers(log: RowLog) -> dict[str, Answer]:
-    """The answers that a log holds, by the key of their request. ``CirfError`` for a row that is none."""
+    """The answers that a log holds, by the key of their request. ``CirfError`` for an invalid row."""
     rows = log.rows(key=str, text=str, finish=str, tokens=int | None)
     return {
         row["key"]: Answer(row["text"], finish_of(row["finish"], None, None), row["tokens"], row.get("reasoning", ""))
@@ -122,16 +121,15 @@ def ask(
     title: str = "asking",
     said: set[str] | None = None,
 ) -> tuple[dict[str, Answer], dict[str, str]]:
-    """Have every request answered that ``log`` does not hold; returns the answers and the refusals, both by key.
+    """Answer every request that ``log`` does not hold; returns the answers and the refusals, both by key.
 
-    ``said``: lines on standard error that need not be repeated; those that are printed join them.
+    ``said``: lines already printed on standard error; new ones are added.
 
-    A refusal is the word of every server of a model that this very request can't be answered (too long a prompt); with
-    ``unanswered: drop`` these are returned, else they end the asking.
-    A model whose ``url`` is ``local`` is loaded into this process, after which memory is free again.
+    A request is refused if every server of its model rejects it (too long a prompt); with ``unanswered: drop`` refusals are
+    returned, else they raise. A model whose ``url`` is ``local`` is loaded into this process, and its memory is freed afterwards.
 
     Raises:
-        CirfError: no endpoint for a model, servers that turn everybody away (no key, no such model), or requests that are
+        CirfError: no endpoint for a model, servers that reject every request (no key, no such model), or requests that are
             refused, or still unanswered after all retries; what was answered is kept.
     """
     known = known_answers(log)
@@ -158,24 +156,25 @@ def ask(
         raise CirfError(
             f"{len(state.given_up):,} of {len(wanted):,} requests were not answered after {section.max_retries} retries (the "
             f"last: {last}); the answers that came are kept: run the same command again for the others, "
-            "or set unanswered: drop to go on without them"
+            "or set unanswered: drop to continue without them"
         )
     if state.refused and section.unanswered == "stop":
         why, count = Counter(state.refused.values()).most_common(1)[0]
         often = "all" if count == len(state.refused) else f"{count:,} of them"
         raise CirfError(
             f"{len(state.refused):,} of {len(wanted):,} requests were refused ({often}: {why}); the answers that came are kept: "
-            "mend the server or the recipe and run the same command again, or set unanswered: drop to go on without them"
+            "fix the server or the recipe and run the same command again, or set unanswered: drop to continue without them"
         )
     return {key: state.answers[key] for key in wanted if key in state.answers}, state.refused
 
 
 def _keep(state: _State, request: Request, answer: Answer) -> None:
-    """Put an answer on disk, then count it. One without text is asked for again by a rerun: the server may be mended then."""
+    """Write an answer to disk, then count it. One without text is requested again by a rerun: the server may be repaired by
+    then."""
     row = {"key": request.key, "model": request.model, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
     if answer.reasoning:
         row["reasoning"] = answer.reasoning
-    if answer.text.strip() or answer.finish == "length":  # cut off, a model may have spent its tokens on thoughts alone
+    if answer.text.strip() or answer.finish == "length":  # a truncated answer may be thoughts alone
         state.log.append(row)
     state.answers[request.key] = answer
     state.tokens += answer.tokens or 0
@@ -207,7 +206,7 @@ async def _ask(requests: Sequence[Request], section: schema.Asked, state: _State
         ]
         finished: asyncio.Future[Any] = asyncio.gather(*(queue.join() for queue in queues.values()))
         try:
-            # A worker ends by itself only with an error that concerns everybody.
+            # A worker ends by itself only with an error that concerns all.
             await asyncio.wait((finished, *workers), return_when=asyncio.FIRST_COMPLETED)
             for worker in workers:
                 if worker.done():
@@ -219,7 +218,7 @@ async def _ask(requests: Sequence[Request], section: schema.Asked, state: _State
             await asyncio.gather(finished, *workers, return_exceptions=True)
             for server in servers:
                 if refuses := sorted(server.connection.refuses):
-                    state.say(f"{server.section.url}: it does not take {', '.join(refuses)}; its answers were asked for without")
+                    state.say(f"{server.section.url}: it rejects {', '.join(refuses)}; its answers were requested without")
 
 
 async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _State, serving: Sequence[_Server]) -> None:
@@ -227,7 +226,7 @@ async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _S
     chance = random.Random(f"{server.section.url} {id(asyncio.current_task())}")
     peers = [peer for peer in serving if peer.section.model == server.section.model]
     while True:
-        await server.ready(0.0, chance)  # before a question is taken, which another server may answer meanwhile
+        await server.ready(0.0, chance)  # before taking a question, which another server may answer meanwhile
         if server.lost:
             await asyncio.Event().wait()  # set aside: until the others are done
         turn = await queue.get()
@@ -274,13 +273,13 @@ async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _S
 
 
 def _is_servers_own(server: _Server, peers: Sequence[_Server]) -> bool:
-    """Whether a failure says more of the server than of the question: it only fails, and another of its model does not."""
+    """Whether a failure is the server's and not the question's: it only fails, and another of its model does not."""
     failing = server.troubles >= server.section.concurrency
     return failing and any(not peer.troubles and not peer.lost for peer in peers if peer is not server)
 
 
 def _failed(server: _Server, trouble: Later, section: schema.Asked, state: _State, peers: Sequence[_Server]) -> None:
-    """Count a failure; ``CirfError`` where all that have the model fail for longer than one question is asked again and again."""
+    """Count a failure; ``CirfError`` if all that have the model fail for longer than one question is retried."""
     state.failures[str(trouble)] += 1
     state.last = str(trouble)
     server.failed(trouble.seconds, section.timeout)
@@ -289,8 +288,8 @@ def _failed(server: _Server, trouble: Later, section: schema.Asked, state: _Stat
     past = time.monotonic() - patience
     if all(peer.lost or (peer.troubles > section.max_retries + peer.section.concurrency and peer.since < past) for peer in peers):
         raise CirfError(
-            f"{server.section.url}: {server.troubles} failures in a row, the last: {trouble}; nobody else answers for "
-            f"{server.section.model}; look at the server, then run the same command again (what was answered is kept)"
+            f"{server.section.url}: {server.troubles} failures in a row, the last: {trouble}; no other server answers for "
+            f"{server.section.model}; check the server, then run the same command again (answers are kept)"
         )
 
 
@@ -299,8 +298,8 @@ def answer_here(
 ) -> None:
     """Answer with a model loaded into this process; ``keep`` gets each answer whose key is not among ``known``.
 
-    Batches are cut from all requests, answered ones too, so that what a batch is rounded to does not depend on where an
-    earlier run was killed.
+    Batches are cut from all requests, answered ones too, so that the rounding of a batch does not depend on where an earlier run
+    was killed.
     """
     from cirf.cpu.packed import pack
     from cirf.lm import backbone

@@ -1,6 +1,6 @@
 """A question to a language model, and its answer.
 
-Prompts as text files: the shipped ones, or a user's own in their place.
+Prompts as text files: the shipped ones, or a user's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cirf.store.paths import user_path
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to one model; ``schema`` is the JSON schema of the answer, for servers that can hold a model to one."""
+    """One question to one model; ``schema`` is the JSON schema of the answer, for servers that support it."""
 
     model: str
     messages: tuple[tuple[str, str], ...]
@@ -29,7 +29,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """Hash of all that decides the answer."""
+        """Hash of everything that decides the answer."""
         parts = (self.model, self.messages, self.seed, self.temperature, self.top_p, self.max_tokens, self.schema)
         return hash_json(list(parts))[:32]
 
@@ -40,8 +40,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: ``finish`` as of `finish_of`; ``tokens`` as the server counts, if it does; ``reasoning`` is what the server
-    returned apart from the text."""
+    """A response: ``finish`` as of `finish_of`; ``tokens`` as the server counts, if it does; ``reasoning`` is the server's
+    separate reasoning."""
 
     text: str
     finish: str
@@ -56,7 +56,7 @@ _FILTERED |= {"refusal", "error", "error_toxic", "abort", "aborted", "cancelled"
 
 
 def finish_of(reason: str | None, tokens: int | None, cap: int | None) -> str:
-    """Why an answer ends, in one word whatever the server's: ``length`` (truncated), ``filtered`` (stopped by a filter or an
+    """Why an answer ends, in a uniform word: ``length`` (truncated), ``filtered`` (stopped by a filter or an
     error), ``cap`` (said to be finished, but with as many ``tokens`` as the ``cap`` that was sent), else the server's own.
     """
     word = (reason or "stop").rpartition(".")[2].casefold().removeprefix("finish_reason_").replace("-", "_")
@@ -75,7 +75,7 @@ def read_template(path: str | None, shipped: str, names: tuple[str, ...], where:
     """The text of a prompt: the file at ``path``, or the shipped one of that name.
 
     Raises:
-        CirfError: the file cannot be read, or one of ``names`` does not stand in it as ``{name}``; ``where`` is the key.
+        CirfError: the file cannot be read, or does not contain one of ``names`` as ``{name}``; ``where`` is the key.
     """
     file = SHIPPED / f"{shipped}.txt" if path is None else user_path(path)
     try:
@@ -85,10 +85,10 @@ def read_template(path: str | None, shipped: str, names: tuple[str, ...], where:
         raise CirfError(f"{where}: {file} cannot be read ({why}); name a text file with the prompt") from None
     missing = [name for name in names if f"{{{name}}}" not in text]
     if missing:
-        raise CirfError(f"{where}: {file} does not say where the {missing[0]} goes; write {{{missing[0]}}} there")
+        raise CirfError(f"{where}: {file} lacks the place of the {missing[0]}; write {{{missing[0]}}} there")
     return text
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with every ``{name}`` of ``values`` replaced, once: what stands in a value stays as it is."""
+    """The template with every ``{name}`` of ``values`` replaced, once: values are not changed."""
     return re.sub(r"\{(" + "|".join(values) + r")\}", lambda found: values[found[1]], template)

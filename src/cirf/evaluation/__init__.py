@@ -1,1 +1,1 @@
-"""Accuracy, latency and the statistics that say which differences mean something."""
+"""Accuracy, latency and the statistics of their differences."""

@@ -1,14 +1,14 @@
-"""Does a parser see answers where there are none? Rationales of other questions, scored as if they were outputs.
+"""Does a parser find answers where there are none? Rationales of other questions are scored as if they were outputs.
 
-Text that has nothing to do with a question must not score above chance, and chance is what the answers read from that very
-text score when the right answers are dealt out anew among the questions. A worked example, of four questions with two options::
+Text unrelated to a question must not score above chance. Chance is the score of the answers read from that text when the right
+answers are permuted among the questions. A worked example, of four questions with two options::
 
-    parsed   A  B  -  A        what the parser reads from the rationales of other questions
+    parsed   A  B  -  A        the parser's answers from the rationales of other questions
     right    A  A  B  B        one right: an accuracy of 0.25
     dealt    B  A  A  B  ...   over all ways to deal them: 0.375 in the mean, so 0.25 is within chance
 
-Right answers are dealt among questions of the same subset, kind of answer and number of options alone, since a parser may
-well know these. The p-value is that of the permutation test: the share of deals that score at least as much.
+Right answers are permuted only among questions of the same subset, kind of answer and number of options, since a parser may know
+these. The p-value is that of the permutation test: the share of deals that score at least as much.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def within_chance(self) -> bool:
-        """Whether the accuracy does not stand out of chance at the 5 % level, all findings looked at."""
+        """Whether the accuracy is not significantly above chance at the 5 % level, corrected for all findings."""
         return self.adjusted >= NOISE
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Finding:
 
 
 def unrelated(problems: Sequence[Problem], texts: Sequence[Text], seed: int) -> list[str]:
-    """A text for every problem, of another question, in turn from an order drawn by the seed.
+    """A text of another question for every problem, in an order drawn by the seed.
 
     ``ValueError`` if no text is of another question.
     """
@@ -123,8 +123,8 @@ def _judge(task: Task, problems: Sequence[Problem], outputs: Sequence[str]) -> l
 
 
 def loosely_right(task: Task, text: str, problem: Problem) -> bool:
-    """What a careless evaluator would call right: any character of the lower-cased text that is the right letter, any number
-    in the text that is the right one, the right words anywhere in it."""
+    """A careless evaluator's verdict: the right letter anywhere in the lower-cased text, the right number anywhere, or the right
+    words anywhere."""
     folded, kind = text.casefold(), task.kind(problem)
     if kind == "option":
         return problem.answer.casefold() in folded

@@ -1,4 +1,4 @@
-"""Does a trained model work at all? What its answers to held-out questions say, and the sentence to say where it does not.
+"""Does a trained model work at all? Statistics of its answers to held-out questions, and a sentence if it does not.
 
 ::
 
@@ -17,25 +17,25 @@ from typing import Any
 from cirf.stats.tests import mean
 
 WELL_FORMED = 0.9
-"""The smallest share of well-formed answers of a model that was trained enough."""
+"""The smallest share of well-formed answers of a sufficiently trained model."""
 
 ENOUGH = 30
-"""Of fewer held-out questions a model that works often gets no more right than the most frequent answer does."""
+"""With fewer held-out questions a working model is often no better than the most frequent answer."""
 
 _REPEATS, _LONGEST = 5, 60
-"""A loop says one text at least so often at its end; characters of that text."""
+"""Fewest repetitions of a text at the end of a loop; characters of that text."""
 
 _ADVICE = (
     "train longer (finetune.epochs: auto, or more finetune.min_steps) or raise finetune.learning_rate or "
     "finetune.new_token_lr_multiplier; "
-    "`cirf check` tells whether the results are empty"
+    "`cirf check` shows whether the results are empty"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Shares over ``n`` held-out answers. ``majority``: of them, those that the most frequent training answer would get right;
-    ``well_formed``: ``None`` for a method that was taught no form; ``loops``: how many truncated answers end in a loop of a text.
+    """Shares over ``n`` held-out answers. ``majority``: the share that the most frequent training answer gets right;
+    ``well_formed``: ``None`` for a method without a form; ``loops``: how many truncated answers end in a loop of a text.
     """
 
     n: int
@@ -51,7 +51,7 @@ class Check:
 
 
 def check(rows: Sequence[Mapping[str, Any]], majority: float) -> Check:
-    """What the rows of an evaluation say (`cirf.evaluation.harness`); ``ValueError`` if there are none."""
+    """Statistics of the rows of an evaluation (`cirf.evaluation.harness`); ``ValueError`` if there are none."""
     loops = Counter(found for row in rows if row["truncated"] and (found := loop(row["output"])))
     formed = [row["well_formed"] for row in rows if "well_formed" in row]
     return Check(
@@ -65,7 +65,7 @@ def check(rows: Sequence[Mapping[str, Any]], majority: float) -> Check:
 
 
 def loop(output: str) -> str:
-    """The shortest text that an output ends in five times or more, without a break; empty where there is none."""
+    """The shortest text repeated five times or more at the end of an output; empty if there is none."""
     for length in range(1, min(_LONGEST, len(output) // _REPEATS) + 1):
         said = output[-length:]
         if said.strip() and output.endswith(said * _REPEATS):
@@ -74,13 +74,13 @@ def loop(output: str) -> str:
 
 
 def _turned(said: str) -> str:
-    """A text that goes round, from the opening of its first token: ``028><cirf_`` is ``<cirf_028>``."""
+    """A cyclic text, from the opening of its first token: ``028><cirf_`` is ``<cirf_028>``."""
     start = said.find("<")
     return said[start:] + said[:start] if start > 0 else said
 
 
 def faults(name: str, found: Check) -> list[str]:
-    """A sentence where a model does not write what it was taught, or else knows no more than the most frequent answer."""
+    """A sentence if a model does not write the trained form, or is no better than the most frequent answer."""
     summary = []
     if found.well_formed is not None and found.well_formed < WELL_FORMED:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""

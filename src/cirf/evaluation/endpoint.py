@@ -1,4 +1,4 @@
-"""Answers from a language model behind an OpenAI-compatible server, in the place of a model in this process."""
+"""Answers from a language model on an OpenAI-compatible server instead of a model in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cirf.store.files import RowLog
 
 @dataclass(frozen=True, slots=True)
 class ServedOutput:
-    """What a server's model wrote. ``tokens`` as the server counts them, with reasoning. ``failed``: why there is no answer."""
+    """The output of a server's model. ``tokens`` as the server counts them, with reasoning. ``failed``: why there is no
+    answer."""
 
     text: str
     tokens: int
@@ -29,14 +30,14 @@ def asker(
 ) -> Callable[..., list[ServedOutput]]:
     """A function of users' turns, a cap in tokens and the number of a run, which gives one output a turn, in order.
 
-    Answers are kept in ``log``: an evaluation that was stopped asks only for what is missing. A question that the server refuses,
+    Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
     or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
 
     Args:
         section: temperature, top_p and the method's endpoint.
         name: the method, a key of ``section.endpoints``.
         closing: the delimiter between the reasoning and the answer, for methods with functional tokens. Servers return the
-            two apart; they are joined again by it. ``None``: what a server returns as reasoning is not part of the output.
+            two apart; they are joined again by it. ``None``: a server's reasoning is not part of the output.
 
     Raises:
         CirfError: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not
@@ -52,7 +53,7 @@ def asker(
 
     def output(answer: Answer) -> ServedOutput:
         if answer.tokens is None:
-            raise CirfError(f"{endpoint.url}: its answers do not say how many tokens they have (usage.completion_tokens)")
+            raise CirfError(f"{endpoint.url}: its answers have no token count (usage.completion_tokens)")
         text = answer.text
         if closing is not None and answer.reasoning:
             ended = answer.finish != "length" or bool(text)
@@ -65,7 +66,7 @@ def asker(
         if sum(each.key in refused for each in requests) > section.max_unanswered_share * len(requests):
             raise CirfError(
                 f"{endpoint.url}: {len(refused):,} of {len(requests):,} questions were not answered (the last: "
-                f"{next(reversed(refused.values()))}); the answers that came are kept: look at the server, then run the same "
+                f"{next(reversed(refused.values()))}); the received answers are kept: check the server, then run the same "
                 "command again, or raise evaluate.max_unanswered_share to count them as wrong"
             )
         failed = {key: ServedOutput("", 0, False, why) for key, why in refused.items()}

@@ -1,4 +1,4 @@
-"""Accuracy: every method answers the same questions, and every number can be found again from the rows.
+"""Accuracy: every method answers the same questions, and every number can be recomputed from the rows.
 
 One row a question and run, ``<task>.jsonl``::
 
@@ -8,8 +8,8 @@ One row a question and run, ``<task>.jsonl``::
 
 A question that a server did not answer has an empty output, and the reason under ``failed``.
 
-The answer is never within reach of a method: it sees a copy of the problem with answer and rationale taken out, and so
-does the parser. Only the comparison of the parsed answer with the right one sees both.
+A method never sees the answer: it gets a copy of the problem without answer and rationale, and so does the parser. Only the
+comparison of the parsed with the right answer sees both.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ FIELDS: dict[str, type | UnionType] = {
     "id": str, "run": int, "output": str, "parsed": str | None, "gold": str, "correct": bool, "tokens": int, "truncated": bool,
     "unparsed": bool,
 }  # fmt: skip
-"""What every row of an answer has."""
+"""The fields of every row."""
 
 Generate = Callable[[list[str], int, int], Sequence[Output]]
-"""Rendered prompts, cap in tokens and number of the run to one output a prompt, in order. It must depend on nothing but
-its arguments (a sampling one seeds itself by the run and the prompts), or a resumed evaluation would differ."""
+"""Rendered prompts, cap in tokens and number of the run to one output a prompt, in order. It must depend only on its arguments (a
+sampling one is seeded by the run and the prompts), or a resumed evaluation would differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Score:
 
     ``accuracy``, ``truncated`` and ``unparsed`` are shares over all rows, ``n`` counts distinct questions,
     ``interval`` is Wilson's for ``n`` questions (runs repeat questions, they add none), ``tokens`` is the mean number
-    of generated tokens with the end token, ``runs`` the accuracy of every run. ``well_formed`` is the share of outputs that
-    ended in the form that the method was taught (see `Method.well_formed`); ``None`` where it was taught none. ``failed``: how
-    many answers a server did not give, which are wrong; ``tokens`` is the mean of the others.
+    of generated tokens with the end token, ``runs`` the accuracy of every run. ``well_formed`` is the share of finished outputs
+    in the method's form (see `Method.well_formed`); ``None`` without a form. ``failed``: how many answers a server did not give,
+    which are wrong; ``tokens`` is the mean of the others.
     """
 
     accuracy: float
@@ -116,19 +116,19 @@ class Scores:
 
 
 def hide(problem: Problem) -> Problem:
-    """A copy without answer and rationale: what a prompt may be made from and an output be read with."""
+    """A copy without answer and rationale, for prompts and parsing."""
     return dataclasses.replace(problem, answer="", rationale=None)
 
 
 def judge(answer: str, problem: Problem, task: Task) -> tuple[str | None, bool]:
-    """What is read in an answer, and whether it is right; the parser sees no right answer."""
+    """The parsed answer, and whether it is right; the parser does not see the right answer."""
     parsed = task.parse(answer, hide(problem))
     return parsed, parsed is not None and task.equal(parsed, problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked: tasks and their test problems by table name; a table without problems is left out."""
+    """Tasks and their test problems by table name; a table without problems is left out."""
 
     tasks: Mapping[str, Task]
     test: Mapping[str, Sequence[Problem]]
@@ -136,7 +136,8 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """Who answers. ``method`` builds the user's turn and reads the output; ``render`` is the chat template around that turn."""
+    """The answering model. ``method`` builds the user's turn and reads the output; ``render`` is the chat template around that
+    turn."""
 
     method: Method
     generate: Generate
@@ -151,23 +152,23 @@ def evaluate(
     progress: Progress,
     share: Share = ALONE,
 ) -> Scores:
-    """Ask every test problem and score the answers; write ``work/<task>.jsonl`` and ``work/scores.json``.
+    """Answer every test problem and score the answers; write ``work/<task>.jsonl`` and ``work/scores.json``.
 
     Args:
-        section: batch size, runs (a greedy evaluation has one, for all would be alike) and caps.
+        section: batch size, runs (a greedy evaluation has one, as all would be equal) and caps.
         work: folder of the results; rows of an unfinished task are kept in its ``scratch``.
         progress: bars.
-        share: of the batches, where several processes ask; all must call this, and all get the scores.
+        share: of the batches, for several processes; all must call this, and all get the scores.
 
-    Problems are decoded in fixed batches of like prompt length, whose make-up does not depend on what is already done;
-    a killed evaluation goes on at the first batch that is not whole and ends with the same bytes.
+    Problems are decoded in fixed batches of similar prompt length, independent of what is already done; a killed evaluation
+    resumes at the first incomplete batch and ends with the same bytes.
 
     Raises:
         CirfError: no problems, a duplicate id, a task name that cannot name a file, or a folder with rows of others.
     """
     wanted = {name: list(problems) for name, problems in questions.test.items() if problems}
     if not wanted:
-        raise CirfError("there is no test problem to evaluate on; raise problems.tasks.test or check the data")
+        raise CirfError("there are no test problems to evaluate on; raise problems.tasks.test or check the data")
     runs = section.runs if section.temperature > 0 else 1
     rows = {}
     for name, problems in wanted.items():
@@ -182,7 +183,7 @@ def evaluate(
 
 
 class _Table:
-    """The rows of one task: what they must be, and which are there."""
+    """The rows of one task: those required, and those that exist."""
 
     def __init__(
         self,
@@ -251,7 +252,7 @@ class _Table:
         return ordered
 
     def known(self, rows: Sequence[Row], path: Path) -> dict[tuple[int, str], Row]:
-        """Rows of an earlier try, after a look whether they answer these very questions."""
+        """Rows of an earlier attempt, after a check that they answer the same questions."""
         prompts = {problem.id: prompt for problem, prompt in zip(self.problems, self.prompts, strict=True)}
         for row in rows:
             if prompts.get(row.get("id", "")) != row.get("prompt") or row.get("run", -1) not in range(self.runs):
@@ -283,13 +284,13 @@ class _Table:
 
 
 def read(method: Method, output: Output) -> tuple[str, str]:
-    """An output's reasoning and its answer. What a trace held last that was truncated is no answer."""
+    """An output's reasoning and its answer. The last part of a truncated trace is not an answer."""
     trace, answer = method.read(output.text)
     return trace, "" if method.functional and output.truncated and not method.well_formed(output.text) else answer
 
 
 def scores_from_rows(rows: Mapping[str, Sequence[Row]]) -> Scores:
-    """The scores that the rows of each task add up to. ``ValueError`` if a task has no rows."""
+    """The scores of the rows of each task. ``ValueError`` if a task has no rows."""
     tasks = {name: score(table) for name, table in rows.items()}
     pooled = [{**row, "id": f"{name}/{row['id']}"} for name, table in rows.items() for row in table]
     subsets = {name: parts for name, table in rows.items() if (parts := score_subsets(table))}

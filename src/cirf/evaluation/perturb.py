@@ -1,6 +1,6 @@
-"""What stands between a question and its answer, taken apart and put together otherwise: thoughts, functional tokens, pauses.
+"""Perturbs what is between a question and its answer: thoughts, functional tokens, pauses.
 
-A prompt with two thoughts, and what probes make of it (w: the thoughts of another question)::
+A prompt with two thoughts, and its form under each probe (w: the thoughts of another question)::
 
     keep         How many clips?<latent> z1 z2 </latent>
     drop         How many clips?<latent></latent>
@@ -8,12 +8,12 @@ A prompt with two thoughts, and what probes make of it (w: the thoughts of anoth
     swap         How many clips?<latent> w1 w2 </latent>
     truncate-1   How many clips?<latent> z1 </latent>
 
-All vectors are computed first, by the method as ever; then they are perturbed, and what comes of it is fed to the model in one
-pass, from which it answers. It does not think on from a perturbed thought: of what it would then think, nobody knows what is the
-probe's doing and what is its own.
+All vectors are computed first, as usual; then they are perturbed and fed to the model in one
+pass, from which it answers. It does not continue thinking from a perturbed thought: the probe's effect could not be separated
+from the model's own.
 
-A trace is written first, as ever; its units are the steps, each a functional token with its result, and the model goes on behind
-the perturbed trace and its end token. Pauses stand in the prompt; they are all alike, so they can only become fewer.
+A trace is written first, as usual; its units are the steps, each a functional token with its result, and the model continues
+after the perturbed trace and its end token. Pauses are in the prompt; they are all equal, so only their number can be reduced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TRIES = 32
 
 
 class Unit(NamedTuple):
-    """Some positions that go together: their ids, and where they are no tokens their vectors [n x d]."""
+    """Some positions that go together: their ids, and for vectors instead of tokens the vectors [n x d]."""
 
     ids: tuple[int, ...]
     vectors: torch.Tensor | None = None
@@ -48,7 +48,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A beginning taken apart: ``head``, the ``units`` that can be perturbed, and ``tail``. All but the first ``asked`` positions
+    """A beginning in parts: ``head``, the ``units`` that can be perturbed, and ``tail``. All but the first ``asked`` positions
     were written by the model (``None``: it wrote nothing yet)."""
 
     head: Unit
@@ -58,8 +58,8 @@ class Cut:
 
 
 class Probed(NamedTuple):
-    """An answer behind a perturbed beginning: whether the perturbed one is another, and whose units it has (the place in the
-    batch) where they are another question's."""
+    """An answer after a perturbed beginning: whether the beginning changed, and the place in the batch of the question whose
+    units it has, if another's."""
 
     output: Output
     changed: bool
@@ -67,18 +67,18 @@ class Probed(NamedTuple):
 
 
 class Between(Protocol):
-    """How one kind of beginning is taken apart."""
+    """How one kind of beginning is split into units."""
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """Prompts of a batch with what was written behind them; ``None`` where there is nothing to perturb."""
+        """Prompts of a batch with the text written after them; ``None`` where there is nothing to perturb."""
         ...
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The units of a row in the place of which ``others`` are to stand."""
+        """The units of a row after replacement by ``others``."""
         ...
 
     def begin(self, cuts: Sequence[Cut]) -> Begun:
-        """What a generation goes on from."""
+        """The state from which a generation starts."""
         ...
 
 
@@ -90,7 +90,7 @@ class OfThoughts:
         self._model, self._beginnings = model, beginnings
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """At the first vector; what else stands behind it is the tail."""
+        """At the first vector; the rest after it is the tail."""
         cuts: list[Cut | None] = []
         for row in given(self._model, self._beginnings, prompts):
             own = row.own.nonzero()[:, 0].tolist()
@@ -119,7 +119,7 @@ class OfThoughts:
 
 
 class _OfTokens:
-    """Tokens: the prompt as it is then is read anew."""
+    """Tokens: the changed prompt is read again."""
 
     def begin(self, cuts: Sequence[Cut]) -> Begun:
         """The tokens, of which none is computed yet."""
@@ -131,13 +131,13 @@ class OfTrace(_OfTokens):
     """The steps of a functional trace."""
 
     def __init__(self, tokenizer: Any, names: TokenNames, results: Literal["follow", "keep"]) -> None:
-        """``results``: each goes where its token goes, or all stay in their places and only tokens are perturbed."""
+        """``results``: each moves with its token, or all stay in place and only tokens are perturbed."""
         self._start, self._end, *codes = tokenizer.convert_tokens_to_ids(list(names.all))
         self._codes, self._keeps = frozenset(codes), results == "keep"
         self._blank = tuple(encode(tokenizer, " "))
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """Between the delimiters, before every functional token. A trace that has no end is none: no answer comes behind it."""
+        """Between the delimiters, before every functional token. A trace without an end is not used: no answer follows it."""
         return [self._cut(prompt, output.ids) for prompt, output in zip(prompts, written, strict=True)]
 
     def _cut(self, prompt: Sequence[int], ids: Sequence[int]) -> Cut | None:
@@ -153,8 +153,8 @@ class OfTrace(_OfTokens):
         return Cut(Unit((*prompt, *ids[: places[0]])), units, Unit((self._end,)), len(prompt))
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The others; where results stay, the tokens of the others with the results of these. A result that has lost its token
-        is set off by a blank from one before it."""
+        """The others; if results stay, the tokens of the others with the results of these. A result without its token is
+        separated by a blank from the one before."""
         if not self._keeps:
             return tuple(others)
         made: list[Unit] = []
@@ -168,7 +168,7 @@ class OfTrace(_OfTokens):
 
 
 class OfPauses(_OfTokens):
-    """New tokens that stand in the prompt."""
+    """New tokens in the prompt."""
 
     def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
         """``names``: the tokens."""
@@ -193,7 +193,7 @@ class OfPauses(_OfTokens):
 
 
 class Prober:
-    """Answers of one model behind perturbed beginnings, greedily, a batch of questions at a time."""
+    """Answers of one model after perturbed beginnings, greedily, a batch of questions at a time."""
 
     def __init__(
         self, model: Any, tokenizer: Any, beginnings: Beginnings | None, between: Between, probes: Sequence[str], seed: int
@@ -203,10 +203,10 @@ class Prober:
         self._between, self._probes, self._seed = between, probes, seed
 
     def __call__(self, prompts: Sequence[str], names: Sequence[str], cap: int) -> dict[str, list[Probed]]:
-        """Under ``none`` the answers as they are without probes, under ``keep`` those that went through a probe that changes
-        nothing, and under each probe's name its own; those of a question that has nothing to perturb are the same throughout.
+        """Under ``none`` the answers without probes, under ``keep`` those that went through a probe that changes
+        nothing, and under each probe's name its own; those of a question with nothing to perturb are the same under all.
 
-        ``names`` tell the questions apart, to draw by; another question is always one of the same batch.
+        ``names`` identify the questions, for drawing; another question is always of the same batch.
         """
         untouched = decode.generate(
             self._model, self._tokenizer, prompts, cap, batch_size=len(prompts), prefixes=self._beginnings
@@ -227,7 +227,7 @@ class Prober:
         return found
 
     def _partners(self, places: Sequence[int], names: Sequence[str]) -> dict[int, int]:
-        """Another question for each, drawn by the seed: all in a ring, so that none is its own; nobody's where there is one."""
+        """Another question for each, drawn by the seed as one cycle, so that none is its own; none for a single question."""
         ring = list(places)
         Random(f"swap {self._seed} {[names[place] for place in ring]}").shuffle(ring)
         return dict(zip(ring, [*ring[1:], *ring[:1]], strict=True)) if len(ring) > 1 else {}
@@ -254,7 +254,7 @@ class Prober:
 
 
 def _same(one: Cut, other: Cut | None) -> bool:
-    """Whether two beginnings of one question are alike."""
+    """Whether two beginnings of one question are equal."""
     assert other is not None
     return len(one.units) == len(other.units) and all(map(_alike, one.units, other.units))
 
@@ -266,7 +266,7 @@ def _alike(one: Unit, other: Unit) -> bool:
 
 
 def shuffled(units: Sequence[Unit], chance: Random) -> tuple[Unit, ...]:
-    """The units in another order; in their own where no order is another, as where all are alike."""
+    """The units in another order; unchanged if there is no other order, such as for equal units."""
     made = list(units)
     for _ in range(_TRIES):
         chance.shuffle(made)

@@ -1,13 +1,13 @@
-"""Probes: do the thoughts, the functional tokens, the pauses do anything? Answers behind perturbed ones, to the same questions.
+"""Probes: do thoughts, functional tokens or pauses affect the answer? Answers to the same questions after perturbed ones.
 
 One row a question and probe, ``<task>.jsonl``::
 
     {"probe": "swap", "id": "test-3", "output": "72", "parsed": "72", "gold": "65", "correct": false, "tokens": 2,
      "truncated": false, "unparsed": false, "changed": true, "partner": "test-8", "as_partner": true}
 
-Two more stand beside the probes that are asked for: ``none``, the answers as they are, with which all are compared question by
-question, and ``keep``, a probe that changes nothing, whose answers should be the same. ``changed`` tells whether there was
-anything to perturb; ``partner`` whose thoughts were swapped in, and ``as_partner`` whether the answer is right for that question.
+Two more are added to the requested probes: ``none``, the unperturbed answers, with which all are compared question by question,
+and ``keep``, a probe that changes nothing, whose answers should be the same. ``changed``: whether there was anything to perturb;
+``partner``: whose thoughts were swapped in; ``as_partner``: whether the answer is right for that question.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NONE, KEEP = "none", "keep"
 
 
 class Probed(Protocol):
-    """An answer behind a perturbed beginning; ``partner`` is the place in the batch of the question whose thoughts it has."""
+    """An answer after a perturbed beginning; ``partner`` is the place in the batch of the question whose thoughts it has."""
 
     @property
     def output(self) -> Output: ...
@@ -43,12 +43,12 @@ class Probed(Protocol):
 
 
 Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
-"""Rendered prompts of a batch, what tells their questions apart, and a cap in tokens, to the answers under ``none``, ``keep`` and
-every probe, in order. It must depend on nothing but its arguments."""
+"""Rendered prompts of a batch, names of their questions, and a cap in tokens, to the answers under ``none``, ``keep`` and
+every probe, in order. It must depend only on its arguments."""
 
 
 class Subject(NamedTuple):
-    """Who answers under probes. ``render`` is the chat template around a user's turn."""
+    """The answering model under probes. ``render`` is the chat template around a user's turn."""
 
     method: Method
     ask: Ask
@@ -65,11 +65,11 @@ def probe(
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Ask every test problem under every probe; write ``work/<task>.jsonl`` and ``work/probes.json``, which it returns and which
-    begins with what ``about`` says.
+    begins with the entries of ``about``.
 
-    Batches are fixed, of questions of like prompt length, and of at least two where there are two, so that each has another to
-    swap with. A killed probing goes on at the first batch that is not whole; rows are kept in
-    ``work/scratch`` until the caller has no more use of them.
+    Batches are fixed, of questions of similar prompt length, and have at least two if possible, so that each has another to swap
+    with. A killed probing resumes at the first incomplete batch; rows are kept in ``work/scratch`` until the caller no longer
+    needs them.
 
     Raises:
         CirfError: no problems.
@@ -118,7 +118,7 @@ class _Table:
                 yield order[start:end]
 
     def fill(self, ask: Ask, progress: Progress) -> list[Row]:
-        """All rows, probe by probe in the order of the problems; asks only for those that are missing."""
+        """All rows, probe by probe in the order of the problems; generates only missing ones."""
         log = RowLog(self.work / "scratch" / f"{self.name}.jsonl")
         rows = {(row["probe"], row["id"]): row for row in log.rows(**FIELDS, probe=str, changed=bool)}
         wanted = [(batch, {(name, self.problems[i].id) for name in self.names for i in batch}) for batch in self.batches()]
@@ -151,11 +151,11 @@ class _Table:
 
 
 def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[str, Any]:
-    """Of each probe the scores over all questions, and what they are beside the answers as they are.
+    """For each probe the scores over all questions, compared with the unperturbed answers.
 
     ``changed``: the share of questions in which anything was changed; ``moved``: the share whose answer is another than without
     the probe; ``as_partner``: of those with another question's thoughts, the share answered as that question rightly is, with
-    ``n_partner`` of them; ``against``: the paired comparison with the answers as they are, p-values corrected by Holm for
+    ``n_partner`` of them; ``against``: the paired comparison with the unperturbed answers, p-values corrected by Holm for
     all ``probes``. ``tasks``: accuracy by task.
     """
     tables = {
@@ -181,5 +181,5 @@ def summary(rows: Mapping[str, Sequence[Row]], probes: Sequence[str]) -> dict[st
 
 
 def _said(row: Row) -> tuple[bool, str]:
-    """An answer, or where none could be read what was written."""
+    """An answer, or the output if none could be read."""
     return (True, row["parsed"]) if row["parsed"] is not None else (False, row["output"])

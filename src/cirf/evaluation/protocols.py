@@ -1,6 +1,6 @@
-"""Protocols: which test problems are asked, and how answers are drawn, so that two tables can be set side by side.
+"""Protocols: which test problems are used, and how answers are drawn, so that two tables can be compared.
 
-A protocol only sets keys of the recipe; a run keeps the recipe it set, so that what was asked can be read there.
+A protocol only sets keys of the recipe; a run keeps the resulting recipe.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cirf.tasks import JSONL, OWN, get
 class Protocol:
     """Test problems a task and how answers are drawn.
 
-    ``rows`` problems (``None``: all), of a task without training rows ``outside`` (`to_test_alone`), of those that ``by_task``
-    names so many as stand there. ``temperature`` 0 is greedy. ``sampled`` are the runs drawn besides a greedy evaluation.
+    ``rows`` problems (``None``: all), of a task without training rows ``outside`` (`to_test_alone`), of those in ``by_task`` that
+    number. ``temperature`` 0 is greedy. ``sampled`` are the runs drawn besides a greedy evaluation.
     """
 
     summary: str
@@ -68,7 +68,7 @@ def to_test_alone(entry: TaskEntry) -> bool:
 
 
 def rows_asked(protocol: Protocol, task: str, alone: bool) -> int | None:
-    """How many test problems a protocol asks for of a task, by the name that stands in a recipe, with training rows or
+    """How many test problems a protocol asks for of a task, by its name in a recipe, with training rows or
     ``alone``; ``None``: all."""
     return protocol.by_task.get(task, protocol.outside if alone else protocol.rows)
 
@@ -77,7 +77,7 @@ def by_protocol(recipe: Recipe) -> Recipe:
     """The recipe with the keys set that its protocol names; the recipe itself where it names none.
 
     Training problems to test on besides (``test_from_train``) belong to no protocol and leave the test. A test that is cut
-    from a user's only file stays as it is: another cut would be another training set. ``problems.limit`` goes before the
+    from a user's only file is unchanged: another split would be another training set. ``problems.limit`` goes before the
     protocol, so that a recipe that was saved under it is the same again.
     """
     protocol = PROTOCOLS.get(recipe.evaluate.protocol)

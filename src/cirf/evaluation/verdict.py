@@ -7,7 +7,7 @@
 
 It is the method with the fewest tokens among those that are significantly above always giving the most frequent answer and
 not significantly below the most accurate (`statistics.compare`, each pair by itself); of those about as short, the most accurate.
-Where a shorter one may be far below and too few questions were asked to tell, it is named for now, and the sentence says so.
+If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ DOUBT = 0.15
 """A difference that is not significant and yet may be larger than this needs more questions."""
 
 ABOUT = 1.25
-"""Up to so many times the fewest tokens a method is about as short, and the more accurate one is used."""
+"""Up to this multiple of the fewest tokens a method counts as equally short, and the more accurate one is used."""
 
 FEW_QUESTIONS = 100
-"""Fewer test questions are few, whatever they say."""
+"""Fewer test questions are too few, whatever the result."""
 
 _NAMED, _SHORT = 3, 40
 
@@ -78,14 +78,14 @@ def verdict(
     best = max(rows, key=asked.rank)
     if not any(asked.above_majority.values()):
         return dataclasses.replace(asked.none(traced), best=best, traced=traced, at_once=at_once)
-    behind = {name: asked.pair(best, name) for name in rows if name != best}
-    alike = [name for name, pair in behind.items() if not pair.significant and asked.above_majority[name]]
-    sure = [best, *(name for name in alike if behind[name].interval.high <= DOUBT)]
+    deficits = {name: asked.pair(best, name) for name in rows if name != best}
+    alike = [name for name, pair in deficits.items() if not pair.significant and asked.above_majority[name]]
+    sure = [best, *(name for name in alike if deficits[name].interval.high <= DOUBT)]
     fewest = min(asked.scores[name].tokens for name in sure)
     chosen = max((name for name in sure if asked.scores[name].tokens <= ABOUT * fewest), key=asked.rank)
     cheaper = [name for name in alike if name not in sure and ABOUT * asked.scores[name].tokens < asked.scores[chosen].tokens]
     if cheaper:
-        found = asked.too_few(best, min(cheaper, key=lambda name: asked.scores[name].tokens), behind)
+        found = asked.too_few(best, min(cheaper, key=lambda name: asked.scores[name].tokens), deficits)
     else:
         found = asked.use(chosen, best, traced, at_once, list(warnings.values()))
     return dataclasses.replace(found, best=best, traced=traced, at_once=at_once, warnings=tuple(warnings))
@@ -163,18 +163,18 @@ class _Asked:
         )
         return Verdict(None, sentence, self.n, self.majority)
 
-    def too_few(self, best: str, cheaper: str, behind: Mapping[str, Comparison]) -> Verdict:
+    def too_few(self, best: str, cheaper: str, deficits: Mapping[str, Comparison]) -> Verdict:
         """More questions are needed to say whether a cheaper method would do."""
-        most = 100 * behind[cheaper].interval.high
+        most = 100 * deficits[cheaper].interval.high
         score = self.scores[cheaper]
         sentence = (
             f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.describe(best)} "
             f"(difference not significant, n = {self.n}, but it may be {most:.0f} points); test on more questions"
         )
-        return Verdict(cheaper, sentence, self.n, self.majority, doubt=behind[cheaper].interval.high)
+        return Verdict(cheaper, sentence, self.n, self.majority, doubt=deficits[cheaper].interval.high)
 
     def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Verdict:
-        """The chosen method beside the others that matter most."""
+        """The chosen method next to the others that matter most."""
         known = [name for name in (best, traced, at_once) if name is not None]
         order = dict.fromkeys([*known, *sorted(self.rows, key=self.rank, reverse=True)])
         others = [name for name in order if name != chosen]

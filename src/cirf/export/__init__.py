@@ -1,1 +1,1 @@
-"""What is given to others: a model or a run's rows, checked, described, exported and sent to a hub."""
+"""Export and publication of a model or a run's rows: checks, cards, formats and upload."""

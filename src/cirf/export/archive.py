@@ -1,10 +1,10 @@
-"""A run's or a sweep's numbers without texts, weights and vectors: small enough for a repository.
+"""An archive of a run's or a sweep's numbers without texts, weights and vectors, small enough for a repository.
 
-An archive is a folder of two files. ``answers.parquet`` has a row an answer: ``run, method, task, id, subset, correct, tokens,
-truncated, unparsed``, the ``codes`` of its functional tokens, and the ``seconds`` that it took where it was timed.
-``measured.json`` has of each run the data of its report (``report.json``), which hold its recipe, and the last validation losses
+An archive is a folder of two files. ``answers.parquet`` has a row per answer: ``run, method, task, id, subset, correct, tokens,
+truncated, unparsed``, the ``codes`` of its functional tokens, and its ``seconds`` if it was timed.
+``measured.json`` has for each run the data of its report (``report.json``), with its recipe, and the last validation losses
 of its ``trials`` by method and learning rate. Questions, gold answers, rationales and outputs are left out: a repository should
-not hold them, and may not where they are another's. ``cirf report`` and ``cirf analyze`` read an archive.
+not hold them, and others' data must not be republished. ``cirf report`` and ``cirf analyze`` read an archive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGITS = 4
 
 
 class ArchivedRun(Run):
-    """A run as an archive holds it: its report's data and its answers, none of its files.
+    """A run in an archive: its report's data and its answers, none of its files.
 
     ``trials``: the last validation loss by method and learning rate. ``segments``: the hash of its rationales' steps.
     """
@@ -53,9 +53,9 @@ def is_archive(folder: Path) -> bool:
 
 
 def write(runs: Sequence[Run], out: Path) -> int:
-    """Write the archive of ``runs``, in place of one that is there; its size in bytes.
+    """Write the archive of ``runs``, replacing an existing one; returns its size in bytes.
 
-    Raises ``CirfError`` where nothing was measured yet, or where ``out`` holds something else.
+    Raises ``CirfError`` if nothing was measured yet, or ``out`` holds something else.
     """
     if out.is_dir() and any(out.iterdir()) and not is_archive(out):
         raise CirfError(f"{out}: not empty, and no archive; give --out another folder")
@@ -75,7 +75,7 @@ def write(runs: Sequence[Run], out: Path) -> int:
 
 
 def read(folder: Path) -> list[ArchivedRun]:
-    """The runs of an archive, one a point of a sweep; ``CirfError`` if the files are none of an archive."""
+    """The runs of an archive, one per point of a sweep; ``CirfError`` if the files are not an archive's."""
     import pyarrow
     from pyarrow import parquet
 
@@ -92,7 +92,7 @@ def read(folder: Path) -> list[ArchivedRun]:
             for point in measured["points"]
         ]
     except (KeyError, TypeError, pyarrow.ArrowInvalid, FileNotFoundError) as error:
-        raise CirfError(f"{folder}: a damaged archive ({error}); write it anew") from None
+        raise CirfError(f"{folder}: a damaged archive ({error}); write it again") from None
 
 
 def find(path: Path) -> ArchivedRun | None:
@@ -141,7 +141,7 @@ def _without_texts(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_passages(value: Any) -> Any:
-    """The same without the passages that questions share with others (of the pairs under ``examples`` of an overlap)."""
+    """The same without the passages that questions share (of the pairs under ``examples`` of an overlap)."""
     if isinstance(value, list):
         return [_without_passages(one) for one in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A checkpoint as one GGUF file, for llama.cpp and what is built on it.
+"""A checkpoint as one GGUF file, for llama.cpp and software based on it.
 
 The file holds the weights by llama.cpp's names, the tokenizer with functional tokens as ordinary (user-defined) tokens, which
 are printed and found in text, and the chat template as saved, so that the prompt is the training prompt. Source of the names
@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = ("f32", "f16", "bf16", "q8_0")
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How llama.cpp has an architecture: its name there, and whether rotary halves are interleaved in query and key."""
+    """An architecture in llama.cpp: its name, and whether rotary halves are interleaved in query and key."""
 
     name: str
     interleaved: bool = False
@@ -42,11 +42,11 @@ _BLOCK = 32  # numbers that share a scale in q8_0
 
 
 def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = SILENT) -> dict[str, Any]:
-    """Write the checkpoint in the folder ``model`` to the file ``out``; returns what there is to tell of it.
+    """Write the checkpoint in the folder ``model`` to the file ``out``; returns a summary of it.
 
     Raises:
-        CirfError: no checkpoint; an architecture, a rotary scaling or a tokenizer that is not written here (llama.cpp's own
-            converter may know it); a shape that ``q8_0`` cannot hold.
+        CirfError: no checkpoint; an unsupported architecture, rotary scaling or tokenizer (llama.cpp's own converter may support
+            it); a shape that ``q8_0`` cannot hold.
     """
     import gguf
 
@@ -55,8 +55,8 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
     if shape is None:
         known = ", ".join(_SHAPES)
         raise CirfError(
-            f"{model}: models of type {config['model_type']} are not exported here ({known} are); llama.cpp's "
-            "convert_hf_to_gguf.py may know them"
+            f"{model}: models of type {config['model_type']} are not supported ({known} are); llama.cpp's "
+            "convert_hf_to_gguf.py may support them"
         )
     architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == shape.name)
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
@@ -83,7 +83,7 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
 
 
 def _config(model: Path) -> dict[str, Any]:
-    """The model's configuration, with the defaults of its kind where the file is silent."""
+    """The model's configuration, with the defaults of its kind for missing keys."""
     from cirf.lm.backbone import load_config
     from cirf.recipe.schema import Backbone
 
@@ -93,12 +93,12 @@ def _config(model: Path) -> dict[str, Any]:
     rotary = config.get("rope_parameters") or {}
     kind = rotary.get("rope_type") or rotary.get("type") or "default"
     if kind != "default":
-        raise CirfError(f"{model}: rotary embeddings of type {kind} are not exported here")
+        raise CirfError(f"{model}: rotary embeddings of type {kind} are not supported")
     return config
 
 
 def _describe(writer: Any, config: Mapping[str, Any], model: Path, kind: Kind) -> None:
-    """The architecture's numbers as llama.cpp asks for them."""
+    """The architecture's parameters in llama.cpp's form."""
     import gguf
 
     heads = config["num_attention_heads"]
@@ -141,9 +141,7 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
     spelled = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
     core = spelled.get("model", {})
     if core.get("type") != "BPE" or core.get("byte_fallback") or "merges" not in core:
-        raise CirfError(
-            f"{model}: only byte-level BPE tokenizers are exported here; llama.cpp's convert_hf_to_gguf.py has others"
-        )
+        raise CirfError(f"{model}: only byte-level BPE tokenizers are supported; llama.cpp's convert_hf_to_gguf.py has others")
     tokens, kinds = [f"[PAD{row}]" for row in range(rows)], [gguf.TokenType.UNUSED] * rows
     for token, number in core["vocab"].items():
         tokens[number], kinds[number] = token, gguf.TokenType.NORMAL
@@ -169,12 +167,12 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
 
 
 def _glued(part: str) -> str:
-    """A half of a merge; the space that parts the halves cannot stand in one."""
+    """A half of a merge; the space that separates the halves cannot occur in one."""
     return part.replace(" ", "\u0120")
 
 
 def _tensors(model: Path, tied: bool) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
-    """The weights by name, each with what loads it; an output matrix that is the input matrix stands once."""
+    """The weights by name, each with what loads it; an output matrix tied to the input matrix occurs once."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(model.glob("*.safetensors"))
@@ -192,7 +190,7 @@ def _tensors(model: Path, tied: bool) -> Iterator[tuple[str, Callable[[], torch.
 
 
 def _needed(config: Mapping[str, Any]) -> set[str]:
-    """The matrices, by llama.cpp's names, without which a file of these architectures is no model."""
+    """The matrices, by llama.cpp's names, that a model of these architectures needs."""
     parts = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
     blocks = {f"blk.{block}.{part}.weight" for block in range(config["num_hidden_layers"]) for part in parts}
     head = set() if config["tie_word_embeddings"] else {"output.weight"}

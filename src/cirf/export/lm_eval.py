@@ -1,10 +1,10 @@
-"""Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``; and
-beside them a Python file each for inspect_ai, which reads the same rows and answers.
+"""Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``; and a
+Python file each for inspect_ai, which reads the same rows and answers.
 
-Two forms. ``generate``: the question is put as a method puts it, under its cap, and the answer read behind the last
-``</cirf>``, ``</think>``, ``####`` or functional token; so a model of ours is evaluated as it is, and nothing of this package is
-needed where the harness runs. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be
-listed; what a model knew before fine-tuning and knows after can be told by it without regard to the form of its answers.
+Two forms. ``generate``: the prompt and cap are a method's, and the answer is read after the last
+``</cirf>``, ``</think>``, ``####`` or functional token; so our models are evaluated unchanged, and the harness does not need this
+package. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be listed; it compares a model
+before and after fine-tuning independently of the form of its answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Form = Literal["generate", "choice"]
 
 _ANSWER = r"(?s)\A(?:.*(?:</cirf>|</think>|####|<cirf_\d{3,}>))?\s*(.*?)\s*\Z"
-_INSPECT = '''"""{name}: a task of inspect_ai (inspect eval FILE --model ...). The answer stands behind the trace or the mark."""
+_INSPECT = '''"""{name}: a task of inspect_ai (inspect eval FILE --model ...). The answer follows the trace or the mark."""
 
 import re
 from pathlib import Path
@@ -72,14 +72,14 @@ def write_task(
     """Write ``cirf_NAME[_METHOD][_choice].yaml`` and its rows, and where answers are generated ``.py`` for inspect_ai; returns
     the task's name in the harness.
 
-    Where answers are generated, ``method`` asks for them and caps them as in an evaluation with the keys of ``section``; the
-    name tells it unless its model writes functional tokens. The rows' paths are absolute, for the harness reads them from
-    wherever it is started. ``CirfError``: no problems, or answers that cannot be listed.
+    For generated answers, ``method`` gives prompt and cap as in an evaluation with the keys of ``section``; the
+    name includes it unless its model writes functional tokens. The rows' paths are absolute, so that the harness can start in any
+    folder. ``CirfError``: no problems, or answers that cannot be listed.
     """
     import yaml
 
     if not problems:
-        raise CirfError(f"{name}: there is no test problem to write")
+        raise CirfError(f"{name}: there are no test problems to write")
     there = f"cirf_{name}" + ("_choice" if form == "choice" else "" if method.functional else f"_{method.name}")
     rows = folder / f"{there}.jsonl"
     summary: dict[str, Any] = {

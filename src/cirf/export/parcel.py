@@ -1,4 +1,4 @@
-"""What is sent: the files of a model's folder, or of a data set of traces, as they will lie in the repository."""
+"""The files to send, of a model's folder or of a data set of traces, as they will be in the repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INNER = ("guide",)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file by its ``name`` in the repository; ``data`` is a file on this machine, or what it holds."""
+    """A file by its ``name`` in the repository; ``data`` is a local file, or its content."""
 
     name: str
     data: Path | bytes
@@ -38,13 +38,13 @@ class Piece:
         return len(self.data) if isinstance(self.data, bytes) else self.data.stat().st_size
 
     def read(self) -> bytes:
-        """All that it holds."""
+        """Its content."""
         return self.data if isinstance(self.data, bytes) else self.data.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """The ``pieces`` that are sent, by name, and the names of files beside them that are not (``left_out``)."""
+    """The ``pieces`` that are sent, by name, and the names of other files that are not (``left_out``)."""
 
     pieces: tuple[Piece, ...]
     left_out: tuple[str, ...] = ()
@@ -56,16 +56,16 @@ class Parcel:
 
 
 def of_model(folder: Path, repository: str) -> Parcel:
-    """A trained model's folder as it is published in ``repository`` (``OWNER/NAME``), which its card then names.
+    """A trained model's folder for publication in ``repository`` (``OWNER/NAME``), which its card then names.
 
-    In its recipe and record, files and models of this machine go by their names without folders. ``CirfError`` if it is no
-    finished model with a card, or holds pickled weights.
+    In its recipe and record, local files and models are named without folders. ``CirfError`` if it is not a finished model with a
+    card, or holds pickled weights.
     """
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.relative_to(folder).parts]
     _check_inside(folder, found)
     if pickles := [path for path in found if path.suffix.lower() in _PICKLES]:
         name = pickles[0].relative_to(folder)
-        raise CirfError(f"{folder}: {name} may run code when it is loaded; keep the weights as safetensors alone and remove it")
+        raise CirfError(f"{folder}: {name} may run code when it is loaded; keep only safetensors and remove it")
     _check_model(folder)
     if not (folder / CARD).is_file():
         raise CirfError(f"{folder}: no model card ({CARD}); `cirf report RUN` writes the cards of a run's models")
@@ -76,7 +76,7 @@ def of_model(folder: Path, repository: str) -> Parcel:
 
 
 def of_traces(folder: Path, card: str) -> Parcel:
-    """The rows that the model in a folder was trained on, with their card. ``CirfError`` where there are none, or one is no row
+    """The rows that the model in a folder was trained on, with their card. ``CirfError`` if there are none, or one is not a row
     of prompt and completion."""
     path = folder / TRACES
     _check_inside(folder, [path])
@@ -88,12 +88,12 @@ def traces(folder: Path) -> list[dict[str, str]]:
     """The rows of a model's training, each ``prompt`` and ``completion``. ``CirfError`` as for `of_traces`."""
     path = folder / TRACES
     if not path.is_file():
-        raise CirfError(f"{path}: not there; a run keeps it beside each model that it trains")
+        raise CirfError(f"{path}: not there; a run keeps it with each model that it trains")
     rows = []
     for number, row in numbered_rows(path):
         found = {key: row[key] for key in ("prompt", "completion") if isinstance(row.get(key), str)}
         if len(found) < 2:
-            raise CirfError(f"{path}: line {number} is no row of prompt and completion; train the model again")
+            raise CirfError(f"{path}: line {number} is not a row of prompt and completion; train the model again")
         rows.append(found)
     if not rows:
         raise CirfError(f"{path}: holds no row; train the model again")
@@ -127,7 +127,7 @@ def _sent(name: Path) -> bool:
 
 
 def _published(path: Path, repository: str) -> Path | bytes:
-    """A file as it is sent: itself, or what it holds without what is of this machine alone."""
+    """A file in the form to send: unchanged, or without local content."""
     if path.name == CARD:
         return for_repository(path.read_text(encoding="utf-8"), repository).encode()
     if path.name == "recipe.yaml":
@@ -138,14 +138,14 @@ def _published(path: Path, repository: str) -> Path | bytes:
 
 
 def for_repository(card: str, repository: str) -> str:
-    """A card whose commands name the repository where they said MODEL."""
+    """A card with the repository in place of MODEL in its commands."""
     head, mark, rest = card.partition("## How to use it")
     use, after, others = rest.partition("\n## ")
     return head + mark + re.sub(r"\bMODEL\b", repository, use) + after + others
 
 
 def _record(path: Path) -> str:
-    """A stage's record, or of functional tokens the backbone's name alone: their segments are data."""
+    """A stage's record, or for functional tokens only the backbone's name, since their segments are data."""
     from cirf.store.files import to_json
     from cirf.store.run_folder import record
 

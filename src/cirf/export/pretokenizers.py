@@ -1,7 +1,7 @@
-"""Which of llama.cpp's ways of cutting text before BPE a tokenizer has, found by what it does and not by its name.
+"""Which of llama.cpp's pre-tokenizers a tokenizer has, detected by its behaviour and not by its name.
 
-The same tokens with another way of cutting give other ids for the same text, and a model that was trained on one reads the
-other badly, without any error. So a tokenizer is asked to cut a text on which the known ways differ.
+The same vocabulary with another pre-tokenizer gives other ids for the same text, and a model that was trained on one reads the
+other badly, without any error. So a tokenizer is tested on a text that the known ways split differently.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ def cut(tokenizer: Any, text: str = PROBE) -> tuple[str, ...]:
 
 
 def name_of(tokenizer: Any, source: Path | str) -> str:
-    """llama.cpp's name of the way; ``CirfError`` for one that is none of them."""
+    """llama.cpp's name of the pre-tokenizer; ``CirfError`` for an unknown one."""
     pieces = cut(tokenizer)
     for name, way in _WAYS.items():
         if pieces == way:
             return name
-    raise CirfError(
-        f"{source}: its tokenizer cuts text in a way that is not known here; llama.cpp's convert_hf_to_gguf.py may know it"
-    )
+    raise CirfError(f"{source}: its pre-tokenizer is not supported; llama.cpp's convert_hf_to_gguf.py may support it")

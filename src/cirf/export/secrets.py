@@ -1,6 +1,6 @@
-"""What must not leave this machine: keys, and the places where things lie on it.
+"""Checks for what must not leave this machine: keys and local paths.
 
-Readable files are searched before anything is sent. A key is never printed, only where it stands.
+Readable files are searched before anything is sent. A key is never printed, only its place.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _HOMES = re.compile(
     r"(?:(?<![\w./])|(?<=file://))(?:/home/|/Users/|/root/|/tmp/|/mnt/|/private/|/scratch/)[\w.~-]+|\b[A-Za-z]:\\+Users\\+\w+"
 )
 _VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt")  # tokens such as /usr/bin are no secrets
-_DATA = (TRACES, "functions.json", "labels.json")  # what people and models wrote may speak of any folder but this machine's
+_DATA = (TRACES, "functions.json", "labels.json")  # texts by people and models may mention any folder but this machine's
 
 
 def check_private(parcel: Parcel, folder: Path, token: str | None) -> None:
     """``CirfError``, with file and line, if a file holds a key or a local absolute path.
 
-    ``folder`` is where the parcel lies on this machine, ``token`` the one it is sent with.
+    ``folder`` is the parcel's folder on this machine, ``token`` the one it is sent with.
     """
     here = {str(place) + "/" for place in (Path.home(), Path.cwd(), folder.resolve().parent) if len(place.parts) > 1}
     quoted = {CARD} if TRACES in [piece.name for piece in parcel.pieces] else set()  # its card shows one of the rows

@@ -1,4 +1,4 @@
-"""Training rows in the formats of other trainers, so that each trains on the ids that ours does.
+"""Training rows in the formats of other trainers, so that each trains on the same ids as ours.
 
 Our prompt ends with the opening delimiter where the chat template writes it (``vocabulary.opening: prompt``), and a template that
 renders a finished conversation does not: its assistant's turn would lack the delimiter, and often ends with a line break that

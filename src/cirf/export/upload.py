@@ -15,24 +15,24 @@ _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 
 
 def check_name(repository: str) -> None:
-    """``CirfError`` if it is no ``OWNER/NAME`` of a hub."""
+    """``CirfError`` if it is not ``OWNER/NAME``."""
     parts = repository.split("/")
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or "--" in repository or ".." in repository:
         raise CirfError(f"--to {repository}: expected OWNER/NAME, letters, digits, '-', '_' and '.' alone")
 
 
 def own_token() -> str | None:
-    """The token of the usual environment: ``HF_TOKEN``, or what ``hf auth login`` keeps."""
+    """The token of the usual environment: ``HF_TOKEN``, or that of ``hf auth login``."""
     from huggingface_hub import get_token
 
     return get_token()
 
 
 def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: str) -> str:
-    """Send a parcel to a repository, which is made where there is none, private unless ``public``; the commit's address.
+    """Send a parcel to a repository, created if missing, private unless ``public``; returns the commit's address.
 
-    Files that lie there under the same names are replaced, others stay. ``CirfError`` where there is no token, a repository is
-    there that is public though ``public`` was not asked for (or the other way round), or the hub refuses.
+    Existing files with the same names are replaced, others stay. ``CirfError`` where there is no token, a repository is
+    public although ``public`` is not set (or the reverse), or the hub refuses.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -59,8 +59,8 @@ def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: s
         return str(api.create_commit(repository, added, commit_message=message, repo_type=kind).commit_url)
     except CirfError:
         raise
-    except Exception as error:  # errors of the hub, of the library that speaks to it, of the system: no base in common
-        raise CirfError(f"{repository}: the hub does not take it ({_reason(error, token)}); mend that and push again") from None
+    except Exception as error:  # errors of the hub, its client library or the system have no common base class
+        raise CirfError(f"{repository}: the hub rejects it ({_reason(error, token)}); fix that and push again") from None
     finally:
         if shown:
             enable_progress_bars()

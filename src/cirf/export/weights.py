@@ -1,4 +1,4 @@
-"""Whether a model's weights are all there, told from the heads of its files: no weight is read."""
+"""Whether a model's weights are complete, by the headers of its files: no weight is read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from cirf.errors import CirfError
 from cirf.store.files import parse_json
 
 _INDEX = "model.safetensors.index.json"
-_LONGEST = 100 * 2**20  # bytes of a head, as the format allows
+_LONGEST = 100 * 2**20  # bytes of a header, as the format allows
 
 
 def check_weights(folder: Path) -> None:
-    """``CirfError`` where weights of the model in a folder are missing, or a file of them was cut off or is none."""
+    """``CirfError`` where weights of the model in a folder are missing, or a file of them is truncated or invalid."""
     index = folder / _INDEX
     if not index.is_file():
         path = folder / "model.safetensors"
@@ -23,7 +23,7 @@ def check_weights(folder: Path) -> None:
     try:
         places: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{index}: damaged, so it is not known where the weights lie; save the model again") from None
+        raise CirfError(f"{index}: damaged, so the places of the weights are unknown; save the model again") from None
     for name in sorted(set(places.values())):
         path = folder / name
         if Path(name).name != name or not path.is_file():
@@ -48,5 +48,5 @@ def _head(path: Path) -> set[str]:
         if size != 8 + length + end or not head:
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        raise CirfError(f"{path}: cut off, or no safetensors; bring the whole file here, or train the model again") from None
+        raise CirfError(f"{path}: truncated, or not safetensors; bring the whole file here, or train the model again") from None
     return set(head)

@@ -1,4 +1,4 @@
-"""What settings suit a user's own rows: a short recipe with its reasons, and how many updates rows make."""
+"""Settings for a user's own rows: a short recipe with its reasons, and the number of updates."""
 
 from cirf.fitting.draft import Choice, draft
 from cirf.fitting.fit import Fitted, fit

@@ -1,4 +1,4 @@
-"""What suits rows of one's own: every number that `cirf init` decides by, and the decisions.
+"""Settings for a user's rows: all thresholds of `cirf init`, and its decisions.
 
 Each decision is a `Choice`: a recipe's key, its value, and the reason in words, with the number that it comes from.
 """
@@ -15,13 +15,13 @@ from cirf.recipe.schema import Finetune
 from cirf.recipe.yaml import scalar
 
 METHODS = ("cirf_full", "sft_cot", "direct_sft")
-"""The recommended form first, then what it is compared with: prose, and answers alone."""
+"""The recommended form first, then its comparisons: prose, and answers alone."""
 
 TEST_SHARE, TEST_MOST, TEST_FEWEST = 0.2, 200, 20
-"""Of the rows, for the test: 200 questions tell 10 points apart, fewer than 20 tell nothing."""
+"""Of the rows, for the test: 200 questions distinguish 10 points, fewer than 20 show nothing."""
 
 TEST_LARGEST_SHARE = 0.3
-"""The most that the test may take where rows are few."""
+"""The largest share of the test with few rows."""
 
 HELD_OUT = 50
 """Questions held out of training, to see whether a model learns (`evaluate.check_questions`)."""
@@ -30,10 +30,10 @@ HELD_OUT_SHARES = (0.05, 0.15)
 """The smallest and largest share of the training questions to hold out."""
 
 FEW_ROWS, HELD_OUT_OF_FEW = 300, 0.1
-"""Below so many rows at most this share is held out: training needs them more."""
+"""Below this many rows at most this share is held out: training needs them more."""
 
 STEPS_A_TOKEN, SMALLEST, LARGEST = 25, 8, 64
-"""Steps that a functional token should stand for at least, and the fewest and most functional tokens."""
+"""Fewest steps per functional token, and the fewest and most functional tokens."""
 
 OPTION_BY_OPTION = 0.5
 """Share of the rationales cut by options from which on they count as going through these one by one."""
@@ -45,12 +45,12 @@ BATCHES = (8, 4, 2)
 """Rows a forward pass: the first of them that makes enough updates of few rows."""
 
 ACCUMULATION = ((1_000, 1), (3_000, 2))
-"""Forward passes an update below so many training rows, so that a pass over few rows makes enough updates."""
+"""Forward passes per update below this many training rows, so that an epoch over few rows makes enough updates."""
 
 ACCUMULATION_ELSE = 4
 
 LEARNING_RATES = ((300_000_000, 4e-4), (1_000_000_000, 2e-4), (4_000_000_000, 1e-4))
-"""Peak learning rates below so many parameters: the smaller the model, the higher."""
+"""Peak learning rates below this many parameters: the smaller the model, the higher."""
 
 LEARNING_RATE_ELSE, LEARNING_RATE_UNKNOWN = 5e-5, 1e-4
 
@@ -58,10 +58,10 @@ RANK = 32
 """Of the adapters, whose scale is twice that."""
 
 FEW_UPDATES, STEADY_BETA2 = 1_000, 0.95
-"""Below so many updates Adam's second moment forgets faster: the default remembers more updates than there are."""
+"""Below this many updates Adam's second moment decays faster: the default remembers more updates than there are."""
 
 TEXT_MARGIN, TRACE_MARGIN, COUNTED_IN_WORDS = 1.25, 1.5, 1.3
-"""Caps over the longest row, and what they grow by besides where words are counted for want of the model's tokenizer."""
+"""Factors of caps over the longest row, and an additional one if words are counted without the model's tokenizer."""
 
 TRACE_FEWEST = 32
 """The smallest cap of a trace."""
@@ -70,7 +70,7 @@ STEPS_GUESSED = 3
 """Steps a rationale that is not written yet."""
 
 TEACHER = "bundled:qwen2.5-coder-1.5b-instruct"
-"""Who writes rationales where no row has one."""
+"""The writer of rationales if no row has one."""
 
 
 def test_share(rows: int) -> Choice:
@@ -79,11 +79,11 @@ def test_share(rows: int) -> Choice:
     most = max(1, int(TEST_LARGEST_SHARE * rows))
     taken = min(wanted, TEST_MOST, most)
     if taken == TEST_MOST:
-        why = f"of {rows:,} rows; {TEST_MOST} are enough to tell methods apart by 10 points"
+        why = f"of {rows:,} rows; {TEST_MOST} are enough to distinguish methods by 10 points"
     elif taken == round(TEST_SHARE * rows):
         why = f"a fifth of {rows:,} rows"
     else:
-        why = f"of {rows:,} rows; a test of few questions tells little"
+        why = f"of {rows:,} rows; a test of few questions shows little"
     return Choice("problems.tasks.0.test", taken, why)
 
 
@@ -97,7 +97,7 @@ def held_out(rows: int, tested: int) -> Choice:
 
 
 def answer(facts: Facts) -> Choice:
-    """What the answers are."""
+    """The kind of answers."""
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
     if facts.kind == "text":
         return Choice(
@@ -122,12 +122,12 @@ def segments(facts: Facts) -> list[Choice]:
 
 
 def embeddings(facts: Facts) -> list[Choice]:
-    """What of a step is not embedded, so that its token says what the step does."""
+    """The parts of a step that are not embedded, so that its token encodes its function."""
     if facts.kind != "option":
         return []
-    chosen = [Choice("embeddings.choices", "mask", "a token should not say which option a step speaks of")]
+    chosen = [Choice("embeddings.choices", "mask", "a token should not encode the option of a step")]
     if facts.through_options >= OPTION_BY_OPTION:
-        chosen.append(Choice("embeddings.closing", "drop", "else closing lines give last steps a token of their own"))
+        chosen.append(Choice("embeddings.closing", "drop", "else closing lines give last steps their own token"))
     return chosen
 
 
@@ -140,11 +140,11 @@ def codebook(steps: int, guessed: bool = False) -> Choice:
 
 
 def results(facts: Facts) -> list[Choice]:
-    """What stands behind a token."""
+    """The results after a token."""
     share = f"{facts.found.calculated:.0%} of the steps calculate"
     if facts.found.calculated < CALCULATING:
         return [Choice("results.by", "rule", f"read from the steps; {1 - facts.found.share_results_empty:.0%} have one")]
-    return [Choice("results.working", "keep", f"{share}, and a small model calculates better where it writes 48/2=24 than 24")]
+    return [Choice("results.working", "keep", f"{share}, and a small model calculates better if it writes 48/2=24 than 24")]
 
 
 def suited(section: Finetune, rows: int) -> Finetune:

@@ -1,4 +1,4 @@
-"""A short recipe as YAML: just the values that were chosen, each with the reason beside it.
+"""A short recipe as YAML: only the chosen values, each with its reason.
 
 ``draft(["Made by hand."], [Choice("codebook.size", 32, "1,140 steps: 35 a functional token")])``::
 
@@ -20,7 +20,7 @@ _WIDTH = 118
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A recipe's key by its dotted path (a number is a place in a list), its value, and why it is that one."""
+    """A recipe's key by its dotted path (a number is a place in a list), its value, and the reason."""
 
     key: str
     value: Any
@@ -28,7 +28,7 @@ class Choice:
 
 
 def draft(header: Sequence[str], choices: Sequence[Choice]) -> str:
-    """The recipe of these choices, in their order; keys of one section have to stand together."""
+    """The recipe of these choices, in their order; keys of one section must be adjacent."""
     return "".join(f"{line}\n" for line in (*(f"# {line}" for line in header), *_lines(choices)))
 
 
@@ -48,9 +48,9 @@ def _lines(choices: Sequence[Choice]) -> Iterator[str]:
         before = tuple(above)
         indent = _indent(above)
         line = f"{indent.removesuffix('  ') + mark if mark else indent}{name}: {inline(choice.value)}"
-        beside = f"{line}  # {choice.why}"
-        if len(beside) <= _WIDTH:
-            yield beside
+        commented = f"{line}  # {choice.why}"
+        if len(commented) <= _WIDTH:
+            yield commented
         else:
             yield f"{indent.removesuffix('  ') if mark else indent}# {choice.why}"
             yield line

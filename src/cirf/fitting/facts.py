@@ -1,4 +1,4 @@
-"""What a file of rows is like, looked at as `cirf check` and a run do."""
+"""Facts about a file of rows, read as by `cirf check` and a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cirf.tasks.own_rows import kind_counts, kind_note
 Answers = Literal["number", "option", "yesno", "text"]
 
 FEWEST_STEPS, MOST_STEPS = 2, 10
-"""Rationales of so many steps work best; long ones that are cut by function have more."""
+"""Rationales with this many steps work best; long ones that are cut by function have more."""
 
 BETTER = 0.1
 """How much larger a share of such rationales another rule must give than auto does."""
@@ -29,11 +29,11 @@ BETTER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A file's ``rows`` that are questions with an answer, what they are and what `check` found of them (with calculations kept).
+    """A file's ``rows`` that are questions with an answer, with the findings of `check` (with calculations kept).
 
     ``alike`` of ``answers`` rows are of the ``kind``; ``odd`` is a sentence on the others (`kind_note`); ``by`` is the rule that
     cuts most rationales into a good number of steps, ``few_steps`` their share, ``through_options`` the share that goes through
-    options one by one; ``unusable`` counts the rows of the file that are none, ``longest_question`` is in tokens.
+    options one by one; ``unusable`` counts the file's invalid rows, ``longest_question`` is in tokens.
     """
 
     rows: int

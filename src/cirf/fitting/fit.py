@@ -1,4 +1,4 @@
-"""A recipe fitted to a user's file: the decisions of `choices` in order, and what the user should know besides."""
+"""A recipe fitted to a user's file: the decisions of `choices` in order, and notes for the user."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
 
 FEW = 50
-"""Below so many usable rows a model learns the form of traces at most."""
+"""Below this many usable rows a model learns at most the form of traces."""
 
 MOSTLY_EMPTY = 0.8
-"""Share of steps without a result from which on traces say little."""
+"""Share of steps without a result from which on traces carry little information."""
 
 _LONGEST_NAME, _LEAST = 60, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A recipe as YAML, and sentences on what does not fit."""
+    """A recipe as YAML, and notes on problems."""
 
     text: str
     notes: tuple[str, ...]
@@ -40,7 +40,7 @@ class Fitted:
 def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool) -> Fitted:
     """The recipe for a file, from one that names its ``train_file``, the backbone and, where there is one, the data folder.
 
-    ``parameters``: of the backbone, ``None`` where nobody knows; ``count``: text to tokens, ``exact`` where by the backbone's
+    ``parameters``: of the backbone, ``None`` if unknown; ``count``: text to tokens, ``exact`` where by the backbone's
     tokenizer. ``CirfError`` where no recipe would work.
     """
     file, model = recipe.problems.tasks[0].train_file or "", recipe.backbone.model
@@ -78,7 +78,7 @@ def _header(facts: Facts, file: str) -> list[str]:
     return [
         f"Fitted by `cirf init` to {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} with a "
         "rationale to learn from.",
-        "Each value has its reason beside it; `cirf recipes --schema` lists all other keys.",
+        "Each value has its reason next to it; `cirf recipes --schema` lists all other keys.",
         "Next: `cirf run FILE --dry-run` says what it takes, `cirf run FILE` trains and compares, `cirf ask` uses the model.",
     ]
 
@@ -89,7 +89,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
     size = "of unknown size" if parameters is None else f"{in_words(parameters)} parameters"
     tested = choices.test_share(facts.rows)
     chosen = [
-        Choice("name", name, "from the file's name; the run lies in runs/NAME"),
+        Choice("name", name, "from the file's name; the run is in runs/NAME"),
         Choice("methods", choices.METHODS, "functional tokens; prose, the accuracy to reach; answers alone, the one to beat"),
         Choice("backbone.model", recipe.backbone.model, size),
     ]
@@ -158,7 +158,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
         )
     if parameters is None:
         rate = recipe.finetune.learning_rate
-        notes.append(f"{model}: not on this machine, and its name tells no size; finetune.learning_rate {rate:g} is a guess")
+        notes.append(f"{model}: not on this machine, and its name gives no size; finetune.learning_rate {rate:g} is a guess")
     if (made := updates_of(recipe.finetune, rows)).too_few:
         notes.append(f"{file}: {made.summary.removeprefix('updates: ')}")
     return notes

@@ -18,7 +18,7 @@ from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """The updates of one training: of so many ``rows``, in so many ``passes``; ``told`` says it in a line."""
+    """The updates of one training: of ``rows`` rows, in ``passes`` epochs; ``summary`` describes them in a line."""
 
     rows: int
     passes: float
@@ -62,7 +62,7 @@ _SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?)\s?([bm])(?![a-z])", re.IG
 
 
 def size_in_name(model: str) -> int | None:
-    """The parameters that a model's name speaks of; ``None`` where it names no number."""
+    """The number of parameters in a model's name; ``None`` if there is none."""
     found = _SIZE.search(model.rpartition("/")[2])
     return None if found is None else int(float(found[1]) * (10**9 if found[2] in "bB" else 10**6)) or None
 

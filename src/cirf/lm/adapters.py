@@ -1,4 +1,4 @@
-"""LoRA adapters on a model: one set, or a second one beside it that other passes go through (PEFT)."""
+"""LoRA adapters on a model: one set, or two, of which other passes use the second (PEFT)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_adapters(config: Any, section: schema.Lora) -> None:
     try:
         with torch.device("meta"):
             model = causal.from_config(copy.deepcopy(config))
-    except Exception:  # code of its own, or kernels that need a device: it is seen when the model itself is loaded
+    except Exception:  # custom code, or kernels that need a device: checked when the model itself is loaded
         return
     put_adapters(model, section)
 

@@ -48,7 +48,7 @@ def locate(model: str | Path, progress: Progress = SILENT) -> str:
 
 
 def pick_device(wanted: str) -> str:
-    """A torch device: ``auto`` takes cuda, then mps, then cpu. ``CirfError`` if the one asked for is not there."""
+    """A torch device: ``auto`` takes cuda, then mps, then cpu. ``CirfError`` if the requested one is missing."""
     if wanted == "auto":
         if torch.cuda.is_available():
             return "cuda"
@@ -82,7 +82,7 @@ def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -
         settle_template(tokenizer, section.empty_system)
     except Exception as error:  # a template may raise anything
         said = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
-        raise CirfError(f"{source}: its chat template fails ({said}); mend it, or use another model") from None
+        raise CirfError(f"{source}: its chat template fails ({said}); fix it, or use another model") from None
     return tokenizer
 
 
@@ -94,7 +94,7 @@ def load_config(source: str | Path, section: schema.Backbone) -> Any:
     with explained(source, "model"):
         config = AutoConfig.from_pretrained(str(source), **where(source, section))
         layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
-        if layers > _MOST_LAYERS:  # building them would take forever before the weights are seen to be missing
+        if layers > _MOST_LAYERS:  # building them would take very long before missing weights are detected
             raise CirfError(f"{source}: its configuration has {layers:,} layers, more than {_MOST_LAYERS:,}; use another model")
         return config
 
@@ -169,7 +169,7 @@ def check_causal(config: Any, source: str | Path) -> None:
     """``CirfError`` where the configuration is that of another kind of model, such as a sentence embedder."""
     classes = list(getattr(config, "architectures", None) or ())
     causal = any(name.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in classes)
-    own = bool(getattr(config, "auto_map", None))  # code of its own, whose names may be any
+    own = bool(getattr(config, "auto_map", None))  # custom code with any class names
     if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own):
         raise CirfError(
             f"{source}: holds a {classes[0] if classes else config.model_type}, not a causal language model; {_ADVICE}"
@@ -187,7 +187,7 @@ def check_architecture(config: Any, wanted: schema.Architecture, source: str | P
 
 
 def check_weights(source: str | Path) -> None:
-    """``CirfError`` where a weight file of a model's folder is cut off or damaged: its header and length tell."""
+    """``CirfError`` if a weight file of a model's folder is truncated or damaged, by its header and length."""
     if Path(source).is_dir():
         with explained(source, "model"):
             for path in sorted(Path(source).glob("*.safetensors")):
@@ -196,7 +196,7 @@ def check_weights(source: str | Path) -> None:
 
 
 def where(source: str | Path, section: schema.Backbone) -> dict[str, Any]:
-    """What ``from_pretrained`` is told besides the source: the revision of a hub id, and whether its own code may run."""
+    """Arguments of ``from_pretrained`` besides the source: the revision of a hub id, and whether its own code may run."""
     revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
     return {"trust_remote_code": section.trust_remote_code, **revision}
 
@@ -220,7 +220,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
             raise
         if "trust_remote_code" in str(error):
             advice = "set backbone.trust_remote_code: true if you trust it (of ask and serve: --trust-remote-code)"
-            raise CirfError(f"{source}: the {what} comes with code of its own; {advice}") from None
+            raise CirfError(f"{source}: the {what} comes with custom code; {advice}") from None
         if "mismatched_sizes" in str(error):  # whose report is not shown: see `without_bars`
             raise CirfError(f"{source}: weights have other shapes than its config.json says; bring the whole model") from None
         if "instantiate the backend tokenizer" in str(error):

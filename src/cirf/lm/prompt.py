@@ -1,7 +1,7 @@
 r"""The prompt: one chat template, settled once, so that training, our decoding and anyone's engine send the same tokens.
 
-A model's template decides how a question is wrapped. Some habits of templates cost or confuse. They are settled by small
-statements in front of the template, which is then saved with the model:
+A model's template decides how a question is wrapped. Some features of templates cost tokens or cause errors. Small statements in
+front of the template, which is saved with the model, settle them:
 
 * a long default system message (20 tokens a question in Qwen2.5 and SmolLM2) gives way to an empty one;
 * a thinking mode that is on unless switched off (Qwen3) is switched off, so the empty think block is inserted;
@@ -29,7 +29,7 @@ PLAIN_TEMPLATE = (
     "{% else %}{{ message['content'] + '\\n' if message['content'] else '' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ 'Answer: ' }}{% endif %}"
 )
-"""What a model without a chat template is asked with."""
+"""The template of a model without a chat template."""
 
 _EMPTY_SYSTEM = (
     "{%- if messages and messages[0]['role'] != 'system' %}"
@@ -62,8 +62,8 @@ def render(tokenizer: Any, messages: list[dict[str, str]], generation: bool = Tr
 def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
     """Make the tokenizer's template give the training prompt by default; doing it twice changes nothing.
 
-    ``empty_system``: put an empty system message first where that is shorter than what the template inserts itself, and the
-    template does not refuse a system role.
+    ``empty_system``: put an empty system message first if that is shorter than the template's own and the template takes a
+    system role.
     """
     template = tokenizer.chat_template
     if isinstance(template, Mapping):  # several named templates
@@ -109,7 +109,7 @@ def _fix_date(tokenizer: Any, messages: list[dict[str, str]]) -> None:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a text as it stands: no BOS or EOS added."""
+    """Token ids of a text, unchanged: no BOS or EOS added."""
     ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     return ids
 
@@ -140,8 +140,8 @@ def conversation_text(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> 
 def sanitise(text: str, tokenizer: Any, keep: Collection[int] = ()) -> str:
     """The text with every added token broken by a space, so that it cannot inject a role, an end or a functional token.
 
-    ``<|im_end|>`` becomes ``< |im_end|>``. The tokenizer itself is asked which stretches would become added tokens, and
-    asked again until there are none. Added tokens of blanks alone are harmless and stay; ids in ``keep`` are let pass.
+    ``<|im_end|>`` becomes ``< |im_end|>``. The tokenizer itself finds the parts that would become added tokens, again until there
+    are none. Added tokens of blanks alone are harmless and stay; ids in ``keep`` are let pass.
     """
     forbidden = _added_ids(tokenizer) - set(keep)
     for _ in range(len(text) + 1):

@@ -50,12 +50,12 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
             _copy_processors(model.config, folder)
-            for weights in folder.glob("*.safetensors"):  # written for this user alone, unlike the files beside them
+            for weights in folder.glob("*.safetensors"):  # written for this user alone, unlike the files next to them
                 weights.chmod((folder / "config.json").stat().st_mode & 0o777)
 
 
 def _copy_processors(config: Any, folder: Path) -> None:
-    """Copy how images, sounds and videos are read from where a model was loaded, be it a folder or a hub id."""
+    """Copy the processors of images, sounds and videos from a model's source, a folder or a hub id."""
     from transformers.utils.hub import cached_file
 
     if config.get_text_config(decoder=True) is config:

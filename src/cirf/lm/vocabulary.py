@@ -63,10 +63,10 @@ def _plain(text: str) -> str:
 
 
 def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
-    """The trace without its delimiters, and the answer behind it.
+    """The trace without its delimiters, and the answer after it.
 
     The opening delimiter may be missing, since the prompt may hold it. Without the closing one, what follows the last
-    functional token is the answer; `is_closed` tells. A text without any of them is all answer.
+    functional token is the answer; `is_closed` checks that. A text without any of them is all answer.
     """
     before, started, rest = text.partition(names.start)
     rest = rest if started else before
@@ -80,7 +80,8 @@ def read_trace(text: str, names: TokenNames) -> tuple[str, str]:
 
 
 def is_closed(text: str, names: TokenNames) -> bool:
-    """Whether an output is one trace with its closing delimiter and an answer behind it that holds no token of ours."""
+    """Whether an output is one trace with its closing delimiter and an answer after it without functional tokens or
+    delimiters."""
     inner, ended, answer = text.removeprefix(names.start).partition(names.end)
     return bool(ended and answer.strip()) and names.start not in inner and not _ANY.search(answer)
 
@@ -91,7 +92,7 @@ def opened_by_prompt(tokenizer: Any, names: TokenNames) -> bool:
 
 
 def parse_trace(trace_text: str) -> list[tuple[int | None, str]]:
-    """The steps of a trace: each code with its result; text before the first code stands alone, with ``None``."""
+    """The steps of a trace: each code with its result; text before the first code has ``None``."""
     before, *pairs = _CODE.split(trace_text)
     steps: list[tuple[int | None, str]] = [(None, before)] if before else []
     return steps + [(int(code), result) for code, result in zip(pairs[::2], pairs[1::2], strict=True)]
@@ -106,7 +107,7 @@ def extend(
     [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
     matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
     random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
-    that the model already knows stay as they are. With ``section.init_from_token`` both start at that token's row, to which
+    that the model already knows are unchanged. With ``section.init_from_token`` both start at that token's row, to which
     those of the functional tokens are added.
 
     Args:

@@ -1,12 +1,12 @@
-"""What a method is: how it asks, what it is trained to write, and how its output is read.
+"""What a method is: its prompts, its training targets, and how its output is read.
 
-One file a method. A method holds what is its own and nothing else: the prompt builder, the training loop, decoding,
-parsing of answers and timing are shared by all, so that two methods differ in a table only where they differ here.
+One file per method. A method defines only what is specific to it. The prompt builder, the training loop, decoding, answer parsing
+and timing are shared, so two methods differ in a table only where they differ here.
 
 The smallest one that trains says what to write and how to read it back::
 
     class Backwards(Method):
-        name, summary, trained = "backwards", "fine-tuned to write the answer's signs in reverse", True
+        name, summary, trained = "backwards", "fine-tuned to write the answer's characters in reverse", True
 
         def target(self, example: Example) -> str:
             return example.problem.answer[::-1]
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.methods.material import Material
     from cirf.recipe.schema import Evaluate, Recipe
@@ -55,20 +55,19 @@ class Preset:
 class Method:
     """A way of answering questions with one backbone.
 
-    ``name`` is the method's, or in a run the variant's; ``summary`` is for lists. ``trained`` tells whether it fine-tunes,
-    ``functional`` whether it needs the functional tokens in the vocabulary, ``results`` whether its examples hold the results
-    of steps without them. ``pruning`` is the search that says which results its traces do without (``None``: none goes).
-    ``caps`` are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens``
-    are new ones beside the functional tokens, which begin at the rows of the token ``tokens_like`` (``None``: at the mean row);
-    ``tokens_learn``: whether adapters learn their rows, too. ``start`` names the method whose trained model it is fine-tuned
-    from (``None``: the backbone). ``latents``: how many vectors its model thinks in before it answers, which an engine that
-    knows tokens alone cannot do; they are the model's own states, or made by a smaller model, the ``guide`` (a folder, a hub id
-    or ``bundled:NAME``). ``frozen``: what its objective has beside the backbone is trained, and the backbone is not.
-    ``steered``: whether processors of logits hold its answers to a form (`steer`). ``version`` grows when a change would change
-    its rows or readings.
+    ``name`` is the method's, or in a run the variant's; ``summary`` is for lists. ``trained``: whether it fine-tunes.
+    ``functional``: whether it needs the functional tokens in the vocabulary. ``results``: whether its examples hold the results
+    of steps without functional tokens. ``pruning``: the search for results to remove from its traces (``None``: none). ``caps``
+    are the keys of the recipe's `evaluate` that its cap reads. ``ends``: whether the end token is a target. ``tokens`` are new
+    tokens besides the functional ones. They start at the rows of the token ``tokens_like`` (``None``: at the mean row);
+    ``tokens_learn``: whether adapter training also trains their rows. ``start`` names the method whose trained model it is
+    fine-tuned from (``None``: the backbone). ``latents``: the number of latent vectors before the answer, which engines for
+    tokens alone cannot compute. They are the model's own states, or come from a smaller model, the ``guide`` (a folder, a hub id
+    or ``bundled:NAME``). ``frozen``: only the objective's module is trained, not the backbone. ``steered``: whether processors of
+    logits hold its answers to a form (`steer`). ``version`` grows when a change would change its rows or readings.
 
     ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
-    is trained; those in ``quiet`` are not told of at their defaults, since what was made before there were any is the same;
+    is trained. Those in ``quiet`` are not reported at their defaults, so earlier artefacts stay valid;
     ``presets`` are sets of them.
     """
 
@@ -117,11 +116,11 @@ class Method:
         return self.prompt(example.problem, task)
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
-        """The traces of all training and validation rows as a functional method writes them: as they are, but for a control."""
+        """The traces of all training and validation rows as a functional method writes them: unchanged, except for a control."""
         return list(traces)
 
     def target(self, example: Example) -> str:
-        """The text that training teaches after the prompt, without the end token. Untrained methods raise ``TypeError``."""
+        """The training target after the prompt, without the end token. Untrained methods raise ``TypeError``."""
         raise TypeError(f"{self.name} is not trained")
 
     def read(self, output: str) -> tuple[str, str]:
@@ -129,7 +128,7 @@ class Method:
         return "", output
 
     def well_formed(self, output: str) -> bool | None:
-        """Whether an output that came to its end has the form of its targets; ``None``: they have none that could be missed."""
+        """Whether a finished output has the form of the targets; ``None``: they have no fixed form."""
         return None
 
     def cap(self, task: Task, section: Evaluate) -> int:
@@ -137,8 +136,8 @@ class Method:
         return task.cap
 
     def budget(self, task: Task, section: Evaluate) -> int:
-        """Most tokens that are generated: its cap, or what the recipe's budget leaves of it beside its thoughts in vectors.
-        ``CirfError`` where that is nothing."""
+        """Most tokens that are generated: its cap, or the recipe's budget less its latent vectors.
+        ``CirfError`` if none are left."""
         cap, budget = self.cap(task, section), section.max_completion_tokens
         if budget is None:
             return cap
@@ -150,14 +149,14 @@ class Method:
         return min(cap, budget - self.latents)
 
     def openings(self, task: Task) -> tuple[str, ...]:
-        """What its prompts to a task open with, where they all open alike: it is computed once for all questions."""
+        """The shared prefixes of its prompts to a task, computed once for all questions."""
         return ()
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for settings that cannot go with a recipe; asked before any work."""
+        """``CirfError`` for settings that do not fit a recipe; called before any work."""
 
     def caveats(self) -> tuple[str, ...]:
-        """What is to be known of its figures, by its settings; said by the run and the report."""
+        """Caveats about its results that follow from its settings; the run and the report state them."""
         return ()
 
     def settle(self, tokenizer: Any, training: bool) -> None:
@@ -182,15 +181,15 @@ class Method:
         return (self.guide,) if self.guide else ()
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """What the method makes of the rationales before it is trained, in a stage of its own: a row each with ``problem`` and
-        ``sample``, which comes back as an example's ``prepared``, and what there is to report. A row's ``given`` is a number by
-        which the objective knows what belongs to it (`cirf.lm.training.batches.Feature.given`)."""
+        """Prepare the rationales before training, in a separate stage: one row each with ``problem`` and ``sample``, available as
+        an example's ``prepared``, and a report. A row's ``given`` is a number by which the objective finds the row's data
+        (`cirf.lm.training.batches.Feature.given`)."""
         raise TypeError(f"{self.name} prepares nothing")
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
-        """How the rows change while training goes on, which takes ``updates`` updates an epoch; ``None``: they do not."""
+        """How the rows change during training, at ``updates`` updates per epoch; ``None``: they do not."""
         return None
 
     def objective(self, model: Any, source: Path | str) -> Objective | None:
@@ -199,10 +198,10 @@ class Method:
         return None
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """Write beside a trained model what it needs besides its weights to answer; ``objective`` is as training left it."""
+        """Write the files that a trained model needs besides its weights; ``objective`` is as training left it."""
 
     def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
-        """What its model, which was loaded from ``source``, does with a prompt before it answers; ``None``: it reads it."""
+        """What its model, loaded from ``source``, does with a prompt before it answers; ``None``: it only reads it."""
         return None
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
@@ -239,7 +238,7 @@ class Method:
 
     @property
     def _unsaid(self) -> set[str]:
-        """Quiet settings that stand at their defaults."""
+        """Quiet settings at their defaults."""
         fields = type(self.settings).model_fields
         return {name for name in self.quiet & set(fields) if getattr(self.settings, name) == fields[name].default}
 

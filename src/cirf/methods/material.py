@@ -1,4 +1,4 @@
-"""What a method is given to prepare its training rows from, before it is trained."""
+"""The inputs from which a method prepares its training rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Material:
     of the latter.
 
     ``annotated`` are the same steps with the calculator notes that some data sets hold. ``tokenizer`` loads the backbone's.
-    ``answers`` asks the trained model of a method, as an evaluation does, every problem that has a rationale, as often as it is
-    told, at a temperature and nucleus: the rows of `cirf.evaluation.harness` by problem, which stay in ``folder``.
-    ``asked`` is the log of what language models answered, by a name of it; it outlives the stage.
-    What lies in ``scratch`` survives a kill; what lies in ``folder`` stays, and is `Method.prepared` in training.
+    ``answers`` samples the trained model of a method, as an evaluation does, on every problem that has a rationale: a number of
+    times, at a temperature and nucleus. It returns the rows of `cirf.evaluation.harness` by problem, kept in ``folder``.
+    ``asked`` is the log of what language models answered, by a name of it; it outlives the stage. Files in ``scratch`` survive a
+    kill; files in ``folder`` stay, and are `Method.prepared` in training.
     """
 
     recipe: Recipe

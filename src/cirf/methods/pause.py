@@ -1,8 +1,8 @@
-"""Pause tokens (Goyal et al. 2024): passes to think in before the answer, in positions that hold nothing.
+"""Pause tokens (Goyal et al. 2024): extra computation before the answer, at positions without content.
 
-The sequence is ``question, <pause> x n, answer``; only the answer is learned, and of the new token only the row that is read. The
-pauses are part of the chat template, so the saved model asks for them itself in every engine: one prefill, then the answer.
-They were found to help after a pre-training with pauses; what is compared here, as in the CIRF paper, is fine-tuning alone.
+The sequence is ``question, <pause> x n, answer``; the loss covers only the answer, and of the new token only the input row is
+trained. The pauses are part of the chat template, so every engine inserts them for the saved model: one prefill, then the
+answer. They were found to help after pre-training with pauses; compared here, as in the CIRF paper, is fine-tuning alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PAUSE = "<pause>"
 
 
 class PauseSettings(Section):
-    """What stands before the answer."""
+    """The pauses before the answer."""
 
     n: int = key(5, "How many pauses; 0: none, which is direct_sft.", unit="tokens", ge=0)
     answered: int | None = key(
         None,
-        "How many when answering; null: as in training. Another number is a situation that the model never saw.",
+        "How many when answering; null: as in training. The model was not trained with another number.",
         unit="tokens",
         ge=0,
     )
@@ -79,7 +79,7 @@ class Pause(Method):
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, text)
 
     def caveats(self) -> tuple[str, ...]:
-        """That it answers in a situation that it never saw."""
+        """That it answers with a number of pauses it was not trained with."""
         n, answered = self.settings.n, self.settings.answered
         return () if answered in (None, n) else (f"asked with {answered} and trained with {n} pauses: never seen in training",)
 
@@ -93,7 +93,7 @@ class Pause(Method):
 
 
 class Filler(Pause):
-    """The control of `Pause`: as many signs that the model knows already, and no new row."""
+    """The control of `Pause`: as many dots, which the model knows already, and no new row."""
 
     name = "filler"
     summary = "fine-tuned to answer after dots in the prompt, the control of pause"

@@ -56,7 +56,7 @@ METHODS: Registry[type[Method]] = Registry(
 )
 
 SCORED_BY = "cirf_full"
-"""The method whose model says, in every run, which results pruned traces do without."""
+"""The method whose model decides, in every run, which results are pruned."""
 
 
 def names() -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
     given = variant.method
     base = given or name
     if name in METHODS and base != name:
-        raise CirfError(f"variants.{name}.method: {name} is a method itself, and tables would name {base} so; call it otherwise")
+        raise CirfError(f"variants.{name}.method: {name} is a method, and tables would show {base} so; use another name")
     if base.endswith(OWN):
         return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
     if base not in METHODS:
@@ -120,7 +120,7 @@ def get(name: str, recipe: Recipe) -> Method:
 
 
 def _start(name: str, recipe: Recipe) -> str:
-    """The method or variant whose model a variant goes on from by reward. ``CirfError`` where there is none."""
+    """The method or variant from whose model a variant is trained by reward. ``CirfError`` where there is none."""
     seen = [name]
     while (variant := recipe.variants.get(seen[-1], Variant())).reward is not None:
         start = variant.method
@@ -134,7 +134,7 @@ def _start(name: str, recipe: Recipe) -> str:
 
 
 def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
-    """A variant that is trained on by reward: the method of its start, under a name of its own."""
+    """A variant that is trained on by reward: the method of its start, under another name."""
     where, start = f"variants.{name}", get(_start(name, recipe), recipe)
     if name in METHODS or variant.preset or variant.model:
         advice = "give the variant another name" if name in METHODS else "it has those of its start; remove preset and model"
@@ -144,9 +144,7 @@ def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
         why = "is not trained" if not start.trained else "does not think in tokens alone"
         raise CirfError(f"{where}.method: {start.name} {why}; with reward name one such as cirf_full, terse or sft_cot")
     if section.beta and section.adaptation != "lora":
-        raise CirfError(
-            f"{where}.reward.beta: the model of the start is kept beside adapters alone; set adaptation: lora, or beta: 0"
-        )
+        raise CirfError(f"{where}.reward.beta: the start model is kept only with adapters; set adaptation: lora, or beta: 0")
     given = start.settings.model_dump(mode="json", exclude_unset=True) | variant.settings
     made = type(start)(recipe, _settings(type(start), given, where))
     made.name, made.origin, made.learner, made.reward = name, start.origin, name, section
@@ -157,8 +155,7 @@ def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
 
 def learners(recipe: Recipe) -> list[Method]:
     """The methods that a recipe trains: those it names that are trained and have no saved model, and those whose models others
-    answer with, prepare their rows with, are pruned by or go on from. ``CirfError`` where one takes a model that is not its own
-    kind's."""
+    answer with, prepare their rows with, are pruned by or go on from. ``CirfError`` where one takes a model of another kind."""
     made: dict[str, Method] = {}
     begun: set[str] = set()
 
@@ -202,7 +199,7 @@ def _check_start(method: Method, recipe: Recipe) -> None:
     start = get(method.start, recipe)
     if not start.trained or start.base != method.start:
         raise CirfError(
-            f"variants.{method.start}: {method.name} goes on from {method.start} itself; give the variant another name"
+            f"variants.{method.start}: {method.name} starts from {method.start} itself; give the variant another name"
         )
 
 
@@ -218,13 +215,13 @@ def _check_learner(method: Method, recipe: Recipe) -> None:
     except CirfError as error:
         raise CirfError(f"{where}: {str(error).removeprefix('methods: ')}") from None
     if not learner.trained or learner.learner != learner.name:
-        raise CirfError(f"{where}: {learner.name} has no trained model of its own; name one that has")
+        raise CirfError(f"{where}: {learner.name} has no own trained model; name one that has")
     if type(method) is not type(learner) or _taught(method) != _taught(learner):
         raise CirfError(f"{where}: {learner.name} is trained otherwise than {method.name} would be; remove the key")
 
 
 def _taught(method: Method) -> dict[str, Any]:
-    """What its training depends on, whatever a variant is called and whether it went on by reward."""
+    """What its training depends on, apart from a variant's name and training by reward."""
     return {key: value for key, value in method.taught_by.items() if key not in ("method", "reward")}
 
 

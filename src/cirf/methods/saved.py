@@ -1,4 +1,4 @@
-"""What lies beside a saved model that thinks in vectors, of whichever kind they are."""
+"""The files next to a saved model that thinks in vectors of either kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def vectors_of(folder: Path) -> int:
 
 
 def saved_beginnings(folder: Path, model: Any, tokenizer: Any) -> Beginnings | None:
-    """How the prompts to a saved model begin by what lies beside it; ``None``: token by token."""
+    """How the prompts to a saved model begin, by the files next to it; ``None``: token by token."""
     latent, soft = read_latent(folder), read_soft(folder)
     if latent is not None:
         return thinking(model, tokenizer, latent, folder)

@@ -1,8 +1,9 @@
-"""The form in which the SemCoT release (YinhanHe123/SemCoT) trains and asks its baselines, for presets that explain its figures.
+"""The form in which the SemCoT release (YinhanHe123/SemCoT) trains and evaluates its baselines, for presets that explain its
+results.
 
-Its defects are its figures' cause and kept: no end token is learned, an answer is whatever its cap lets through, and rows are
-taken one at a time. What is not kept: it sums the losses of four rows where we take the mean over their tokens (Adam scales
-both alike), it picks checkpoints by the test set (the last one is ours), and its evaluator, which finds letters anywhere.
+Its defects cause its results and are kept: no end token is trained, an answer is whatever fits into the cap, and rows are
+processed one at a time. Not kept: it sums the losses of four rows where we take the mean over their tokens (Adam scales both
+alike), it picks checkpoints by the test set (the last one is ours), and its evaluator, which finds letters anywhere.
 """
 
 from __future__ import annotations

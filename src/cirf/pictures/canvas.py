@@ -1,9 +1,9 @@
-"""What all pictures share: an SVG element to stand inside a page; no files, no fonts, no clocks, the same data the same bytes.
+"""The shared part of all pictures: an SVG element for a page; no files, fonts or clocks, so the same data gives the same bytes.
 
 They are drawn for a white ground; a page may give them its own colours (`themed`).
 
 A point is drawn as up to three artists (its bar, its marker, its name) with the gids `gid(place, part)`. In the SVG they become
-groups of one method, which the page's script can hide together; the marker tells of itself and can be focused.
+groups of one method, which the page's script can hide together; the marker has a description and can be focused.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _inline(svg: str, description: str, salt: str) -> str:
 
 
 def limits(axes: Axes, xs: Sequence[float], logarithmic: bool) -> None:
-    """Room beside the outermost points; an axis that is not logarithmic begins at zero."""
+    """Room around the outermost points; an axis that is not logarithmic begins at zero."""
     if logarithmic:
         room = (max(xs) / min(xs)) ** 0.16
         axes.set_xlim(min(xs) / room, max(xs) * room)
@@ -117,7 +117,7 @@ _GROUP = re.compile(r'<g id="[^"]*?mark-(\d+)-(bar|point|name)">')
 
 
 class Mark(NamedTuple):
-    """A point of a picture: the method it is of, and what it tells in words."""
+    """A point of a picture: its method, and its description."""
 
     method: str
     description: str
@@ -129,7 +129,7 @@ def gid(place: int, part: str) -> str:
 
 
 def add(marks: list[Mark], description: str, method: str = "") -> str:
-    """The gid of the point that is drawn next; what it tells goes into ``marks``, for `marked`."""
+    """The gid of the next point; its description goes into ``marks``, for `marked`."""
     marks.append(Mark(method, description))
     return gid(len(marks) - 1, "point")
 

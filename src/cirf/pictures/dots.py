@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How marks of a kind are told apart: by shape and filling, not by colour alone."""
+    """How marks of a kind are distinguished: by shape and filling, not by colour alone."""
 
     colour: str
     marker: str
@@ -47,7 +47,7 @@ def draw_dots(
     form: Form,
     legend: dict[str, str] | None = None,
 ) -> str:
-    """A line a label with its marks; ``axis`` is what they measure, ``legend`` says what the looks stand for."""
+    """A line a label with its marks; ``axis`` is what they measure, ``legend`` says what the looks mean."""
     scale = 100 if form in ("share", "points") else 1
     height = sum(max(1, 0.62 * len(wrap(label, _WIDE))) for label, _ in lines)
     with canvas(4.9, 1.25 + 0.3 * height + 0.25 * bool(legend), name) as (figure, out):

@@ -1,4 +1,4 @@
-"""Codebooks with few training segments a code, which every table that tells of K marks."""
+"""Codebooks with few training segments per code, marked in every table with K."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ NOTE = f"Marked as of few segments: codebooks with fewer than {FEW} training seg
 
 
 def mark(segments: int, size: int) -> str:
-    """What stands in the column: ``few`` where M / K is under `FEW`, else nothing."""
+    """The value of the column: ``few`` where M / K is under `FEW`, else nothing."""
     return "few" if segments < FEW * size else ""

@@ -50,10 +50,10 @@ _NEAR = 150.0
 """How much worse a name is next to another mark, which would seem to be the one named."""
 
 _ROUNDS = 3
-"""How often each name is placed anew by where the others are."""
+"""How often each name is placed again given the others."""
 
 _DOTS = 12
-"""A line between two corners is kept clear at so many places."""
+"""Number of places at which a line between two corners is kept clear."""
 
 
 def place_names(
@@ -96,7 +96,7 @@ def place_names(
 
 
 class _Try(NamedTuple):
-    """A name as it is written, where, the pixels that it takes, and how bad that is whatever the other names do."""
+    """A name's text, place and pixels, and its cost independent of the other names."""
 
     name: str
     at: _Place

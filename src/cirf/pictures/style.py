@@ -1,7 +1,7 @@
 """Looks of methods and of their families, the same in every picture: no two differ by colour alone.
 
 The colours of methods were searched for by the least distance of any two (CIELAB, also as seen with each of three kinds of colour
-blindness by the matrices of Machado et al. 2009), at a contrast of at least 4.5 to the ground they stand on.
+blindness by the matrices of Machado et al. 2009), at a contrast of at least 4.5 to their background.
 """
 
 from __future__ import annotations

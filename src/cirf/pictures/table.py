@@ -74,7 +74,7 @@ _SIGNS = {
     "€": r"EUR~",
     "£": r"\pounds{}",
 }
-"""Signs that pdflatex does not know as they are; other scripts want lualatex or xelatex."""
+"""Characters that pdflatex does not know; other scripts need lualatex or xelatex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether values stand to the right."""
+        """Whether values are right-aligned."""
         return self.form not in ("text", "list")
 
     def show(self, row: Mapping[str, Any]) -> str:
@@ -113,7 +113,7 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
 
     def keys(self) -> list[str]:
-        """Every value's key, in the order of the columns, ends of intervals behind their value."""
+        """Every value's key, in the order of the columns, ends of intervals after their value."""
         return [key for column in self.columns for key in (column.key, *_ends(column))]
 
     def varying(self) -> list[Column]:
@@ -130,7 +130,7 @@ class Table:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the values as they are."""
+        """For JSON: the values unchanged."""
         columns = [{"key": column.key, "title": column.title, "form": column.form} for column in self.columns]
         rows = [{key: row.get(key) for key in self.keys()} for row in self.rows]
         return {"name": self.name, "caption": self.caption, "columns": columns, "rows": rows}
@@ -144,7 +144,7 @@ class Table:
         return out.getvalue()
 
     def to_latex(self) -> str:
-        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows stands in its caption.
+        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows is in its caption.
 
         One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
         (graphicx). One of more rows than a page takes is parted into tables of the same columns, a page each.
@@ -167,7 +167,7 @@ class Table:
         height = max(1, *(len(cell) for cell in cells))
         padded = [cell + [""] * (height - len(cell)) for cell in cells]
         rows = [" & ".join(escape(cell[line]) for cell in padded) + r" \\" for line in range(height)]
-        return ["{}" + row if row.startswith(("[", "*")) else row for row in rows]  # behind a row's end these are commands
+        return ["{}" + row if row.startswith(("[", "*")) else row for row in rows]  # after a row's end these are commands
 
 
 def _pages(rows: Sequence[list[str]]) -> list[list[str]]:

@@ -1,9 +1,9 @@
-"""The calculation that a text closes with, where there is no doubt about what it is: ``She pays 3 pens * $4 each`` is 12.
+"""The calculation at the end of a text, if it is unambiguous: ``She pays 3 pens * $4 each`` is 12.
 
-`working` looks for a calculation that comes to a number which is known, and may read freely. Here nothing is known, so what may
-well be meant otherwise is not read: a unit that scales (``2 million + 3``) or differs (``2 hours + 30 minutes``), a percentage
-that nothing is taken of, a bracket behind a number, a quotient of quotients, roots, powers, unknowns, times, labels (``Step 2 -
-5+3``), and whatever stands behind a sign or a number that goes on with it (``30 + another 4*5``).
+`working` looks for a calculation with a known result, so it can read loosely. Here the result is unknown, so ambiguous text is
+not read: a unit that scales (``2 million + 3``) or differs (``2 hours + 30 minutes``), a percentage that nothing is taken of, a
+bracket after a number, a quotient of quotients, roots, powers, unknowns, times, labels (``Step 2 - 5+3``), and anything that
+continues after a sign or a number (``30 + another 4*5``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "plus": "+", "minus": "-"
 _SIGNS |= {"multiplied by": "*", "divided by": "/"}
 _POWER = re.compile(r"\w\s?\*\*\s?\d")
 _UNCLEAR = re.compile(r"^(?![n%])|(?<![n%])$|[n%][n%]|[-+*/o][-+*/o]|%(?!o)|(?<!%)(?<!/n)o|/n/|[?()]")
-_WORDS = 3  # at most, behind a number: "12 pens per box"
+_WORDS = 3  # at most, after a number: "12 pens per box"
 _DEEP = 8  # brackets in brackets
 _MANY = 40  # parts of a calculation, units among them
 
@@ -39,11 +39,11 @@ def _named(words: str) -> frozenset[str]:
 _SCALES = _named("""
     one ten hundred thousand million billion trillion k dozen score pair half third quarter fourth fifth eighth tenth
     squared cubed factorial doubled tripled halved percent am pm cent penny pennie pence nickel dime
-""")  # what makes another number of the one before it, in whatever number
+""")  # what changes the number before it, singular or plural
 _LEADS = _named("""
     sqrt root log ln exp sin cos tan mod modulo twice thrice half double triple quarter third square cube of by to than point
     negative minus plus over less choose average mean floor ceil ceiling binary off on hundred thousand million dozen
-""")  # what may change the number behind it
+""")  # what may change the number after it
 _CHANGES = _named("half twice thrice double triple negative average mean")  # also from a word or two before
 _LABELS = _named("step question problem part day week month year number no exercise case line item figure chapter")
 _MEASURES = _named("""
@@ -54,7 +54,7 @@ _MEASURES = _named("""
 
 
 class Term(NamedTuple):
-    """A part of a calculation: its ``kind`` (number, sign, open, close, word, other), its text, and where it stands."""
+    """A part of a calculation: its ``kind`` (number, sign, open, close, word, other), its text, and its place."""
 
     kind: str
     text: str
@@ -63,10 +63,10 @@ class Term(NamedTuple):
 
 
 def closing(line: str) -> list[Fraction]:
-    """What may stand behind the calculation that a line closes with: its value, and then the numbers with which it may be written
-    anew if it has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``).
+    """Numbers that may follow the calculation at the end of a line: its value, then the numbers that begin a rewritten form if it
+    has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``).
 
-    Empty where nothing is read. What comes to no whole number by a division is not read either: ``30/8`` may be 3.75, 15/4, or 3
+    Empty if nothing is read. A division without a whole result is not read either: ``30/8`` may be 3.75, 15/4, or 3
     and a remainder.
     """
     if _POWER.search(line) or len(line) > _LONGEST:
@@ -90,8 +90,8 @@ def closing(line: str) -> list[Fraction]:
     percent = whole[0].text.removesuffix("%") if whole[0].text.endswith("%") else ""
     several = percent or sum(term.kind in ("sign", "of") for term in whole) > 1
     shares = [Fraction(percent), Fraction(percent) / 100] if percent else []
-    anew = dict.fromkeys([*shares, *(parts if several else [])])
-    return [value, *(part for part in anew if part is not None and part != value)]
+    rewritten = dict.fromkeys([*shares, *(parts if several else [])])
+    return [value, *(part for part in rewritten if part is not None and part != value)]
 
 
 def _term(match: re.Match[str]) -> Term:
@@ -102,7 +102,7 @@ def _term(match: re.Match[str]) -> Term:
 
 
 def _beginning(terms: Sequence[Term]) -> int | None:
-    """Where the calculation at the end begins; ``None`` where there is none."""
+    """Where the calculation at the end begins; ``None`` if there is none."""
     place, signs = len(terms), 0
     while True:
         words = 0
@@ -136,7 +136,7 @@ def _opening(terms: Sequence[Term], place: int) -> int:
 
 
 def _may_stand(text: str, terms: Sequence[Term], start: int) -> bool:
-    """Whether a calculation may begin there, by what is before it."""
+    """Whether a calculation may begin there, by the text before it."""
     if not start:
         return True
     before, gap = terms[start - 1], text[terms[start - 1].end : terms[start].start]
@@ -153,7 +153,8 @@ def _may_stand(text: str, terms: Sequence[Term], start: int) -> bool:
 
 
 def _may_lead(terms: Sequence[Term], start: int) -> bool:
-    """Whether the words right before a calculation leave it one: none changes its first number, and none goes on with another."""
+    """Whether the words right before a calculation leave it intact: none changes its first number or continues another
+    calculation."""
     place = start
     while place and terms[place - 1].kind == "word":
         place -= 1
@@ -181,7 +182,7 @@ def _units_agree(terms: Sequence[Term]) -> bool:
 
 
 def _parts(whole: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """Beginnings of a calculation that have a value of their own before what comes next."""
+    """Prefixes of a calculation that have a value of their own."""
     depth, sums = 0, False
     for end in range(1, len(whole)):
         last, sign = whole[end - 1], whole[end]

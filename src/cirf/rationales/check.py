@@ -1,4 +1,4 @@
-"""What a set of questions and rationales is worth, told before any training.
+"""The quality of a set of questions and rationales, measured before any training.
 
 ``cirf check DATA`` prints this: rows usable and why not the others, the share that can be cut into steps, steps a row,
 tokens of the rationales against tokens of the traces, and the speed-up to expect from the ratio of the two.
@@ -25,7 +25,7 @@ from cirf.text.numerals import has_decimal_commas, unread_numbers
 
 CountTokens = Callable[[str], int]
 MOST_CHARACTERS = 8_000_000
-"""Characters of rationales that are looked at, about 1,000 long ones; of more, questions spread evenly are."""
+"""Characters of rationales that are checked, about 1,000 long ones; of more, evenly spread questions are."""
 _DELIMITERS = 2
 _END = 1
 
@@ -36,11 +36,11 @@ class TaskCheck:
 
     ``usable`` counts problems with at least one rationale cut into steps; ``unusable`` the others by reason;
     ``share_segmentable`` is of the rationales, ``None`` where there is none; tokens are means a row, each with its end
-    token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, what batch-1 decoding time
-    follows, not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens of the longest row of each
-    kind, ``unread`` the problems with a number that is not read, such as ``12,5``, ``unread_example`` one such number, and
-    ``decimal_commas`` whether numbers are written so, and none is a result. ``calculated`` is the share of the steps whose
-    result has its calculation before it (``results.working: keep``).
+    token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, which predicts batch-1 decoding time,
+    not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens of the longest row of each kind,
+    ``unread`` the problems with a number that is not read, such as ``12,5``, ``unread_example`` one such number, and
+    ``decimal_commas`` whether numbers are written so, and none is a result. ``calculated`` is the share of the steps whose result
+    has its calculation before it (``results.working: keep``).
     """
 
     problems: int
@@ -81,7 +81,7 @@ class CheckReport:
     paper_share_dropped: float = PAPER_SHARE_DROPPED
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON-ready values."""
+        """All fields as JSON-ready values."""
         return dataclasses.asdict(self)
 
 
@@ -129,8 +129,8 @@ def check(
 
 
 def some(problems: Sequence[Problem], characters: int | None = None) -> Sequence[Problem]:
-    """The problems, or of those whose rationales have more characters in all than so many (`MOST_CHARACTERS`) as many as have
-    about that, spread evenly."""
+    """The problems; if their rationales have more than ``characters`` in all (`MOST_CHARACTERS`), evenly spread ones with about
+    that many."""
     characters = characters or MOST_CHARACTERS
     there = sum(len(problem.rationale or "") for problem in problems)
     if there <= characters:
@@ -140,7 +140,7 @@ def some(problems: Sequence[Problem], characters: int | None = None) -> Sequence
 
 
 def _scaled(found: TaskCheck, problems: int) -> TaskCheck:
-    """The check of some problems as one of so many."""
+    """The check of some problems, scaled to ``problems``."""
     if found.problems == problems:
         return found
 
@@ -194,7 +194,7 @@ class _Work:
         usable = {row.problem for row, _ in rows}
         unusable = problems - usable
         reasons: dict[str, str] = {}
-        for drop in self.dropped:  # the last reason of a problem is that of its best rationale: how far it came
+        for drop in self.dropped:  # the last reason of a problem is that of its best rationale: how many checks it passed
             if drop.problem in unusable:
                 reasons[drop.problem] = drop.reason
         rationales = sum(rationale.problem in problems for rationale in self.rationales)

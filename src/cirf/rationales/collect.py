@@ -1,4 +1,4 @@
-"""Rationales gathered from files and from the data set, checked against the answers.
+"""Rationales collected from files and from the data set, checked against the answers.
 
 A file's row finds its problem by id or by question::
 
@@ -44,12 +44,12 @@ class Collected:
 
 @dataclass(slots=True)
 class _Gathering:
-    """What is known so far: offered texts a problem, in order of preference."""
+    """The state so far: offered texts per problem, in order of preference."""
 
     offered: dict[str, list[tuple[str, str, bool | None, str | None]]]
     dropped: list[Dropped] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
-    """Of the first few rationales with another answer than their question: which two."""
+    """For the first few rationales with another answer than their question: both answers."""
 
     def differs(self, where: str, problem: Problem, text: str, answer: str | None, task: Task) -> None:
         """Keep a rationale as an example of those that end in another answer."""
@@ -108,7 +108,7 @@ def gather(
     tolerance: Tolerance | None = None,
     taught: Sequence[Taught] = (),
 ) -> Collected:
-    """As ``collect``, but with nothing found it returns nothing instead of raising."""
+    """As ``collect``, but returns nothing instead of raising if nothing is found."""
     if section.source == "files" and not section.files:
         raise CirfError("rationales.files: empty although rationales.source is files; name one or set rationales.source=dataset")
     tolerance = tolerance or Tolerance(0)
@@ -197,7 +197,7 @@ def _from_dataset(
 def _from_teachers(
     problems: Sequence[Problem], taught: Sequence[Taught], state: _Gathering, section: schema.Rationales
 ) -> dict[str, dict[str, int]]:
-    """Offer what will do of what was written for ``problems``, what is surely right first; drop the rest with its reason."""
+    """Offer the usable answers of teachers for ``problems``, surely right ones first; drop the rest with a reason."""
     by_id = {problem.id: problem for problem in problems}
     counts: dict[str, Counter[str]] = {}
     models = list(dict.fromkeys(row.model for row in taught))
@@ -231,7 +231,7 @@ def _speaks_of(row: Row, candidates: Sequence[Problem], tasks: Mapping[str, Task
 def agrees_with(text: str, answer: str | None, problem: Problem, task: Task) -> bool | None:
     """Whether a rationale ends in the problem's answer, ``None`` where it states none that can be read.
 
-    ``answer``: what its row says it ends in; that may just be the true one copied, so the text counts.
+    ``answer``: the answer in its row, which may be a copy of the true one, so the text counts.
     """
     if answer is not None:
         parsed = task.parse(answer, problem)
@@ -258,7 +258,7 @@ def _verdict(agrees: bool | None) -> str:
 
 
 def unmatched(report: Mapping[str, Any], every: bool = False) -> list[str]:
-    """A sentence for each file of rationales with rows that speak of no training question; ``report`` is `Collected`'s.
+    """A sentence for each file of rationales with rows that match no training question; ``report`` is `Collected`'s.
 
     ``every``: only for files with no other row, since a run may draw few of the questions that a file has rationales for.
     """
@@ -276,7 +276,7 @@ def other_answers(report: Mapping[str, Any]) -> str | None:
         return None
     count = sum(part["differ"] for part in (*report["files"].values(), report["dataset"] or {"differ": 0}))
     plural = "rationales end" if count > 1 else "rationale ends"
-    return f"{count:,} {plural} in another answer: {report['differing'][0]}; mend them, or set rationales.check=keep"
+    return f"{count:,} {plural} in another answer: {report['differing'][0]}; fix them, or set rationales.check=keep"
 
 
 def _report(

@@ -1,9 +1,9 @@
-"""The answer a rationale comes to, read only where the text says outright that it is the answer.
+"""The answer of a rationale, read only if the text states outright that it is the answer.
 
-Prose is full of numbers and of the word "a"; an answer guessed from it would drop good rationales. So an anchored
-statement counts (``#### 72``, ``\\boxed{72}``, ``the answer is 72``), and of it only what can be read one way. Without one,
-the number that the last sentence works out may confirm the answer (``80 + 6 = 86 minutes``), and may deny it only where
-the sentence is a conclusion (``So the result is 86 minutes``).
+Prose is full of numbers and of the word "a", so guessed answers would drop good rationales. An anchored statement counts (``####
+72``, ``\\boxed{72}``, ``the answer is 72``), and of it only what can be read one way. Without one, the number that the last
+sentence works out may confirm the answer (``80 + 6 = 86 minutes``), and may deny it only where the sentence is a conclusion (``So
+the result is 86 minutes``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps that work out several numbers, parted so that each has a functional token and a result of its own::
+"""Steps that compute several numbers, split so that each number has its own functional token and result::
 
 "Shirts cost 2 * 8 = $16. Bags cost 2 * 10 = $20."  ->  "Shirts cost 2 * 8 = $16."  "Bags cost 2 * 10 = $20."
 """
@@ -16,8 +16,8 @@ from cirf.text.sentences import sentences
 def split_equations(steps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Steps, each with and without calculator notes, cut between sentences that work out numbers not yet known.
 
-    A sentence between two of them goes with the former if it says that number again, else with the latter. A step that
-    works out one number stays as it is.
+    A sentence between two of them goes with the former if it repeats that number, else with the latter. A step that computes one
+    number stays unchanged.
     """
     found: list[tuple[str, str]] = []
     for plain, noted in steps:

@@ -1,4 +1,4 @@
-"""Rationale files: where they lie, what a row must hold, and which problem a row speaks of."""
+"""Rationale files: their locations, the fields of a row, and the problem that a row belongs to."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def find_file(name: str, data: str | None, what: str) -> Path:
 def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
     """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, line, field and fix.
 
-    A row holds ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may stand on
-    several rows (several samples) but only with one question. Malformed rows go to ``refused`` if it is given.
+    A row holds ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may occur in several
+    rows (several samples) but only with one question. Malformed rows go to ``refused`` if it is given.
     """
     before = len(refused or ())
     rows: list[Row] = []
@@ -65,7 +65,7 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
             if _differ(other.question, row.question):
                 there = other.where.rpartition(", ")[2]
                 message = f"duplicate id {row.id}, with another question than on {there}; make ids unique"
-                raise RowError(row.where, message, "its id stands with another question already")
+                raise RowError(row.where, message, "its id occurs with another question already")
             rows.append(row)
     if not rows and len(refused or ()) == before:
         raise CirfError(f"{path}: the file is empty; give one JSON object a line with question and rationale")
@@ -113,7 +113,7 @@ class Matcher:
 
 
 def _alike(question: str, other: str | None) -> bool:
-    """Whether half of a question's words stand in another text; with no other text there is nothing to doubt."""
+    """Whether half of a question's words occur in another text; true without another text."""
     words = set(question_key(question).split())
     return other is None or 2 * len(words & set(question_key(other).split())) >= len(words)
 

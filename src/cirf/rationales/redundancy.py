@@ -9,8 +9,8 @@ A worked example, of a question whose answer is 72::
     I am confident in it.                                             settled
 
 The answer is settled where a step states it outright, or works it out and the next one checks, reconsiders or concludes, unless
-a later step states another. A repetition has eight words or more, nearly all of which stand in earlier steps in the same order;
-behind the first three no word is new, and numbers stand only in runs of four words that are known. The work is linear.
+a later step states another. A repetition has eight words or more, nearly all of which occur in earlier steps in the same order;
+after the first three no word is new, and numbers occur only in known runs of four words. The work is linear.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cirf.text.discourse import function_of
 _WORD = re.compile(r"\d+(?:\.\d+)?|\w+|[-+*/=<>^]")
 _DIGIT = re.compile(r"[\d₀-₉]")
 _RUN, _FEWEST, _NEW, _OPENING = 4, 8, 0.2, 3
-"""Words of a run that is looked up, fewest words of a repetition, and of these the share of runs that may be new, and how many
+"""Words of a run that is compared, fewest words of a repetition, and of these the share of runs that may be new, and how many
 words at the beginning (`Wait, so`)."""
 _TURNING = ("check", "alternative", "reconsider", "conclude")
 
@@ -98,7 +98,7 @@ def _kind(problem: Problem) -> AnswerKind:
 
 
 def _repeated(steps: Sequence[str]) -> set[int]:
-    """The places of steps that say nothing but what earlier ones have said."""
+    """The places of steps that only repeat earlier ones."""
     runs: set[tuple[str, ...]] = set()
     words: set[str] = set()
     found = set()

@@ -1,4 +1,4 @@
-"""What each step produced, short (paper 3.3): by the task's rule, from a file, or not at all; `writers` has models write it.
+"""The short result of each step (paper 3.3): by the task's rule, from a file, or none; in `writers`, by a language model.
 
 A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips in all.")`` have the results
 ``("24", "72")``. A step may have an empty result; a result that is long or holds trace tokens is left empty.
@@ -34,10 +34,10 @@ _TRACE_TOKEN = re.compile(r"</?(?:cirf|think)\w*>")
 
 
 class ResultWriter(Protocol):
-    """Says what the steps of one rationale produced: one text a step, empty allowed, in order."""
+    """Writes the results of one rationale's steps: one text per step, in order; may be empty."""
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """The results of ``steps``; the problem's answer may be looked at, as the paper's prompt does."""
+        """The results of ``steps``; the problem's answer may be used, as in the paper's prompt."""
         ...
 
 
@@ -45,9 +45,9 @@ class ResultWriter(Protocol):
 class RuleWriter:
     """Each step by the rule of its task, which sees the results before it.
 
-    Whatever the final answer is, a result that is a number keeps its noun with ``units`` (``21 pens``), and with ``working`` the
-    calculation or the equation it comes from (``6+12+3=21``, ``3X=21``), unless it would be longer than ``longest`` characters.
-    With ``used`` a step of several equations keeps, before its last value, those that a later step goes on with::
+    Independently of the final answer, a result that is a number keeps its noun with ``units`` (``21 pens``), and with ``working``
+    the calculation or the equation it comes from (``6+12+3=21``, ``3X=21``), unless it would be longer than ``longest``
+    characters. With ``used`` a step of several equations keeps, before its last value, those that a later step uses::
 
         "She has 2 * 6 = 12 clips and 6 - 3 = 3 pins."   "In all 6 + 12 + 3 = 21."     ->  "12, 3"   "21"
     """
@@ -85,7 +85,7 @@ def _concludes(segment: str) -> bool:
 
 
 def _used(segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
-    """Of each step the values that later steps go on with, and its last."""
+    """Of each step the values that later steps use, and its last."""
     known = numbers_in(problem.question)
     full = []
     for place, (segment, last) in enumerate(zip(segments, results, strict=True)):
@@ -144,7 +144,7 @@ def _read_file(section: schema.Results, data: str | None) -> FileWriter:
         if not isinstance(results, list) or not all(isinstance(result, str) for result in results):
             raise CirfError(f"{where}: `results` must be a list of texts, one a step, empty where a step has none")
         if (problem, sample) in rows:
-            raise CirfError(f"{where}: problem {problem}, sample {sample} stands twice; remove one row")
+            raise CirfError(f"{where}: problem {problem}, sample {sample} occurs twice; remove one row")
         rows[problem, sample] = (where, tuple(results))
     return FileWriter(str(path), rows)
 
@@ -155,7 +155,7 @@ def _by_rule(section: schema.Results) -> RuleWriter:
 
 WRITERS: dict[str, Callable[[schema.Results, str | None], ResultWriter]] = {
     "rule": lambda section, data: _by_rule(section),
-    # What its rows fall back to (cirf.rationales.writers); a language model is asked for bare values, so these are bare too.
+    # What its rows fall back to (cirf.rationales.writers); a language model writes bare values, so these are bare too.
     "llm": lambda section, data: _by_rule(section.model_copy(update={"working": "drop"})),
     "none": lambda section, data: NoWriter(),
     "file": _read_file,
@@ -203,7 +203,7 @@ def _with_decimal_commas(steps: Sequence[Steps], problems: Mapping[str, Problem]
 
 
 def shortened(results: Sequence[str], section: schema.Results) -> tuple[str, ...]:
-    """Results as they may be in a trace: what is too long, or holds the trace's own tokens, is left empty; with ``last: drop``
+    """Results in the form of a trace: those too long, or with the trace's own tokens, are left empty; with ``last: drop``
     the last step's is, too (paper eq. 3)."""
     kept = tuple(_short(result, section.max_characters) for result in results)
     return (*kept[:-1], "") if section.last == "drop" and kept else kept
@@ -222,7 +222,7 @@ def statistics(results: Sequence[tuple[str, ...]]) -> dict[str, Any]:
 
 
 def _short(result: str, maximum: int) -> str:
-    """A result as it may stand in a trace: on one line, not over length, without the trace's own tokens."""
+    """A result in the form of a trace: on one line, not too long, without the trace's own tokens."""
     line = _SPACE.sub(" ", result).strip()
     return "" if len(line) > maximum or _TRACE_TOKEN.search(line) else line
 

@@ -11,11 +11,11 @@ A worked example, ``by="auto"``::
 
 Choices made where the paper is silent:
 
-- Text before the first mark announces; it is no step.
-- Text after the last step belongs to it, under a heading of its own (``Conclusion``, ``Final Answer``) too: a heading is no step.
-  Where lines or sentences are the steps, a heading goes with what stands under it.
-- A mark is taken off its step (the code takes its place); an option's letter stays, for it says what is spoken of.
-- ``#### 72`` at the end is the answer, not a step, on a line of its own or behind the last step.
+- Text before the first mark is an announcement, not a step.
+- Text after the last step belongs to it, under its own heading (``Conclusion``, ``Final Answer``) too: a heading is no step.
+  If lines or sentences are the steps, a heading goes with the text under it.
+- A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
+- ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step.
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
@@ -73,7 +73,7 @@ class Cut:
 
 
 def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: schema.Segments = _DEFAULTS) -> Segmentation:
-    """Cut a rationale into steps (paper 3.2); any text will do, it is brought into plain form first.
+    """Cut a rationale into steps (paper 3.2); any text is accepted and normalised first.
 
     ``by``: ``ordinal`` (marks ``Step k``, ``k.`` and their kin), ``line``, ``sentence``, ``option`` (one step an option
     and one for what concludes), ``function`` (see `cirf.text.discourse`; the ``section`` says how short and long) or ``auto``,
@@ -87,7 +87,7 @@ def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: 
 def clean_segments(
     text: str, by: Rule, choices: Sequence[str] | None = None, section: schema.Segments = _DEFAULTS
 ) -> tuple[str, list[tuple[str, str]]]:
-    """The rule that cut a rationale, and its steps as people read them, each beside itself with calculator notes; none empty."""
+    """The rule that cut a rationale, and its steps, each without and with calculator notes; none empty."""
     found = segment(text, by, choices, section)
     return found.rule, [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
 
@@ -100,7 +100,7 @@ def steps_of(text: str, section: schema.Segments, choices: Sequence[str] | None 
 
 
 def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
-    """Cut every rationale; rows that do not fit are dropped and counted by reason, beside the paper's 0.8 % (A.2).
+    """Cut every rationale; rows that do not fit are dropped and counted by reason, next to the paper's 0.8 % (A.2).
 
     Raises ``CirfError`` if there are rationales and none can be cut.
     """
@@ -116,7 +116,7 @@ def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Seq
 
 
 def cut_all(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
-    """As ``cut``, but with nothing left it returns nothing instead of raising."""
+    """As ``cut``, but returns nothing instead of raising if nothing is left."""
     by_id = {problem.id: problem for problem in problems}
     steps: list[Steps] = []
     annotated: list[Steps] = []

@@ -1,7 +1,7 @@
 """Rationales from language models (paper A.2, CoT Collection).
 
-Every question is asked of every model, and again where too few of the answers so far will do: that is, end in the right
-answer, are not cut off, and can be cut into steps. An answer that states none that can be read is kept as second best.
+Every question is sent to every model, and again while too few answers are usable: they end in the right answer, are not
+truncated, and can be cut into steps. Rationales without a readable answer are second choice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.task import Task
 
 PROMPT = ("rationale", ("question",), "rationales.teacher.prompt")
-"""The shipped prompt, what must stand in one, and the recipe's key for another."""
+"""The shipped prompt, its required placeholders, and the recipe's key for another."""
 
 
 def teach(
@@ -39,7 +39,7 @@ def teach(
 ) -> tuple[list[Taught], dict[str, str]]:
     """What the teachers wrote for ``problems``: by problem, then sample, then model; and refusals by problem.
 
-    ``log`` keeps every answer, also across recipes: only what it does not hold is asked for. Raises ``CirfError`` where no
+    ``log`` keeps every answer, also across recipes: only missing ones are requested. Raises ``CirfError`` where no
     endpoint is named, or as `ask` does.
     """
     teacher = section.teacher
@@ -75,7 +75,7 @@ def teach(
         if rows and all(row.fault("keep") == "empty answer" for row in rows):
             raise CirfError(
                 f"{model}: none of its {len(rows):,} answers holds any text (finish: {rows[0].finish}); of a model that thinks "
-                "first the server must tell thoughts and answer apart, and max_tokens leave room for both; then run again"
+                "first the server must separate thoughts and answer, and max_tokens must leave room for both; then run again"
             )
     order = {problem.id: place for place, problem in enumerate(problems)}
     return sorted(taught.values(), key=lambda row: (order[row.problem], row.sample, models.index(row.model))), refused
@@ -96,7 +96,7 @@ def _judged(
     found = cut_all([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
     steps = len(found[0].segments) if found else 0
     finish = answer.finish
-    if finish == "cap":  # some servers always say "stop": only the right answer at its end shows that it is whole
+    if finish == "cap":  # some servers always report "stop": only the right answer at the end shows that it is complete
         finish = "stop" if right else "length"
     return Taught(problem.id, model, sample, text, prompt, finish, answer.tokens, right, steps)
 

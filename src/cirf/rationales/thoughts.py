@@ -1,4 +1,4 @@
-r"""The rationale in a text that people or models wrote: of thoughts and an answer the part that says how, and equations as lines.
+r"""The rationale in a text that people or models wrote: of thoughts and an answer the part that explains, and equations as lines.
 
 Two worked examples::
 
@@ -21,7 +21,7 @@ from cirf.text.sentences import sentences
 _NOTE = re.compile(
     r"<<([^<>\n]{0,300}?(?:=\s?(?P<value>-?[\d.,]{0,20}\d))?)>>(?:[$€£]?(?P=value)(?!\d))?"
 )  # perhaps with its value again
-_WORKED = re.compile(r"=\s*[$€£]?\s*<<")  # as in GSM8K: the equation stands beside its note
+_WORKED = re.compile(r"=\s*[$€£]?\s*<<")  # as in GSM8K: the equation is next to its note
 _BETWEEN = re.compile(r"(?<=>>)[\s,;.]*(?=<<)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _STEP = re.compile(r"\bstep\s*\d+", re.IGNORECASE)
@@ -29,10 +29,10 @@ _LONGEST_ANSWER = 200
 
 
 def rationale_of(text: str) -> str:
-    """The rationale that a text holds. A text without thoughts and bare notes is returned as it is.
+    """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged.
 
-    Behind thoughts it is what follows, if that says how in two sentences or more; else the thoughts, closed by a line with the
-    answer (``#### 28``). Calculator notes beside which nothing else stands are written out, one a line.
+    After thoughts it is the following text, if that explains in two sentences or more; else the thoughts, ended by a line with
+    the answer (``#### 28``). Calculator notes without other text are written out, one per line.
     """
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
@@ -53,7 +53,7 @@ def equations_written_out(text: str) -> str:
 
 
 def _explains(text: str) -> bool:
-    """Whether a text says how the answer comes about: in two sentences or more, those that state it apart."""
+    """Whether a text explains the answer: in two sentences or more besides those that state it."""
     return sum(not states_answer_only(sentence) for sentence in sentences(normalise(text))) > 1
 
 

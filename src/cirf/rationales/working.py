@@ -18,11 +18,11 @@ _TOKEN = re.compile(
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
 _SIGNS |= {"x": "*", "of": "*"}
-_WORDS = 3  # at most, between a number and the sign behind it: "7 bags of rice + 2"
+_WORDS = 3  # at most, between a number and the sign after it: "7 bags of rice + 2"
 
 
 def working(number: str, step: str) -> str:
-    """What a step works out to come to ``number``, in digits and ``+-*/()%`` alone, with the equals sign; else the left side of
+    """The calculation of ``number`` in a step, in digits and ``+-*/()%`` alone, with the equals sign; else the left side of
     an equation in unknowns that comes to it (``1555+X=``); else empty.
 
     The last such calculation counts. It need not be followed by an equals sign, but it has to come to the number; to its
@@ -41,7 +41,7 @@ def working(number: str, step: str) -> str:
 
 
 def _calculations(text: str) -> Iterator[list[str]]:
-    """Every run of numbers, signs and brackets in which there is a sign. Words behind a number are left out."""
+    """Every run of numbers, signs and brackets in which there is a sign. Words after a number are left out."""
     run: list[str] = []
     words = 0
     for kind, term in [*_terms(text), ("end", "")]:
@@ -72,7 +72,7 @@ def _terms(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _whole(run: list[str]) -> Iterator[list[str]]:
-    """The calculation of a run, without what dangles: signs at its end, brackets that are never closed."""
+    """The calculation of a run, without signs at its end and brackets that are never closed."""
     while run and not (run[-1] == ")" or run[-1][0].isdigit()):
         run = run[:-1]
     for _ in range(run.count("(") - run.count(")")):

@@ -1,8 +1,8 @@
 """Results written by a language model (paper 3.3), under three constraints: results and not derivations, only what later
 steps use, as short as possible; a step may have none.
 
-The model is asked for JSON with one text a step. An answer of another count, with a long text or one that copies its
-step is asked for once more with the fault named; after that the task's rule writes the row, which is marked.
+The model returns JSON with one text per step. An answer of another count, with a long text or one that copies its
+step is requested once more with the fault named; after that the task's rule writes the row, which is marked.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _TRACE_TOKEN = re.compile(r"</?\w+>")
 _UNSEEN = "\u200b\u2060\ufeff"
 _NOTHING = ("n/a", "null", "empty", "empty string")  # what models write for no result; "none" may be one
 _TRIES = 500  # brackets looked at in an answer
-_COPY, _MOST = 4, 0.6  # a result of fewer words may well be all of a short step; a copy holds most of one
+_COPY, _MOST = 4, 0.6  # a shorter result may be all of a short step; a copy holds most of one
 
 PROMPT = ("results", ("steps", "count"), "results.writer.prompt")
-"""The shipped prompt, what must stand in one, and the recipe's key for another."""
+"""The shipped prompt, its required placeholders, and the recipe's key for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def write_with_model(
     seed: int,
     progress: Progress = SILENT,
 ) -> list[Written]:
-    """The results of every rationale, one text a step; ``log`` keeps every answer, and only what it lacks is asked for.
+    """The results of every rationale, one text a step; ``log`` keeps every answer, and only missing ones are requested.
 
     Raises ``CirfError`` where no endpoint is named or they have several models, or as `ask` does.
     """
@@ -125,7 +125,7 @@ def _request(
 
 
 def _again(request: Request, answer: Answer, fault: str) -> Request:
-    """The same question, with the answer it got and what is wrong with that."""
+    """The same question, with the first answer and its fault."""
     complaint = f"That cannot be used: {fault}. Reply again with the JSON alone."
     messages = (*request.messages, ("assistant", answer.text), ("user", complaint))
     return Request(request.model, messages, request.seed, request.temperature, request.top_p, request.max_tokens, request.schema)
@@ -152,7 +152,7 @@ def _read(answer: Answer | None, texts: Sequence[str], section: recipe.Results) 
 
 
 def _entries(text: str, count: int) -> list[Any] | None:
-    """The list in the last JSON object with ``results`` that stands in a text, or in its last JSON list; of several the
+    """The list in a text's last JSON object with ``results``, or in its last JSON list; of several the
     last with ``count`` entries, if one has as many."""
     found: list[Any] | None = None
     for opening, wanted in (("{", dict), ("[", list)):
@@ -190,7 +190,7 @@ def _as_text(entry: Any) -> str:
 
 
 def repeats_step(result: str, step: str) -> bool:
-    """Whether a result is the step over again: its calculation, or most of its words as they stand there."""
+    """Whether a result repeats the step: its calculation, or most of its words in the same form."""
     words, said = _WORDS.findall(result.lower()), _WORDS.findall(step.lower())
     inside = f" {' '.join(words)} " in f" {' '.join(said)} "
     return inside and bool(_CALCULATION.search(result) or (len(words) >= _COPY and len(words) >= _MOST * len(said)))

@@ -1,8 +1,8 @@
-"""The keys of a recipe as data: what each means, what it takes, and which one a misspelt key was meant to be.
+"""The keys of a recipe as data: their meanings, types, and suggestions for misspelt keys.
 
-Everything is read off the schema in ``recipe.py``, or off another one that is given as ``schema``, such as that of sweeps;
-nothing about a single key stands here. Keys are dotted paths in which ``*`` stands for a position in a list or a name of the
-user's choosing: ``problems.tasks.*.train``.
+Everything is read from the schema in ``recipe.py``, or from another ``schema``, such as that of sweeps;
+nothing here is about a single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name:
+``problems.tasks.*.train``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLOSE_ENOUGH = 0.6  # difflib's own cutoff for a match worth showing
 
 
 class KeyRow(NamedTuple):
-    """One key: dotted path, what it takes, default as YAML (empty: must be given), meaning, unit, place in the paper."""
+    """One key: dotted path, type in words, default as YAML (empty: must be given), meaning, unit, place in the paper."""
 
     key: str
     type: str
@@ -94,7 +94,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def expected(info: FieldInfo) -> str:
-    """What a key takes, in words: ``a number above 0``, ``one of cirf, think``, ``a list of text``."""
+    """The type of a key, in words: ``a number above 0``, ``one of cirf, think``, ``a list of text``."""
     return _words(info.annotation, list(info.metadata))
 
 
@@ -153,8 +153,7 @@ def _range(limits: list[Any]) -> str:
 def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Section] | None] | None:
     """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one.
 
-    A path into a plain value (an item of a list of numbers) is answered with the value's key; a path that the schema
-    does not know, with ``None``.
+    A path into a plain value (an item of a list of numbers) gives the value's key; an unknown path gives ``None``.
     """
     section: type[Section] | None = schema
     choice = False  # whether the next part is a position or a name of the user's choosing
@@ -174,9 +173,9 @@ def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Sectio
 
 
 def nearest(path: Path, schema: type[Section] = Recipe) -> str:
-    """A hint for a key that does not exist: the nearest valid one, or all keys of its section where nothing is near.
+    """A hint for a key that does not exist: the nearest valid one, or all keys of its section if none is near.
 
-    A right name in the wrong place is answered with every section that has it.
+    A right name in the wrong place gives every section that has it.
     """
     above, leaf = path[:-1], str(path[-1])
     located = locate(above, schema)
@@ -213,12 +212,12 @@ def _likeness(typed: str, key: str) -> float:
 
 
 def dotted(path: Path) -> str:
-    """A path as it is written: ``problems.tasks.0.train``."""
+    """A path in dotted form: ``problems.tasks.0.train``."""
     return ".".join(map(str, path))
 
 
 def found(value: Any) -> str:
-    """A value as a message tells what it found: a text in quotes, cut where it is long."""
+    """A value for a message: a text in quotes, shortened if long."""
     if isinstance(value, dict):
         return "a group of keys"
     if isinstance(value, list):

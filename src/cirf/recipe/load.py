@@ -1,4 +1,4 @@
-"""Recipes as YAML files, read with errors a person can act on.
+"""Recipes as YAML files, read with actionable errors.
 
 Together with ``recipe_text.py``, which writes them, the only reader of recipe files. The schema is ``recipe.py``.
 """
@@ -51,7 +51,7 @@ def shipped_files(kind: str) -> dict[str, Path]:
 
 
 def is_sweep(text: str) -> bool:
-    """Whether a YAML text is a sweep, several runs of a recipe, and no recipe: it has parts."""
+    """Whether a YAML text is a sweep, several runs of a recipe, and not a recipe: it has parts."""
     return re.search(r"^parts *:", text, re.MULTILINE) is not None
 
 
@@ -69,17 +69,17 @@ def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
 
 
 def open_run(folder: Path) -> Recipe:
-    """The recipe of a run's folder; ``CirfError`` if it is no such folder."""
+    """The recipe of a run's folder; ``CirfError`` if it is not one."""
     path = folder / "recipe.yaml"
     if not path.is_file():
         refuse_archive(folder)
-    if not path.is_file() or (folder / "stage.json").is_file():  # a stage keeps the recipe it was made under
+    if not path.is_file() or (folder / "stage.json").is_file():  # a stage keeps its recipe
         raise CirfError(f"{folder}: not a run's folder ({'a stage of one' if path.is_file() else 'it holds no recipe.yaml'})")
     return _moved(load(str(path)), folder)
 
 
 def _moved(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe of an evaluation with the models of the run that it lies in, where that run was moved with all that it holds."""
+    """The recipe of an evaluation with the models of the run that contains it, if that run was moved as a whole."""
     run = folder.resolve().parent.parent
     found = {method: run / "models" / Path(model).name for method, model in recipe.models.items() if not Path(model).exists()}
     there = {method: str(model) for method, model in found.items() if (model / "config.json").is_file()}
@@ -97,7 +97,7 @@ def read_text(path: Path, called: str, kind: str) -> str:
 
 
 def parse(text: str, source: str = "recipe", sets: Sequence[str] = ()) -> Recipe:
-    """The recipe in a YAML text; ``source`` is what errors call it. Raises ``CirfError`` as ``load`` does."""
+    """The recipe in a YAML text; ``source`` is its name in errors. Raises ``CirfError`` as ``load`` does."""
     document = read(text, source)
     if document.value is None:
         raise CirfError(f"{source}: the recipe is empty; it needs at least name and problems.tasks")
@@ -117,7 +117,7 @@ def read(text: str, source: str) -> Document:
 def build(document: Document, source: str, sets: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied.
 
-    The document stays as it is. Raises ``CirfError`` as ``load`` does.
+    The document is not changed. Raises ``CirfError`` as ``load`` does.
     """
     data = copy.deepcopy(document.value)
     for name, value in (settings or {}).items():
@@ -125,7 +125,7 @@ def build(document: Document, source: str, sets: Sequence[str] = (), settings: M
     overridden = [_override(data, item) for item in sets]
     _drop_empty_sections(data, Recipe)
     recipe = validated(Recipe, with_own_methods(data), source, document, overridden)
-    return Recipe.model_validate_json(recipe.model_dump_json())  # a default of 2 becomes 2.0 as a written 2 does
+    return Recipe.model_validate_json(recipe.model_dump_json())  # a default of 2 becomes 2.0, as an explicit 2 does
 
 
 def validated(
@@ -139,7 +139,7 @@ def validated(
 
 
 def for_others(recipe: Recipe) -> str:
-    """As ``dump``, files and models of this machine by their names without folders."""
+    """As ``dump``, with local files and models by name without folders."""
     return dump(Recipe.model_validate_json(json.dumps(without_folders(recipe.model_dump(mode="json")))))
 
 
@@ -163,7 +163,7 @@ def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:
 
 
 def override(item: str) -> tuple[str, Any]:
-    """The dotted key and the value of ``a.b=c``; ``CirfError`` if it is no such thing."""
+    """The dotted key and the value of ``a.b=c``; ``CirfError`` for any other text."""
     name, mark, text = item.partition("=")
     name = name.strip()
     if not mark or not name or not all(name.split(".")):
@@ -175,13 +175,13 @@ def override(item: str) -> tuple[str, Any]:
 
 
 def _override(root: dict[str, Any], item: str) -> yaml_text.Path:
-    """Put ``a.b=c`` into the recipe's data; answers the path that was set."""
+    """Put ``a.b=c`` into the recipe's data; returns the path that was set."""
     name, value = override(item)
     return put(root, name, value, f"--set {name}")
 
 
 def put(root: dict[str, Any], name: str, value: Any, source: str) -> yaml_text.Path:
-    """Put a value into the recipe's data at a dotted key; answers the path that was set. ``source`` begins what errors say."""
+    """Put a value into the recipe's data at a dotted key; returns the path that was set. ``source`` begins error messages."""
     path: yaml_text.Path = ()
     here: Any = root
     parts = name.split(".")
@@ -209,7 +209,7 @@ def put(root: dict[str, Any], name: str, value: Any, source: str) -> yaml_text.P
 
 
 def _drop_empty_sections(data: Any, section: type[Section]) -> None:
-    """A section whose keys are all commented out reads as null: it then means its defaults."""
+    """A section whose keys are all commented out is read as null and means its defaults."""
     for name, info in section.model_fields.items():
         inner, many = recipe_keys.inner_section(info)
         if inner is None or not isinstance(data, dict) or name not in data:
@@ -234,12 +234,12 @@ def _explain(
     overridden: Sequence[yaml_text.Path],
     schema: type[Section],
 ) -> str:
-    """One line for the mistake to mend first: a misspelt key before what it leaves missing, then by line."""
+    """One line for the first mistake to fix: a misspelt key before a missing one, then by line."""
     mistakes: dict[yaml_text.Path, ErrorDetails] = {}
     for error in errors:
         mistakes.setdefault(_known(error, schema), error)
     above = {path[:length] for path in mistakes for length in range(len(path))}
-    for path in above & mistakes.keys():  # a list whose items are wrong is also said to be too short
+    for path in above & mistakes.keys():  # a list with wrong items is also reported as too short
         del mistakes[path]
     rank = {"extra_forbidden": 0, "missing": 2}
     path, error = min(
@@ -267,7 +267,7 @@ def _mistake(path: yaml_text.Path, error: ErrorDetails, schema: type[Section]) -
 
 
 def _known(error: ErrorDetails, schema: type[Section]) -> yaml_text.Path:
-    """The part of an error's place that stands in the recipe: pydantic goes on with the names of a union's members."""
+    """The part of an error's place that is in the recipe: pydantic goes on with the names of a union's members."""
     path: yaml_text.Path = error["loc"]
     if error["type"] == "extra_forbidden":
         return path

@@ -1,4 +1,4 @@
-"""The recipe: one YAML file describes one experiment, and this schema is all it may say.
+"""The recipe: one YAML file describes one experiment; this schema defines all its keys.
 
 Every key carries its meaning, unit and default here, and the place in the paper where it has one; the comments of the
 shipped recipes and of ``cirf recipes --schema`` are written from these texts. Reading and writing of YAML lives in
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=Section)
 
 
 def with_defaults(section: type[S], **defaults: Any) -> type[S]:
-    """The same keys, some of them with another default."""
+    """The same keys, some with another default."""
     fields: dict[str, Any] = {}
     for name, default in defaults.items():
         field = copy(section.model_fields[name])
@@ -71,7 +71,7 @@ class Backbone(Section):
     threads: Positive | None = key(None, "CPU threads of torch; null: one a core.", le=1024)
     empty_system: bool = key(True, "Send an empty system message where the chat template would insert a long default one; saved in the model's template too.")
     trust_remote_code: bool = key(False, "Run Python code that comes with the model. Only for sources you trust.")
-    architecture: Architecture = key(Architecture(), "What the model must look like.")
+    architecture: Architecture = key(Architecture(), "Required shape of the model.")
 
 
 FIELDS = ("question", "answer", "rationale", "choices", "id", "completion", "messages")
@@ -80,13 +80,13 @@ FIELDS = ("question", "answer", "rationale", "choices", "id", "completion", "mes
 
 class TaskEntry(Section):
     task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own. Or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
-    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task stands twice.", pattern=f"^{NAME}$")
+    name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task occurs twice.", pattern=f"^{NAME}$")
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
-    columns: dict[str, str] = key({}, "jsonl only: which columns of the file are which, where they are not found by their names, such as {question: exercise, answer: solved}; completion: rationale and answer in one text. Also choices, id, messages.")
-    answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: what the answers are; null: found from the rows.")
+    columns: dict[str, str] = key({}, "jsonl only: names of the file's columns where they are not detected, such as {question: exercise, answer: solved}; completion: rationale and answer in one text. Also choices, id, messages.")
+    answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: the kind of answers; null: detected from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
-    rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink alike.", unit="problems")
+    rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink in proportion.", unit="problems")
     test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="not said; its accuracies are multiples of 1/600, which 200 questions and three runs give")
     test_from_train: int = key(0, "Problems of the training split to test on besides, drawn by the seed and not trained on: for a small test split.", unit="rows", ge=0)
     options: dict[str, int | float | str | bool] = key({}, "Settings of a generated task, such as the number of people.")
@@ -102,7 +102,7 @@ class TaskEntry(Section):
     @model_validator(mode="before")
     @classmethod
     def _named_by_its_file(cls, given: Any) -> Any:
-        """A Python file without a name in tables is called as the file is."""
+        """A Python file without a name in tables is named after the file."""
         task = given.get("task") if isinstance(given, dict) else None
         if isinstance(task, str) and task.endswith(".py") and given.get("name") is None:
             return {**given, "name": re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9._-]", "_", PurePath(task).stem)}
@@ -112,8 +112,8 @@ class TaskEntry(Section):
 class Problems(Section):
     tasks: tuple[TaskEntry, ...] = key(..., "What to train on and test on; one model learns them all.", paper="4.1", min_length=1)
     data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: what `cirf data get` fetched, else the hub. --data sets it.")
-    limit: Positive | None = key(None, "Most test problems a task, the first ones, whatever its test or the protocol says; null: no limit. --limit sets it. A test that is cut from a training file is cut as without it.", unit="rows")
-    near_duplicates: Literal["report", "drop"] = key("report", "Training questions that share 13 words in a row with a test question: only reported, or also dropped. Those that are a test question are always dropped. Near ones stay by default, since tasks made from templates share long passages between questions that are not the same, and without them a model would learn from other questions than those it is compared with did.")
+    limit: Positive | None = key(None, "Most test problems per task, the first ones, overriding its test and the protocol; null: no limit. --limit sets it. It does not change how a test is split from a training file.", unit="rows")
+    near_duplicates: Literal["report", "drop"] = key("report", "Training questions that share 13 words in a row with a test question: only reported, or also dropped. Those that are a test question are always dropped. Near ones stay by default: tasks made from templates share long passages between different questions, and dropping them would give a model other training questions than those it is compared with.")
     max_unusable_share: Fraction = key(0.05, "Largest share of a file's rows that may be unusable, such as lines that are not JSON, or answers that are none of the choices. They are dropped, counted and listed; above it the run stops. It holds for each file of questions or rationales; 0: the run stops at the first.")
     validation: float = key(0.05, "Share of the training problems held out for validation loss.", paper="A.2 Functional Token Construction", ge=0, lt=1)
 
@@ -126,15 +126,15 @@ class Endpoint(Section):
     """One server of a fleet; servers of the same model share its questions."""
 
     url: str = key(..., "Base URL of an OpenAI-compatible server, such as http://localhost:8000/v1; local: the model is loaded into this process.", pattern=r"^(https?://.+|local)$")
-    model: str = key(..., "What the server calls the model; for url: local a hub id, a folder or bundled:NAME.")
-    api_key_env: str | None = key(None, "Environment variable that holds the API key; null: the server wants none.")
-    allow_http: bool = key(False, "Send the API key over plain http to another machine, where anyone on the way can read it.")
-    concurrency: Positive = key(8, "Requests under way at once; for url: local, questions answered at once. For more than 100, name the server twice.", unit="requests", le=100)
+    model: str = key(..., "The model's name on the server; for url: local a hub id, a folder or bundled:NAME.")
+    api_key_env: str | None = key(None, "Environment variable with the API key; null: none.")
+    allow_http: bool = key(False, "Send the API key over plain http to another machine, where others on the network can read it.")
+    concurrency: Positive = key(8, "Concurrent requests; for url: local, questions answered at once. For more than 100, name the server twice.", unit="requests", le=100)
 
     @field_validator("url")
     @classmethod
     def _holds_no_secret(cls, url: str) -> str:
-        """A recipe is saved, archived and published with the run; and the client sends no name and password of an address."""
+        """A recipe is saved, archived and published with the run, and the client does not send an address's name and password."""
         if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
             raise ValueError("url: holds a user's name or password, which would be kept with the run; an API key goes by api_key_env")
         if re.search("[?#]", url):
@@ -143,12 +143,12 @@ class Endpoint(Section):
 
 
 class Asked(Section):
-    """Language models that are asked for something."""
+    """Requests to language models."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask.")
     max_retries: int = key(8, "How often a request is sent again after 429, 5xx, a time-out, a cut connection or half a body.", ge=0)
-    timeout: float = key(600.0, "Longest wait for an answer; also the longest that a server's Retry-After is kept.", unit="seconds", gt=0)
-    unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries, or that every server refuses: end the run when the others are answered, to ask again next time, or go on without it and count it.")
+    timeout: float = key(600.0, "Longest wait for an answer; also the upper limit of a server's Retry-After.", unit="seconds", gt=0)
+    unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries, or that every server refuses: end the run once the others are answered, to retry next time, or continue without it and count it.")
 
 
 class Teacher(Asked):
@@ -156,8 +156,8 @@ class Teacher(Asked):
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; every question goes to each of their models.", paper="A.2 CoT Collection: Gemma 3 27B and Llama 3.1 70B")
     prompt: str | None = key(None, "Text file with the prompt, {question} in the question's place; null: the paper's, 'Solve the following problem step by step:{question}'.", paper="A.2 CoT Collection")
-    samples: Positive = key(1, "Most answers of one model to one question; another one is asked for where too few so far are right and can be cut into steps.", unit="answers")
-    ask: Literal["needed", "all"] = key("needed", "Ask for samples one after the other until per_problem of them will do, or for all of them.")
+    samples: Positive = key(1, "Most answers of one model to one question; another one is requested while too few are right and can be cut into steps.", unit="answers")
+    ask: Literal["needed", "all"] = key("needed", "Ask for samples one after the other until per_problem of them are usable, or for all of them.")
     temperature: float = key(0.7, "Sampling temperature.", paper="Table hyper-parameters, Step 1", ge=0)
     top_p: Fraction = key(0.95, "Nucleus of sampling.", paper="Table hyper-parameters, Step 1")
     max_tokens: Positive = key(4096, "Cap of a rationale.", unit="tokens", paper="Table hyper-parameters, Step 1")
@@ -166,19 +166,19 @@ class Teacher(Asked):
 class Rationales(Section):
     source: Literal["auto", "dataset", "files", "teacher"] = key("auto", "dataset: the solutions that come with the problems; files: `files`; auto: both, files first; teacher: language models write them.")
     files: tuple[str, ...] = key((), "JSONL files with question, rationale and optionally answer, id. Relative to the data folder if not found as given.")
-    per_problem: Positive = key(1, "How many rationales of one problem to keep. Of more teachers than that, each is preferred for as many problems; right answers go before.", unit="rationales")
+    per_problem: Positive = key(1, "How many rationales of one problem to keep. With more teachers than that, each is preferred for equally many problems; right answers come first.", unit="rationales")
     check: Literal["drop", "keep"] = key("drop", "What to do with a rationale that ends in another answer than the problem's.")
     teacher: Teacher = key(Teacher(), "Who writes them.")
 
 
 class Segments(Section):
     by: Literal["auto", "ordinal", "line", "sentence", "option", "function"] = key("auto", "Where a step ends: at 'Step k' and 'k.' marks, at line ends, at sentence ends, at options, or where long prose turns to something else (paragraphs; words such as wait, alternatively, let me check); auto: what the row holds.", paper="3.2")
-    equations: Literal["keep", "split"] = key("keep", "A step that works out several numbers: kept as one, or split at the sentence ends between them, so that each number has a functional token of its own.")
-    options: Literal["each", "together"] = key("each", "A rationale that goes through the options of its question one by one: a step an option, or one step for all of them before what concludes; its functional tokens then say nothing of single options, and are fewer.")
+    equations: Literal["keep", "split"] = key("keep", "A step that computes several numbers: kept as one, or split at the sentence ends between them, so that each number has its own functional token.")
+    options: Literal["each", "together"] = key("each", "A rationale that goes through the options of its question one by one: one step per option, or one step for all of them before the conclusion; then there are fewer functional tokens, and none for single options.")
     min_characters: Positive = key(20, "by: function: a shorter step is joined to a neighbour.", unit="characters")
     max_characters: int = key(600, "by: function: a longer step is cut at a sentence end, or at a blank.", unit="characters", ge=40)
-    redundant: Literal["keep", "drop"] = key("keep", "Steps of a rationale cut by function that repeat earlier ones, or come after its answer is settled: kept, or left out, but for the last conclusion. The report of the stage says how many tokens of which function went, and how likely the backbone finds the answers with and without them.")
-    adjacent: Literal["each", "merge"] = key("each", "Adjacent steps of one code: a functional token each, or one for all of them, with the last result that any of them has.")
+    redundant: Literal["keep", "drop"] = key("keep", "Steps of a rationale cut by function that repeat earlier ones, or come after its answer is settled: kept, or left out, except the last conclusion. The report of the stage says how many tokens of which function went, and how likely the backbone finds the answers with and without them.")
+    adjacent: Literal["each", "merge"] = key("each", "Adjacent steps of one code: one functional token each, or one for all, with the last non-empty result.")
     minimum: Positive = key(1, "Fewest steps a rationale may have; others are dropped and counted.", unit="steps")
     maximum: Positive | None = key(None, "Most steps a rationale may have; others are dropped and counted. Null: 32, and 1,000 of one cut by function.", unit="steps")
 
@@ -193,30 +193,30 @@ class Embeddings(Section):
     batch_size: Positive = key(64, "Segments embedded at once.", unit="segments")
     max_length: Positive | None = key(256, "Tokens of a segment that are read; null: all the model can.", unit="tokens")
     dtype: Literal["float32", "float16"] = key("float32", "Number format of the stored embeddings.")
-    numbers: Literal["keep", "mask"] = key("keep", "Embed segments as they are, or with every number as N: which numbers a step works with is about the question, not about what the step does.")
-    choices: Literal["keep", "mask"] = key("keep", "Where a question has choices: embed segments as they are, or with the choices' letters and texts as `it`; else codes stand for the option spoken of instead of for what is said of it.")
-    closing: Literal["keep", "drop"] = key("keep", "Embed the last segment as it is, or without what closes the rationale: from the first line on that opens like a conclusion (`At the end of these steps, ...`), the first of all never; else last steps share codes, whatever they do. Results and rows keep it.")
+    numbers: Literal["keep", "mask"] = key("keep", "Embed segments unchanged, or with every number as N: a step's numbers depend on the question, not on its function.")
+    choices: Literal["keep", "mask"] = key("keep", "If a question has choices: embed segments unchanged, or with the choices' letters and texts as `it`; else codes encode the option instead of what is said about it.")
+    closing: Literal["keep", "drop"] = key("keep", "Embed the last segment unchanged, or without the closing statement, from the first line that opens like a conclusion (`At the end of these steps, ...`), never the first of all. With it last steps share codes, whatever they do. Results and rows keep it.")
 
 
 class Sinkhorn(Section):
     temperature: float = key(0.05, "λ: smaller is sharper.", paper="eq. 6; Table hyper-parameters, Step 3", ge=1e-6)
     iterations: Positive = key(3, "Rounds of column and row scaling; each round ends on the rows.", paper="Table hyper-parameters, Step 3")
-    scale: Literal["mean", "none"] = key("mean", "Divide squared distances by their mean (mean) or take them as they are (none, the paper's letter).")
+    scale: Literal["mean", "none"] = key("mean", "Divide squared distances by their mean (mean) or leave them unchanged (none, as the paper writes).")
 
 
 class SizeTrials(Section):
-    """What each candidate of ``codebook.size: auto`` is given."""
+    """The trial of each candidate of ``codebook.size: auto``."""
 
     questions: Positive = key(200, "Held-out questions (problems.validation) that each trained candidate answers, the first ones; never test questions.", unit="problems")
-    steps: Positive = key(300, "Updates of each candidate's training; a whole training where that has fewer.", unit="updates")
+    steps: Positive = key(300, "Updates of each candidate's training; the whole training if that has fewer.", unit="updates")
 
 
 class Codebook(Section):
     reuse: str | None = key(None, "A saved codebook folder to use instead of training one (same embedding model and same width).")
-    size: Positive | Literal["auto"] = key(64, "K: number of functional tokens. auto: the one of `sizes` with which a short training of cirf_full answers most held-out questions rightly (see `size_trials`).", unit="codes", paper="A.2: 32, 64, 128 or 256 by validation accuracy")
-    size_trials: SizeTrials = key(SizeTrials(), "size: auto: what each candidate is given.")
-    chosen: bool = key(False, "A run sets it in its own recipe where `size` was auto: `size` is then what was chosen, and is chosen again if its inputs change.")
-    sizes: tuple[Positive, ...] = key((), "Further sizes to build codebooks of, side by side, to compare their use and errors; `size` is the one trained with, or chosen among them.", unit="codes", paper="Table hyper-parameters, Step 3")
+    size: Positive | Literal["auto"] = key(64, "K: number of functional tokens. auto: the one of `sizes` with which a short training of cirf_full answers most held-out questions correctly (see `size_trials`).", unit="codes", paper="A.2: 32, 64, 128 or 256 by validation accuracy")
+    size_trials: SizeTrials = key(SizeTrials(), "size: auto: the trial of each candidate.")
+    chosen: bool = key(False, "Set by a run in its own recipe if `size` was auto: `size` is then the chosen value, chosen again if its inputs change.")
+    sizes: tuple[Positive, ...] = key((), "Further sizes of codebooks to build, to compare their use and errors; `size` is the one trained with, or chosen among them.", unit="codes", paper="Table hyper-parameters, Step 3")
     dimension: Literal["backbone"] | Positive = key("backbone", "Width of a code; it must be the backbone's.", paper="Table hyper-parameters, Step 3")
     representation: Literal["mean_centered", "raw", "question_centered", "random"] = key("mean_centered", "What is quantised: segment minus the mean of its rationale, the bare segment, segment minus question, or noise.", paper="eq. 5; C")
     single_step: Literal["corpus_mean", "zero"] = key("corpus_mean", "A rationale of one step has itself as mean: subtract the corpus mean instead, or leave zero.")
@@ -248,26 +248,26 @@ class ResultWriter(Asked):
     """The language model that writes results, for by: llm."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; all must have the same model.", paper="3.3")
-    prompt: str | None = key(None, "Text file with the prompt; {question}, {answer}, {steps} and {count} stand for what they name. Null: the shipped one.", paper="3.3")
+    prompt: str | None = key(None, "Text file with the prompt; {question}, {answer}, {steps} and {count} are replaced. Null: the shipped one.", paper="3.3")
     temperature: float = key(0.2, "Sampling temperature.", paper="Table hyper-parameters, Step 2", ge=0)
     top_p: Fraction = key(0.9, "Nucleus of sampling.", paper="Table hyper-parameters, Step 2")
     max_tokens: Positive = key(2048, "Cap of an answer.", unit="tokens", paper="Table hyper-parameters, Step 2")
 
 
 class Results(Section):
-    by: Literal["rule", "none", "file", "llm"] = key("rule", "Who says what a step produced: the task's rule, nobody (codes alone), `file`, or a language model (rows it fails on fall back to the rule).", paper="3.3")
-    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those that a later step goes on with.", paper="3.3")
+    by: Literal["rule", "none", "file", "llm"] = key("rule", "Source of results: the task's rule, none (codes alone), `file`, or a language model (rows it fails on use the rule).", paper="3.3")
+    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those used by later steps.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where a result is a number: bare, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("keep", "by: rule, where a result is a number: bare, or after the calculation it comes from (63-57=6, 1555+X=2460). Bare values cost the comparison's 0.5B 11 points.")
-    last: Literal["drop", "keep"] = key("keep", "The last step's result, which is mostly the answer: kept, or left out, so that the answer follows the last functional token.", paper="eq. 3: left out")
-    dropout: float = key(0.0, "Share of the training rows, drawn by the seed, that are shown without any result, so that a model learns to answer from functional tokens alone, too. Validation rows keep theirs.", ge=0, lt=1)
+    last: Literal["drop", "keep"] = key("keep", "The last step's result, mostly the answer: kept, or left out, so that the answer follows the last functional token.", paper="eq. 3: left out")
+    dropout: float = key(0.0, "Share of the training rows, drawn by the seed, without any result, so that a model also learns to answer from functional tokens alone. Validation rows keep theirs.", ge=0, lt=1)
     file: str | None = key(None, "JSONL with problem, sample and results (one a step), for by: file.")
     max_characters: Positive = key(40, "A longer result is left empty.", unit="characters")
     writer: ResultWriter = key(ResultWriter(), "The language model that writes results.")
 
 
 class Vocabulary(Section):
-    init: Literal["codebook", "words", "random"] = key("words", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps less that of all steps, or noise.", paper="eq. 11: codebook; C")
+    init: Literal["codebook", "words", "random"] = key("words", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps minus that of all steps, or noise.", paper="eq. 11: codebook; C")
     alpha: Rate | Literal["mean"] = key("mean", "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3: 0.01")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
     opening: Literal["prompt", "written"] = key("prompt", "Who writes the opening delimiter, with which every trace begins: the chat template at the end of the prompt, so that the model need not learn it, or the model.", paper="eq. 3 has no delimiters")
@@ -282,7 +282,7 @@ class Lora(Section):
 
 
 class Override(Section):
-    """Keys that one method sets otherwise than the rest; each trained method gets the same number of trials."""
+    """Keys that differ for one method; each trained method gets the same number of trials."""
 
     learning_rate: float | None = key(None, "Peak learning rate of this method.", gt=0)
     epochs: Epochs | None = key(None, "Epochs of this method.")
@@ -290,12 +290,12 @@ class Override(Section):
     gradient_accumulation_steps: Positive | None = key(None, "Forward passes an update of this method.")
     weight_decay: float | None = key(None, "AdamW's weight decay for this method.", ge=0)
     lr_scheduler_type: Literal["cosine", "linear", "constant"] | None = key(None, "Course of this method's learning rate.")
-    warmup_steps: int | None = key(None, "Updates until the peak of this method; a tenth of the training where that is no longer than this.", unit="updates", ge=0)
+    warmup_steps: int | None = key(None, "Warm-up updates of this method; a tenth of the training if that has no more updates.", unit="updates", ge=0)
     min_lr_ratio: Fraction | None = key(None, "Last learning rate of this method as a share of the peak (cosine only).")
     new_token_lr_multiplier: float | None = key(None, "Learning rate of this method's new rows as a multiple of the others'.", gt=0)
-    functional_token_loss_weight: float | None = key(None, "What a functional token weighs in this method's loss.", gt=0)
+    functional_token_loss_weight: float | None = key(None, "Weight of a functional token in this method's loss.", gt=0)
     max_grad_norm: float | None = key(None, "Largest norm of a gradient of this method.", gt=0)
-    lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; keys that are not named have their defaults.")
+    lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; other keys have their defaults.")
 
 
 FEWEST_EPOCHS, MOST_EPOCHS = 2, 30
@@ -308,23 +308,23 @@ TOO_FEW_UPDATES = 60
 class Finetune(Section):
     adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new rows. The saved model is merged and plain either way.", paper="A.3")
     lora: Lora = key(Lora(), "The adapters.")
-    epochs: Epochs = key("auto", "Passes over the rows; auto: as many as make `min_steps` updates, but 2 at least and 30 at most.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4: 2")
+    epochs: Epochs = key("auto", "Passes over the rows; auto: as many as make `min_steps` updates, from 2 to 30.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4: 2")
     min_steps: Positive = key(150, "epochs: auto: updates that new tokens need to be learned; with many rows two passes make more.", unit="updates")
     batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
     gradient_accumulation_steps: Positive = key(8, "Forward passes an update. Several processes share them.", paper="Table hyper-parameters, Step 4")
     learning_rate: float = key(2e-5, "Peak learning rate.", paper="Table hyper-parameters, Step 4", gt=0)
-    learning_rates: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept (of short trials, see `trial_epochs`, the rate). Empty: learning_rate alone. A method whose learning rate stands in overrides, or comes with its preset, is trained with that alone.")
+    learning_rates: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained once with each, and the model with the lowest last validation loss is kept (of short trials, see `trial_epochs`, the rate). Empty: learning_rate alone. A method whose learning rate is set in overrides or by its preset is trained with that alone.")
     trial_epochs: float | None = key(None, "Passes of a trial that only chooses the learning rate, with which the method is then trained from the start. Null: every trial is a whole training, and the best one's model is kept.", unit="epochs", gt=0)
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
     adam_beta1: Decay = key(0.9, "Adam's β1.", paper="Table hyper-parameters, Step 4")
     adam_beta2: Decay = key(0.999, "Adam's β2.", paper="Table hyper-parameters, Step 4")
     adam_epsilon: float = key(1e-8, "Adam's ε.", paper="Table hyper-parameters, Step 4", gt=0)
     lr_scheduler_type: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
-    warmup_steps: int = key(100, "Updates until the peak; a tenth of the training where that is no longer than this.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
+    warmup_steps: int = key(100, "Warm-up updates; a tenth of the training if that has no more updates.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
     new_token_lr_multiplier: float = key(10.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'. With few updates they hardly move at 1.", gt=0)
-    min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed behind the first epoch, or the first by which a third of the training is over; 0: never.")
-    functional_token_loss_weight: float = key(1.0, "What a functional token weighs in the loss; every other target weighs 1.", gt=0)
+    min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed after the first epoch, or the first by which a third of the training is done; 0: never.")
+    functional_token_loss_weight: float = key(1.0, "Weight of a functional token in the loss; every other target has weight 1.", gt=0)
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
     bf16: bool = key(
         True,
@@ -333,7 +333,7 @@ class Finetune(Section):
     )
     gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
     max_length: Positive = key(1024, "A longer row is dropped and counted.", unit="tokens")
-    group_by_length: bool = key(True, "Put rows of like length in one batch.")
+    group_by_length: bool = key(True, "Put rows of similar length in one batch.")
     save_steps: Positive = key(200, "Updates between two checkpoints to resume from.", unit="updates")
     eval_steps: Positive | None = key(None, "Updates between two validation losses; null: once an epoch.", unit="updates")
     report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
@@ -344,63 +344,63 @@ class Finetune(Section):
         return math.ceil(math.ceil(rows / self.batch_size) / self.gradient_accumulation_steps)
 
     def settled(self, rows: int) -> Finetune:
-        """The section with a number of epochs where it says auto, as ``rows`` rows need them."""
+        """The section with a number of epochs in place of auto, as needed for ``rows`` rows."""
         if self.epochs != "auto" or rows < 1:
             return self
         passes = math.ceil(self.min_steps / self.an_epoch(rows))
         return self.model_copy(update={"epochs": float(min(max(passes, FEWEST_EPOCHS), MOST_EPOCHS))})
 
     def tried(self, method: str, preset: Override) -> tuple[float, ...]:
-        """The learning rates that a method's model is chosen among; none where it, or its preset, is given one."""
+        """The learning rates to choose from for a method; none if it or its preset has one."""
         given = (self.overrides.get(method, Override()).learning_rate, preset.learning_rate)
         return tuple(dict.fromkeys(self.learning_rates)) if given == (None, None) else ()
 
     def alone(self, method: str, rate: float, epochs: float | None = None) -> Finetune:
-        """The section for one training of a method: that learning rate and no other, for ``epochs`` passes if given."""
+        """The section for one training of a method at one learning rate, for ``epochs`` passes if given."""
         passes = {} if epochs is None else {"epochs": epochs}
         override = self.overrides.get(method, Override()).model_copy(update={"learning_rate": rate} | passes)
         return self.model_copy(update={"learning_rates": (), "overrides": {**self.overrides, method: override}} | passes)
 
     def resolved(self, method: str, preset: Override) -> Finetune:
-        """The section as it trains one method: its overrides before its preset's keys before the section's own."""
+        """The section for one method: its overrides, then its preset's keys, then the section's own."""
         chosen = preset.model_dump(exclude_none=True) | self.overrides.get(method, Override()).model_dump(exclude_none=True)
         lora = {"lora": Lora(**chosen["lora"])} if "lora" in chosen else {}
         return self.model_copy(update=chosen | lora | {"overrides": {}})
 
 
 class Reward(Section):
-    """Training by reward: a trained model answers training questions, and learns from what each answer earns beside the others to
-    the same question (GRPO, arXiv 2402.03300). It is computed with the number format, Adam's constants and the gradient's bound of
-    `finetune`; a variant's own `reward` goes before these keys."""
+    """Training by reward: a trained model answers training questions, and learns from each answer's reward relative to the others
+    to the same question (GRPO, arXiv 2402.03300). It uses the number format, Adam's constants and the gradient's bound of
+    `finetune`; a variant's own `reward` overrides these keys."""
 
     right: float = key(1.0, "Reward of a right answer that is not truncated; 0: none, for a control in which nothing is learned.")
     form: float = key(0.0, "Reward of a well-formed answer, where the method has a form.")
-    token_price: float = key(0.0, "Taken from the reward for each generated token.", ge=0)
+    token_price: float = key(0.0, "Subtracted from the reward for each generated token.", ge=0)
     function: str | None = key(None, "A Python file, ending in .py, that defines REWARD: a function of one answer (a dict: question, gold, output, trace, answer, parsed, correct, tokens, truncated, well_formed) whose number is added to the reward; it is run as code.", pattern=r"\.py$")
-    shuffle: bool = key(False, "A control: the rewards of a question's answers are dealt out among them at random.")
+    shuffle: bool = key(False, "A control: the rewards of a question's answers are shuffled among them.")
     updates: Positive = key(200, "Updates of the weights.", unit="updates")
-    questions: Positive = key(8, "Questions an update at least that have answers of different reward; others are counted and left out.", unit="questions")
+    questions: Positive = key(8, "Fewest questions per update whose answers have different rewards; others are counted and left out.", unit="questions")
     answers: int = key(8, "Answers sampled to each question.", unit="answers", ge=2)
-    draws: Positive = key(4, "Most times that questions are drawn for one update, up to twice as many at once; then it is made of what there is.")
-    choose: Literal["uniform", "success"] = key("uniform", "uniform: every training question once before any comes again. success: rather those whose answers were right about half the time so far.")
+    draws: Positive = key(4, "Most draws of questions for one update, up to twice as many at once; then it uses what there is.")
+    choose: Literal["uniform", "success"] = key("uniform", "uniform: every training question once before any repeats. success: prefer those answered right about half the time so far.")
     temperature: float = key(1.0, "Temperature of the sampled answers.", gt=0)
     top_p: Fraction = key(1.0, "Nucleus of the sampled answers; on a CPU 0.999 is faster with a large vocabulary.")
     max_tokens: Positive | None = key(None, "Cap of a sampled answer; null: that of the evaluation.", unit="tokens")
-    truncated: Literal["keep", "drop"] = key("keep", "Truncated answers: learned from as wrong ones, or left out as if they had not been sampled.")
-    loss: Literal["dr_grpo", "grpo", "bnpo", "dapo"] = key("dr_grpo", "What a token's loss is divided by, as TRL has it: dr_grpo: answers times the cap; grpo: answers times the answer's tokens; bnpo, dapo: all tokens of the update.")
-    scale: Literal["none", "group", "batch"] = key("none", "What a reward's distance from the mean of its question is divided by: nothing, or the standard deviation over the question's answers or over the update's.")
-    epsilon: float = key(0.2, "How far the ratio of new and old probability of a token counts, below 1 and above; it is 1 in the first iteration.", gt=0)
+    truncated: Literal["keep", "drop"] = key("keep", "Truncated answers: trained on as wrong ones, or left out.")
+    loss: Literal["dr_grpo", "grpo", "bnpo", "dapo"] = key("dr_grpo", "Divisor of a token's loss, as in TRL: dr_grpo: answers times the cap; grpo: answers times the answer's tokens; bnpo, dapo: all tokens of the update.")
+    scale: Literal["none", "group", "batch"] = key("none", "Divisor of a reward's difference from its question's mean: none, or the standard deviation over the question's answers or over the update's.")
+    epsilon: float = key(0.2, "Clipping range of the ratio of a token's new and old probability, below and above 1; the ratio is 1 in the first iteration.", gt=0)
     epsilon_high: float | None = key(None, "The same above 1; null: as epsilon.", gt=0)
     iterations: Positive = key(1, "Updates on the same answers.")
-    beta: float = key(0.0, "Weight of the KL divergence from the model that it started from; needs adaptation: lora.", ge=0)
+    beta: float = key(0.0, "Weight of the KL divergence from the start model; needs adaptation: lora.", ge=0)
     adaptation: Literal["lora", "full"] = key("lora", "Train adapters, or every weight. The saved model is merged and plain either way.")
-    lora: Lora = key(Lora(rank=16), "The adapters. Nothing is dropped out, whatever it says.")
+    lora: Lora = key(Lora(rank=16), "The adapters. Dropout is ignored.")
     learning_rate: float = key(1e-4, "Learning rate, without weight decay; for adaptation: full about a tenth of this.", gt=0)
-    warmup_steps: int = key(10, "Updates until the learning rate is reached; from there on it is constant.", unit="updates", ge=0)
+    warmup_steps: int = key(10, "Warm-up updates; then the learning rate is constant.", unit="updates", ge=0)
     eval_steps: Positive = key(25, "Updates between two validations: greedy answers to held-out questions (problems.validation). The model of the best one is kept.", unit="updates")
     eval_questions: int = key(100, "Held-out questions of a validation, the first ones; 0: none, and the last model is kept.", unit="questions", ge=0)
-    max_fall: Fraction | None = key(0.15, "End the training where validation accuracy is so far below the best so far; null: never.")
-    min_entropy: float = key(0.01, "End the training where the mean entropy of a sampled token is lower; 0: never.", unit="nats", ge=0)
+    max_fall: Fraction | None = key(0.15, "End the training if validation accuracy falls this far below the best; null: never.")
+    min_entropy: float = key(0.01, "End the training if the mean entropy of a sampled token is lower; 0: never.", unit="nats", ge=0)
     save_steps: Positive = key(10, "Updates between two checkpoints to resume from.", unit="updates")
 
 
@@ -413,21 +413,21 @@ class Sampled(Section):
 
 
 class Voting(Section):
-    """Self-consistency: several sampled answers of one method, and the one that most of them give."""
+    """Self-consistency: the majority of several sampled answers of one method."""
 
     votes: tuple[Positive, ...] = key((), "Numbers of votes to answer by; empty: none. The largest is drawn, the smaller ones are parts of it.", unit="votes")
     method: str = key("cirf_full", "The method that votes.")
-    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer stands where too few votes agree, and the votes are compared with it. Null: none; they are compared with the recipe's sft_cot or cot.")
-    agreement: Fraction = key(0.5, "The share of all votes that must agree, or the fallback answers; it does wherever no vote could be read.")
+    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer is used where too few votes agree, and the votes are compared with it. Null: none; they are compared with the recipe's sft_cot or cot.")
+    agreement: Fraction = key(0.5, "The share of all votes that must agree, otherwise the fallback answers; it also does if no vote could be read.")
     temperature: float = key(0.7, "Temperature of a vote.", gt=0)
     top_p: Fraction = key(0.95, "Nucleus of a vote.")
-    problems: Positive | None = key(None, "Test problems a task to vote on, the first ones; null: all.", unit="problems")
+    problems: Positive | None = key(None, "Test problems per task to vote on, the first ones; null: all.", unit="problems")
 
 
 class Probes(Section):
-    """Answers behind thoughts, functional tokens or pauses that are not the model's own any more."""
+    """Answers after perturbed thoughts, functional tokens or pauses."""
 
-    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all alike, so they are only dropped and truncated.")
+    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all equal, so they are only dropped and truncated.")
     truncate: tuple[Whole, ...] = key((), "Keep the first k of them alone, once for each k.")
     results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
 
@@ -444,18 +444,18 @@ class Evaluate(Section):
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
     sampled: Sampled = key(Sampled(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
     voting: Voting = key(Voting(), "Answers by majority.")
-    probes: Probes = key(Probes(), "What of a method's thinking its answers hang on, for methods that think in vectors, functional tokens or pauses. Always greedy.")
+    probes: Probes = key(Probes(), "Perturbations of a method's thoughts, functional tokens or pauses, to test whether answers depend on them. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
-    engine: Literal["transformers", "vllm"] = key("transformers", "What decodes the answers of evaluations, accuracy only. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors, and traces with limits or a calculator, are decoded by transformers all the same; the report names the engine of each method.")
+    engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, accuracy only. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors, and traces with limits or a calculator, are always decoded by transformers; the report names the engine of each method.")
     endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Accuracy only: such methods are not timed, probed or voted on.")
     max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops.")
     max_new_tokens: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     max_trace_tokens: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
-    max_completion_tokens: Positive | None = key(None, "One budget for every method, reasoning and answer together: no answer has more tokens, functional tokens, results and thoughts in vectors counted, prompts with their pauses not. Above it no cap counts: max_new_tokens, max_trace_tokens, a task's own. Null: each method has its caps.", unit="tokens", paper="A.3: 512 for MATH-500")
-    check_questions: int = key(50, "Held-out questions (problems.validation) that each trained model answers right after its training: whether its answers are well-formed, end, and are better than the most frequent answer. Faults are warned of in the log and at the top of the report; 0: no check.", unit="problems", ge=0)
-    latency_questions: int = key(20, "Problems a task timed one at a time, all methods taking turns at each; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
-    latency_runs: Positive = key(1, "Where answers are sampled: times that each of these problems is timed, with another draw each time, for a mean ± standard deviation over the runs.", paper="A.2 Inference Settings: 3")
-    latency_warmup: int = key(2, "Problems each method answers first, whenever models were loaded, and not counted.", unit="problems", ge=0)
+    max_completion_tokens: Positive | None = key(None, "One budget for every method, reasoning and answer together: no answer has more tokens, functional tokens, results and thoughts in vectors counted, prompts with their pauses not. Larger caps (max_new_tokens, max_trace_tokens, a task's own) are lowered to it. Null: each method has its caps.", unit="tokens", paper="A.3: 512 for MATH-500")
+    check_questions: int = key(50, "Held-out questions (problems.validation) that each trained model answers right after its training: whether its answers are well-formed, end, and are better than the most frequent answer. Faults give warnings in the log and at the top of the report; 0: no check.", unit="problems", ge=0)
+    latency_questions: int = key(20, "Problems per task timed one at a time, all methods in turn; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
+    latency_runs: Positive = key(1, "If answers are sampled: how often each of these problems is timed, each time with another draw, for a mean ± standard deviation over the runs.", paper="A.2 Inference Settings: 3")
+    latency_warmup: int = key(2, "Warm-up problems of each method after loading, not counted.", unit="problems", ge=0)
 
 
 class Compression(Section):
@@ -463,32 +463,32 @@ class Compression(Section):
 
     fast: float = key(0.1, "γ of cirf_fast: largest rise of the answer's loss that removing a result may cost.", unit="nats", paper="A.2 CIRF Variants; Table hyper-parameters", ge=0)
     faster: float = key(0.2, "γ of cirf_faster.", unit="nats", paper="A.2 CIRF Variants; Table hyper-parameters", ge=0)
-    gamma: tuple[Threshold, ...] = key((0.0, 0.1, 0.2), "Thresholds at which the report tells how many results and tokens are left.", unit="nats", paper="Table hyper-parameters")
-    lean: Literal["fast", "faster"] | Threshold = key("fast", "Price of a token for cirf_lean: a result goes where that costs less than its tokens; fast, faster: the price at which the training traces are as short as that method's.", unit="nats a token")
-    start: Literal["backbone", "full"] = key("backbone", "What methods with pruned results are fine-tuned from: the backbone, or the model of cirf_full.")
-    dtype: Literal["float32", "bfloat16", "float16"] = key("float32", "Number format of the scoring model. Losses in 16 bits are rougher than the smallest rises that count.")
+    gamma: tuple[Threshold, ...] = key((0.0, 0.1, 0.2), "Thresholds at which the report gives the results and tokens that are left.", unit="nats", paper="Table hyper-parameters")
+    lean: Literal["fast", "faster"] | Threshold = key("fast", "Price of a token for cirf_lean: a result is removed if that costs less than its tokens; fast, faster: the price at which the training traces are as short as that method's.", unit="nats a token")
+    start: Literal["backbone", "full"] = key("backbone", "The start of methods with pruned results: the backbone, or the model of cirf_full.")
+    dtype: Literal["float32", "bfloat16", "float16"] = key("float32", "Number format of the scoring model. 16-bit losses are less precise than the smallest rises that matter.")
     batch_tokens: Positive = key(2048, "Most tokens scored at once.", unit="tokens")
 
 
 class Variant(Section):
-    """A method under a name of its own, or with settings of its own."""
+    """A method under another name or with other settings."""
 
-    method: str | None = key(None, "Whose settings these are: a method (see `cirf methods`), or the path of a Python file, ending in .py, that defines METHOD; it is run as code. Null: the method of the variant's name.")
-    preset: str | None = key(None, "Settings and training as a source has them: paper, official or semcot, where the method has it (see docs/reference/baselines.md); null: the method's defaults, trained as finetune says.")
+    method: str | None = key(None, "The method: a name (see `cirf methods`), or the path of a Python file, ending in .py, that defines METHOD; it is run as code. Null: the method of the variant's name.")
+    preset: str | None = key(None, "Settings and training of a source: paper, official or semcot, if the method has it (see docs/reference/baselines.md); null: the method's defaults, trained as finetune says.")
     model: str | None = key(None, "Another method or variant of the recipe whose trained model answers, for settings that matter only when answering; null: it is trained itself.")
-    settings: dict[str, Any] = key({}, "The method's own settings (see `cirf methods NAME`); they go before the preset's.")
-    reward: dict[str, Any] | None = key(None, "Train the model of `method`, which may be another variant here, on by reward; with keys of the recipe's `reward` that are otherwise for this one, or {}. Null: it is not trained by reward.")
+    settings: dict[str, Any] = key({}, "The method's own settings (see `cirf methods NAME`); they override the preset's.")
+    reward: dict[str, Any] | None = key(None, "Train the model of `method`, which may be another variant, further by reward; with keys that override the recipe's `reward`, or {}. Null: no training by reward.")
 
 
 class Recipe(Section):
     """One experiment."""
 
     name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=f"^{NAME}$")
-    notes: str = key("", "Why the values are what they are.")
+    notes: str = key("", "The reason for the values.")
     seed: int = key(1, "Seed of every draw.", ge=0, le=2**32 - 1)
     methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare: methods (see `cirf methods`), variants, or the path of a Python file, ending in .py, that defines METHOD.", min_length=1)
     variants: dict[str, Variant] = key({}, "Settings of methods, and methods of your own, by the name they have in tables: {pause_10: {method: pause, settings: {n: 10}}}. Every name in `methods` that is not a method must be defined here.")
-    models: dict[str, str] = key({}, "Folders of saved models to evaluate as they are instead of training them, by method: {cirf_full: runs/mine/models/cirf_full}.")
+    models: dict[str, str] = key({}, "Folders of saved models to evaluate instead of training them, by method: {cirf_full: runs/mine/models/cirf_full}.")
     backbone: Backbone = key(Backbone(), "The language model.")
     problems: Problems = key(..., "Questions and answers.")
     rationales: Rationales = key(Rationales(), "Worked solutions.")
@@ -507,13 +507,13 @@ class Recipe(Section):
         names = [entry.name or entry.task for entry in self.problems.tasks]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"problems.tasks: {twice[0]} stands twice; give each its own name")
+            raise ValueError(f"problems.tasks: {twice[0]} occurs twice; give each its own name")
         ends = sorted(name for name in names for end in ("_low", "_high") if name.removesuffix(end) in {*names} - {name})
         if ends:
             raise ValueError(f"problems.tasks: {ends[0]} is what tables call an end of an interval; give it another name")
         again = sorted({name for name in self.methods if self.methods.count(name) > 1})
         if again:
-            raise ValueError(f"methods: {again[0]} stands twice; name each once")
+            raise ValueError(f"methods: {again[0]} occurs twice; name each once")
         for place, listed in (("methods", self.methods), ("variants", self.variants)):
             odd = [name for name in listed if not re.fullmatch(NAME, name)]
             if odd:
@@ -522,7 +522,7 @@ class Recipe(Section):
         if unknown:
             raise ValueError(f"evaluate.endpoints: {unknown[0]} is none of the methods ({', '.join(self.methods)})")
         if self.evaluate.voting.votes and self.evaluate.voting.method in self.evaluate.endpoints:
-            raise ValueError(f"evaluate.voting.method: {self.evaluate.voting.method} is answered by a server, which is not asked for votes")
+            raise ValueError(f"evaluate.voting.method: {self.evaluate.voting.method} is answered by a server, which gives no votes")
         if self.segments.minimum > self.segments.most(self.segments.by):
             raise ValueError("segments.minimum: above segments.maximum, so that no rationale would fit; lower it")
         if self.segments.min_characters > self.segments.max_characters // 2:
@@ -535,8 +535,8 @@ class Recipe(Section):
 
 
 def with_own_methods(given: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's data in which Python files among the methods have become variants, called as the files are. Settings for them
-    may stand among the variants by that name."""
+    """A recipe's data in which Python files among the methods have become variants, named after the files. Their settings may
+    be among the variants by that name."""
     named = given.get("methods")
     files = [name for name in named if isinstance(name, str) and name.endswith(".py")] if isinstance(named, list) else []
     variants = given.get("variants") or {}

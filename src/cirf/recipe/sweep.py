@@ -1,4 +1,4 @@
-"""The schema of a sweep: one YAML file names a recipe and the runs of it that are wanted.
+"""The schema of a sweep: one YAML file names a recipe and its runs.
 
 Reading and expanding lives in ``sweep_io.py``. Example::
 
@@ -20,15 +20,15 @@ from cirf.recipe.keys import found, inner_section
 from cirf.recipe.schema import NAME, Recipe, Section, key
 
 _FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")
-"""Names in a sweep's folder that no part may have."""
+"""Reserved names in a sweep's folder."""
 
 
 class SweepPart(Section):
     """Runs that belong together."""
 
     name: str = key(..., "The part's name; also the folder that holds its runs.", pattern=f"^{NAME}$")
-    notes: str = key("", "What the part is for.")
-    set: dict[str, Any] = key({}, "Keys of the recipe, dotted, that have another value in every run of this part.")
+    notes: str = key("", "The purpose of the part.")
+    set: dict[str, Any] = key({}, "Dotted keys of the recipe with another value in every run of this part.")
     points: tuple[dict[str, Any], ...] = key(
         ({},),
         "Settings that belong together: each entry is a group of the recipe's dotted keys with their values.",
@@ -36,13 +36,13 @@ class SweepPart(Section):
     )
     grid: dict[str, Any] = key(
         {},
-        "Lists of values by dotted key: every combination of them is a run, for each of the points. A grid over seed "
-        "repeats a run by other draws.",
+        "Lists of values by dotted key: every combination is a run, for each of the points. A grid over seed "
+        "repeats a run with other seeds.",
     )
     until: str | None = key(
         None,
-        "A stage of these runs (see `cirf status`), or a kind of stage, such as codebook: it is made with what it needs, and no "
-        "more; null: they run to the report. --until goes before it.",
+        "A stage of these runs (see `cirf status`), or a kind of stage, such as codebook: only it and its inputs are "
+        "made; null: they run to the report. --until overrides it.",
     )
 
     @field_validator("set", mode="after")
@@ -81,13 +81,13 @@ class Sweep(Section):
     """Several runs of one recipe."""
 
     name: str = key(..., "The sweep's name; also its folder's, unless --out says otherwise.", pattern=f"^{NAME}$")
-    notes: str = key("", "What it is to find out.")
+    notes: str = key("", "The purpose of the sweep.")
     recipe: str | dict[str, Any] = key(
         ..., "The recipe: the name of a shipped one, a file (relative to this one, then as given), or the keys themselves."
     )
     set: dict[str, Any] = key(
         {},
-        "Keys of the recipe, dotted, that have another value in every run, such as {finetune.epochs: 1}. A part's own go "
+        "Dotted keys of the recipe with another value in every run, such as {finetune.epochs: 1}. A part's own override "
         "before them.",
     )
     parts: tuple[SweepPart, ...] = key(..., "The runs.", min_length=1)
@@ -102,10 +102,10 @@ class Sweep(Section):
         names = [part.name for part in self.parts]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"parts: {twice[0]} stands twice; give each its own name")
+            raise ValueError(f"parts: {twice[0]} occurs twice; give each its own name")
         taken = next((name for name in names if name in _FILES), None)
         if taken is not None:
-            raise ValueError(f"parts: {taken} is the name of what a sweep writes itself; call the part otherwise")
+            raise ValueError(f"parts: {taken} is a file name of the sweep itself; use another name")
         return self
 
 
@@ -115,19 +115,19 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
-    """The same, if its names can be dotted keys."""
+    """The same, after a check that its names are dotted keys."""
     for name in given:
         if not all(name.split(".")):
-            raise ValueError(f"{name!r} is no key; expected one such as codebook.size")
+            raise ValueError(f"{name!r} is not a key; expected one such as codebook.size")
     return given
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    """The same, if besides none of its values is a whole section of the recipe."""
+    """The same, after a check that no value is a whole section of the recipe."""
     for name, value in _named(given).items():
         if isinstance(value, dict) and _is_section(name):
             summary = f"name its keys, such as {name}.{next(iter(value), 'size')}"
-            raise ValueError(f"{name}: a whole section would lose what the recipe says there; {summary}")
+            raise ValueError(f"{name}: a whole section would replace the recipe's values there; {summary}")
     return given
 
 

@@ -1,4 +1,4 @@
-"""Sweeps as YAML files: reading, and what they ask for, run by run, checked before anything runs. The schema is ``sweep.py``."""
+"""Sweeps as YAML files: reading and expansion to runs, checked before anything runs. The schema is ``sweep.py``."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _LONGEST = 120  # characters of a folder's name; file systems end at 255 bytes
 
 @dataclass(frozen=True)
 class Point:
-    """One run that a sweep asks for."""
+    """One run of a sweep."""
 
     part: str
     name: str
-    """Of the settings that vary within the part; names the run's folder."""
+    """From the settings that vary within the part; the name of the run's folder."""
     settings: dict[str, Any]
-    """All that the sweep sets, by dotted key: for every run, for the part, for this point."""
+    """All settings of the sweep, by dotted key: for every run, for the part, for this point."""
     varied: tuple[str, ...]
     recipe: Recipe
     until: str | None
     source: str
-    """What errors call it: file, part and point."""
+    """Its name in errors: file, part and point."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A sweep as it was read, with its recipe's data and the lines of the file."""
+    """A loaded sweep, with its recipe's data and the lines of the file."""
 
     sweep: Sweep
     base: Document
@@ -50,7 +50,7 @@ class Loaded:
     source: str
 
     def resolved(self, sets: Sequence[str] = ()) -> str:
-        """The sweep as YAML with its recipe's keys in it, and the overrides among what is set for all."""
+        """The sweep as YAML with its recipe's keys in it, and the overrides among the settings for all runs."""
         chosen = self.sweep.set | dict(map(override, sets))
         return dump(self.sweep.model_copy(update={"recipe": self.base.value, "set": chosen}))
 
@@ -70,7 +70,7 @@ class Loaded:
                 name = point_name(varied)
                 source = f"{self.source}, part {part.name}, point {name}"
                 if name in names:
-                    raise CirfError(f"{source}: stands twice in this part; name it once")
+                    raise CirfError(f"{source}: occurs twice in this part; name it once")
                 names.add(name)
                 for one, other in itertools.product(overridden, varied):
                     if overlap(one, other):
@@ -97,7 +97,7 @@ def _path(key: str) -> Path:
 
 
 def _layered(*groups: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in the order in which they apply: a later one takes the place of those that it overrides."""
+    """Settings in the order in which they apply: a later one replaces those that it overrides."""
     made: dict[str, Any] = {}
     for group in groups:
         for key, value in group.items():
@@ -120,23 +120,23 @@ def load(path_or_name: str) -> Loaded:
     return parse(read_text(path, path_or_name, "sweep"), str(path_or_name if path.name in path_or_name else path), path.parent)
 
 
-def parse(text: str, source: str = "sweep", beside: pathlib.Path = pathlib.Path()) -> Loaded:
-    """The sweep in a YAML text; ``source`` is what errors call it, ``beside`` the folder that its recipe is looked for in."""
+def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path()) -> Loaded:
+    """The sweep in a YAML text; ``source`` is its name in errors, ``folder`` where its recipe is looked for."""
     document = read(text, source)
     if not isinstance(document.value, dict):
         raise CirfError(f"{source}: expected a sweep, keys such as name:, recipe: and parts:, found {found(document.value)}")
     if "problems" in document.value and "parts" not in document.value:
         raise CirfError(f"{source}: a recipe, not a sweep (it has no parts); `cirf run {source}` runs it")
     sweep = recipe_io.validated(Sweep, document.value, source, document)
-    return Loaded(sweep, _base(sweep, document, source, beside), document, source)
+    return Loaded(sweep, _base(sweep, document, source, folder), document, source)
 
 
-def _base(sweep: Sweep, document: Document, source: str, beside: pathlib.Path) -> Document:
-    """The data of the recipe, with their lines where they stand in the sweep's file. One in a file of its own must be whole."""
+def _base(sweep: Sweep, document: Document, source: str, folder: pathlib.Path) -> Document:
+    """The data of the recipe, with their lines if they are in the sweep's file. One in its own file must be complete."""
     if not isinstance(sweep.recipe, str):
         lines = {path[1:]: line for path, line in document.lines.items() if len(path) > 1 and path[0] == "recipe"}
         return Document(document.value["recipe"], lines)
-    name = str(beside / sweep.recipe) if (beside / sweep.recipe).is_file() else sweep.recipe
+    name = str(folder / sweep.recipe) if (folder / sweep.recipe).is_file() else sweep.recipe
     try:
         recipe_io.load(name)
         text = read_text(recipe_io.find(name, recipe_io.shipped(), "recipe"), name, "recipe")
@@ -146,7 +146,7 @@ def _base(sweep: Sweep, document: Document, source: str, beside: pathlib.Path) -
 
 
 def point_name(settings: Mapping[str, Any]) -> str:
-    """What names the folder of a run: ``codebook.size=32,seed=1``; ``base`` where nothing varies.
+    """The name of a run's folder: ``codebook.size=32,seed=1``; ``base`` if nothing varies.
 
     Characters that are awkward in a folder's name become ``-``, and long names are cut; a hash then keeps them apart.
     """

@@ -1,4 +1,4 @@
-"""Recipes and sweeps written as YAML, every key in full: what a run keeps beside its artefacts."""
+"""Recipes and sweeps written as YAML, every key in full: the copy that a run keeps with its artefacts."""
 
 from __future__ import annotations
 

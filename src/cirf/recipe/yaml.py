@@ -1,6 +1,6 @@
 """YAML as recipes use it: read with line numbers and no surprises, written so that it reads back the same.
 
-PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is eight and a key may stand twice. Here a plain
+PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is eight and a key may occur twice. Here a plain
 scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
 """
 
@@ -16,7 +16,7 @@ import yaml
 from yaml.composer import Composer
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list positions from the top, such as ``("problems", "tasks", 0, "train")``."""
+"""The place of a value: keys and list positions from the top, such as ``("problems", "tasks", 0, "train")``."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
@@ -35,9 +35,9 @@ _READ_OTHERWISE = frozenset("\t\ufeff!")
 """Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
 
 _MAX_NODES = 100_000
-"""Values in a document, each as often as an alias names it: a few lines of aliases of aliases may stand for billions."""
+"""Values in a document, each as often as an alias names it: a few lines of aliases of aliases may expand to billions."""
 _MAX_ALIASED = 1_000_000
-"""Characters that aliases may add to those of the text: many aliases of one long text stand for as many copies of it."""
+"""Characters that aliases may add to those of the text: many aliases of one long text expand to as many copies."""
 
 
 class YamlError(Exception):
@@ -51,7 +51,7 @@ class YamlError(Exception):
 
 @dataclass
 class Document:
-    """The content of a YAML text, and the line (from 1) on which each value's key stands."""
+    """The content of a YAML text, and the line (from 1) of each value's key."""
 
     value: Any
     lines: dict[Path, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Document:
 def parse(text: str) -> Document:
     """Read one YAML document.
 
-    Raises ``YamlError`` for broken syntax, a key that stands twice, an alias that holds itself, aliases that stand for too much,
+    Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself, aliases that expand to too much,
     and explicit tags.
     """
     try:
@@ -73,7 +73,7 @@ def parse(text: str) -> Document:
     except RecursionError:
         raise YamlError("nested too deeply") from None
     except (OverflowError, ValueError):  # of "\UFFFFFFFF"
-        raise YamlError("an escape of a character that there is not") from None
+        raise YamlError("an escape of an invalid character") from None
     document = Document(None)
     if root is not None:
         document.value = _read(root, (), document.lines, frozenset(), [len(text) + _MAX_ALIASED])
@@ -92,7 +92,7 @@ def _compose(text: str) -> yaml.Node | None:
 
         with contextlib.suppress(yaml.YAMLError, UnicodeError):
             return yaml.compose(text, Loader=Fast)
-    return yaml.compose(text, Loader=yaml.BaseLoader)  # which tells better what is wrong
+    return yaml.compose(text, Loader=yaml.BaseLoader)  # which has better messages
 
 
 def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[int], room: list[int]) -> Any:
@@ -109,7 +109,7 @@ def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[
             raise YamlError(f"tags such as {node.tag} are not supported", line)
         room[0] -= len(node.value)
         if room[0] < 0:
-            raise YamlError(f"aliases stand for more than {_MAX_ALIASED:,} characters", line)
+            raise YamlError(f"aliases expand to more than {_MAX_ALIASED:,} characters", line)
         return node.value if node.style else read_scalar(node.value)  # without quotes: "" of the C scanner, else None
     if isinstance(node, yaml.SequenceNode):
         return [_read(item, (*path, position), lines, above, room) for position, item in enumerate(node.value)]
@@ -121,7 +121,7 @@ def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[
         key = str(key_node.value)
         room[0] -= len(key)
         if key in values:
-            raise YamlError(f"the key {key} stands twice, first on line {lines[(*path, key)]}", key_line)
+            raise YamlError(f"the key {key} occurs twice, first on line {lines[(*path, key)]}", key_line)
         lines[(*path, key)] = key_line
         values[key] = _read(value_node, (*path, key), lines, above, room)
     return values
@@ -189,7 +189,7 @@ def block(text: str, indent: str) -> str | None:
 
 
 def spread(value: Any, indent: str, width: int) -> str:
-    """A value as YAML behind a key's colon: on its line where that ends before ``width``, else below it, an item a line."""
+    """A value as YAML after a key's colon: on its line if that ends before ``width``, else below it, one item per line."""
     line = inline(value)
     if isinstance(value, str):
         return f" {block(value, indent) or line}"

@@ -1,1 +1,1 @@
-"""The page, the pictures and the model cards that tell what came of a run."""
+"""The page, the pictures and the model cards that report a run's results."""

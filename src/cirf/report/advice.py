@@ -16,7 +16,7 @@ Tables = Mapping[str, Sequence[Row]]
 
 _DIRECT = ("direct_sft", "direct")
 _INSTEAD = ("cot", "direct_sft", "direct")
-"""What a method is compared with where no prose was trained on the same rows."""
+"""The comparison of a method if no prose was trained on the same rows."""
 
 
 def read_verdict(
@@ -52,7 +52,7 @@ def opponent(
     variants: Mapping[str, Mapping[str, Any]],
     methods: Mapping[str, Mapping[str, Any]],
 ) -> str | None:
-    """What the method to use is compared with: prose trained on the same rows, with a calculator if the method has one.
+    """The comparison of the method to use: prose trained on the same rows, with a calculator if the method has one.
 
     Where that is itself the one to use, the most accurate with functional tokens; where the run has none, untrained prose, else
     direct answers, else the most accurate other method.
@@ -77,7 +77,7 @@ def _most_accurate(names: Sequence[str], methods: Mapping[str, Mapping[str, Any]
 
 
 def writes_tokens(name: str, variants: Mapping[str, Mapping[str, Any]], tables: Tables) -> bool:
-    """Whether a method writes functional tokens; of a user's own its answers tell."""
+    """Whether a method writes functional tokens; for a user's own method by its answers."""
     method = base(name, variants)
     if method in METHODS:
         return METHODS[method].functional

@@ -1,4 +1,4 @@
-"""The page of analyses: one HTML file that needs nothing else; tables can be sorted and filtered, points tell their numbers."""
+"""The page of analyses: one self-contained HTML file; tables can be sorted and filtered, points show their numbers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cirf.report.templates import template
 
 _CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
 _LONG = 18  # characters
-_HALF = 400  # points; pictures up to this width stand two in a row
+_HALF = 400  # points; pictures up to this width are two in a row
 _FILTERED = 8  # rows from which on a table has a filter
 
 
 def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> str:
-    """The page's HTML. ``told`` is what ``analysis.json`` holds, ``found`` the analyses by name, for tables and pictures.
+    """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
 
-    The same data gives the same bytes; nothing in it is fetched from anywhere.
+    The same data gives the same bytes; it loads nothing.
     """
     from markupsafe import Markup
 
@@ -45,14 +45,14 @@ def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> s
 
 
 def in_code(text: str) -> Any:
-    """A text for HTML, escaped, with what stands in backticks as code."""
+    """A text for HTML, escaped, with text in backticks as code."""
     from markupsafe import Markup, escape
 
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether a word of a cell, such as a run's name, would by itself make a column wider than a phone has room for."""
+    """Whether a word of a cell, such as a run's name, would make a column wider than a phone's screen."""
     return any(len(word) > _LONG for word in text.split())
 
 

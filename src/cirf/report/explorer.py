@@ -1,7 +1,7 @@
-"""What the page's script works on: one JSON block inside the page, in which no text can end the block.
+"""The data of the page's script: one JSON block inside the page, whose texts cannot end the block.
 
-Nothing of it is ever read as HTML: the script makes text nodes of it. ``<``, ``>`` and ``&`` are written as escapes of JSON,
-so neither ``</script>`` nor ``<!--`` can stand in it.
+It is never read as HTML: the script makes text nodes of it. ``<``, ``>`` and ``&`` are written as escapes of JSON,
+so neither ``</script>`` nor ``<!--`` can occur in it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def colour(look: Style) -> str:
 
 
 def variable(value: str) -> str:
-    """The name of the CSS variable that stands for a colour such as ``#0473e1``."""
+    """The name of the CSS variable of a colour such as ``#0473e1``."""
     return f"--c{value[1:]}"
 
 
 def to_script(value: Any) -> str:
-    """JSON that can stand inside a ``<script>`` element whatever its texts hold."""
+    """JSON that is safe inside a ``<script>`` element whatever its texts hold."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
 
 

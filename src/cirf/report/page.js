@@ -268,7 +268,7 @@
     explorer.hidden = false;
     const fold = document.querySelector("#traces .fold");
     if (fold) {
-      fold.open = false; // all questions stand above it; on paper they do not
+      fold.open = false; // all questions are above it; not in print
       addEventListener("beforeprint", () => { fold.open = true; });
       addEventListener("afterprint", () => { fold.open = false; });
     }

@@ -126,13 +126,13 @@ def dark_colours() -> str:
 
 
 def written(data: Mapping[str, Any]) -> list[int]:
-    """The codes that stand in any answer of the page's questions, by number."""
+    """The codes in the answers to the page's questions, by number."""
     answers = (answer for row in data["questions"]["rows"] for answer in row["answers"].values())
     return sorted({code for answer in answers for code, _ in answer.get("codes", ()) if code is not None})
 
 
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels: of the run's codebook, else of the models it took as they are."""
+    """The codes' labels: of the run's codebook, else of the saved models it uses."""
     found = {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
     return found or {int(code): label for code, label in data.get("labels", {}).items()}
 
@@ -221,7 +221,7 @@ def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
     if verdict["doubt"]:
         found.append(
             f"{titles[verdict['best']]} may be up to {100 * verdict['doubt']:.0f} points more accurate: "
-            "too few questions to tell, test on more."
+            "too few questions to decide, test on more."
         )
     for warning in verdict["warnings"]:
         traced = titles[verdict["traced"]]
@@ -329,7 +329,7 @@ def words(key: str) -> str:
 
 
 def hue(code: int) -> int:
-    """A code's hue in degrees, neighbours far apart (golden angle); the number beside it tells what colour cannot."""
+    """A code's hue in degrees, neighbours far apart (golden angle); the number next to it identifies it without colour."""
     return round(code * 137.508) % 360
 
 

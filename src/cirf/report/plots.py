@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG text to stand inside the page, which gives them its own colours (`canvas.themed`)."""
+"""The report's pictures, as SVG text for the page, which gives them its own colours (`canvas.themed`)."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 def voting_svg(data: Mapping[str, Any]) -> str | None:
     """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens.
 
-    Dashed what they and the fallback answer together; a point of its own is the one answer that they are compared with.
+    Dashed what they and the fallback answer together; a separate point is the one answer that they are compared with.
     """
     found = data["voting"]
     if not found:

@@ -1,1 +1,1 @@
-"""A saved model at work: asked on the command line, or behind a local server with a page to try it on."""
+"""Inference with a saved model: on the command line, or by a local server with a playground page."""

@@ -1,8 +1,8 @@
-"""The engine: one thread that answers what waits, many questions in one batch.
+"""The engine: one thread that answers queued requests in batches.
 
-What waits and is asked alike (of one model, with one temperature, nucleus and steering) is decoded together, the oldest first;
-what comes in meanwhile waits for the batch to end. Each row has a cap of its own, is told token by token, and ends when nobody
-wants it any more. A worked example: A and B ask greedily, C samples::
+Queued requests with the same model, temperature, nucleus and steering are decoded together, the oldest first; new ones wait for
+the batch to end. Each row has its own cap, is streamed token by token, and ends when it is cancelled. A worked example: A and B
+are greedy, C samples::
 
     waiting A, C, B     one batch of A and B, then one of C
 """
@@ -32,8 +32,8 @@ _log = logging.getLogger("cirf.serving")
 
 @dataclass(frozen=True)
 class How:
-    """What all answers of one batch have in common; ``temperature`` 0 is greedy, ``steering`` ``None`` is none, and
-    ``calculator`` tells whether there is one."""
+    """The settings that all answers of one batch share; ``temperature`` 0 is greedy, ``steering`` ``None`` is none, and
+    ``calculator``: whether there is one."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -45,11 +45,11 @@ class How:
 class Job:
     """One request: ``count`` answers to one conversation.
 
-    Set by who asks: ``prompt`` is rendered, ``ids`` its tokens, ``cap`` the most tokens of an answer (the end token included);
-    ``changed`` is called from the engine's thread, with every token if ``told``, and always once all is over; so is ``enough``,
-    with the number of an answer that has ended, and tells whether the others may be left. The engine's: the tokens of each
-    answer (``made``), why each ended (``ends``: ``stop``, ``length`` or ``left``, ``None``: not yet, or not wanted any more),
-    when work on it began, wrote its first token and ended (`time.perf_counter`), the answers in its batch, and what went wrong.
+    Set by the caller: ``prompt`` is rendered, ``ids`` its tokens, ``cap`` the most tokens of an answer (the end token included);
+    ``changed`` is called from the engine's thread, with every token if ``streamed``, and always once all is finished; so is
+    ``enough``, with the number of a finished answer, and returns whether the others may be dropped. Set by the engine: the tokens
+    of each answer (``made``), why each ended (``ends``: ``stop``, ``length`` or ``left``, ``None``: not yet, or cancelled), when
+    work on it began, gave its first token and ended (`time.perf_counter`), the answers in its batch, and the error, if any.
     """
 
     served: Served
@@ -78,12 +78,12 @@ class Job:
         return self.ended is not None
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Cancel it."""
         self.cancelled = True
 
 
 class Busy(Exception):
-    """Too much waits already; ``after`` is in how many seconds it may be worth asking again."""
+    """The queue is full; ``after``: seconds until a retry may succeed."""
 
     def __init__(self, after: int) -> None:
         super().__init__(after)
@@ -95,7 +95,7 @@ class Closing(Exception):
 
 
 class Engine:
-    """Answers jobs in a thread of its own from `start` to `stop`."""
+    """Answers jobs in a separate thread from `start` to `stop`."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -112,7 +112,7 @@ class Engine:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more, let go of what is not answered yet, and wait for the thread to end."""
+        """Accept no more jobs, drop unanswered ones, and wait for the thread to end."""
         with self._changed:
             self._closing = True
             for job in (*self._waiting, *self._running):
@@ -122,7 +122,7 @@ class Engine:
             self._thread.join()
 
     def submit(self, job: Job) -> None:
-        """Have a job answered. `Busy` if too much waits, `Closing` while the engine is being stopped."""
+        """Have a job answered. `Busy` if the queue is full, `Closing` while the engine is being stopped."""
         with self._changed:
             if self._closing:
                 raise Closing
@@ -133,7 +133,7 @@ class Engine:
             self._changed.notify()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Have a function run in the engine's thread, before the next batch: whatever else the models are to do."""
+        """Have a function run in the engine's thread, before the next batch: for other uses of the models."""
         future: Future[T] = Future()
         with self._changed:
             if self._closing:
@@ -153,7 +153,7 @@ class Engine:
         return sum(job.count for job in tuple(self._running) if not job.over)
 
     def patience(self) -> int:
-        """In how many seconds what waits now will be answered, roughly: 1 to 60."""
+        """Estimated seconds until the current queue is answered: 1 to 60."""
         batches = 1 + self.waiting / self._limits.batch
         return max(1, min(60, math.ceil(batches * self._pace)))
 
@@ -172,7 +172,7 @@ class Engine:
             self._running = []
 
     def _take(self) -> list[Job]:
-        """The oldest job and what can be answered with it; jobs that nobody wants any more go."""
+        """The oldest job and those that can be answered with it; cancelled jobs are removed."""
         for job in self._waiting:
             if job.cancelled:
                 _end(job)
@@ -257,12 +257,12 @@ class Engine:
 
 def _end(job: Job) -> None:
     job.ended = time.perf_counter()
-    summary, job.changed, job.enough = job.changed, _nothing, _never  # who waits holds the job, and is not held by it any more
+    summary, job.changed, job.enough = job.changed, _nothing, _never  # breaks the reference cycle with the waiting caller
     summary()
 
 
 def _enough(job: Job, place: int) -> bool:
-    """Whether the job's other answers may be left; not if that cannot be told, which is no trouble of the batch."""
+    """Whether the job's other answers may be dropped; an error in the check counts as no and does not stop the batch."""
     try:
         return job.enough(place)
     except Exception:
@@ -276,7 +276,7 @@ def _never(place: int) -> bool:
 
 
 def _nothing() -> None:
-    """Nobody is to be told."""
+    """No callback."""
 
 
 def _fail(jobs: Sequence[Job], error: str) -> None:

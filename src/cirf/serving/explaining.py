@@ -1,4 +1,4 @@
-"""What is told of a functional token that a model wrote: its label, segments, how sure the model was, and the likeliest others.
+"""The explanation of a functional token that a model wrote: its label, segments, probability, and the likeliest alternatives.
 
 A worked example, cut short::
 
@@ -21,9 +21,9 @@ SEGMENTS = 3
 
 
 def explanation(choice: Choice, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """A functional token as it is explained; labels stand beside the functional tokens among the alternatives.
+    """The explanation of a functional token; functional tokens among the alternatives have labels.
 
-    ``functions`` is what the model's tokens stand for (`cirf.codebook.functions.functions_of`).
+    ``functions``: the functions of the model's tokens (`cirf.codebook.functions.functions_of`).
     """
     code = _code(choice.text)
     known = functions["codes"].get(str(code), {})

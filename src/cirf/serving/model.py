@@ -1,4 +1,4 @@
-"""A saved model as it is asked: by the number format, device and caps of the recipe that lies with it."""
+"""A saved model for inference, with the number format, device and caps of the recipe in its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_ANSWER = 64
 
 @dataclass(frozen=True)
 class Answer:
-    """What was read in an output: the ``reasoning`` before the answer (a trace without its delimiters, or prose), the steps of a
+    """The parts of an output: the ``reasoning`` before the answer (a trace without its delimiters, or prose), the steps of a
     trace, and the answer itself."""
 
     reasoning: str
@@ -34,12 +34,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Served:
-    """A model with all that asking it needs.
+    """A model with everything needed for inference.
 
-    ``functions``: what its functional tokens stand for, and ``names`` what they are called; empty and ``None`` for a model
-    without; ``opened``: its prompts end with the opening delimiter. ``cap``: most tokens of an output;
-    ``context``: most tokens of prompt and output together; ``limits`` and ``seed`` as its recipe has them. ``at_most``: limits of
-    single codes in every answer (`cirf.lm.decoding.trace_grammar.Steering`).
+    ``functions``: the functions of its functional tokens, ``names``: their names; empty and ``None`` for a model without any;
+    ``opened``: its prompts end with the opening delimiter. ``cap``: most tokens of an output; ``context``: most tokens of prompt
+    and output together; ``limits`` and ``seed`` as its recipe has them. ``at_most``: limits of single codes in every answer
+    (`cirf.lm.decoding.trace_grammar.Steering`).
     """
 
     name: str
@@ -56,7 +56,7 @@ class Served:
     at_most: Mapping[int, int] = field(default_factory=dict)
 
     def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
-        """What makes the processors that steer an answer; ``tuple`` where nothing is asked for, or nothing can be steered."""
+        """What makes the processors that steer an answer; ``tuple`` if no steering is requested or possible."""
         from cirf.methods.prose.calculating import calculating
 
         counted = calculating(self.tokenizer) if calculator else tuple
@@ -85,7 +85,7 @@ class Served:
 def load_served(model: str | Path, trust: bool = False) -> Served:
     """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
-    It goes by its folder's name. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
+    Its name is that of its folder. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
     wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is
     damaged.
     """

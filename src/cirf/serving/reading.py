@@ -1,15 +1,15 @@
-"""Telling an answer while it is written: what of a text that grows can be said already.
+"""Streaming an answer: which parts of a growing text can be sent already.
 
-Told piece by piece, trace and answer are in the end what `cirf.lm.vocabulary.read_trace` reads in the whole text::
+The streamed pieces add up to the trace and answer that `cirf.lm.vocabulary.read_trace` reads in the whole text::
 
     <cirf><cirf_016>48<cirf_0           trace: <cirf_016>48
     <cirf><cirf_016>48</cirf>7          trace: <cirf_016>48   answer: 7
     <cirf><cirf_016>48</cirf>72.        trace: <cirf_016>48   answer: 72.
 
-Where the prompt holds the opening delimiter the span is open from the first token. Otherwise nothing is told before it opens, for
-what stands before it is no part of either. The beginning of what may become a delimiter, half a character, and blanks that may be
-the last are held back. Only of a trace that ends and never closes is the last result told twice: as trace, and at the end as the
-answer; of one that a cap cut off it is no answer.
+Where the prompt holds the opening delimiter the span is open from the first token. Otherwise nothing is sent before it opens,
+since text before it belongs to neither. The beginning of a possible delimiter, incomplete characters, and blanks that may be the
+last are held back. If a trace ends without closing, its last result is sent twice: as trace, and at the end as the answer. If a
+cap cut it off, it is not an answer.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from cirf.lm.vocabulary import TokenNames
 
 HALF = "\N{REPLACEMENT CHARACTER}"
-"""What stands where a character is not whole yet."""
+"""The placeholder of an incomplete character."""
 
 
-class Telling:
-    """What was told of one answer, and whether its trace is ``closed``. Without ``names`` the model writes no traces, and all of
-    its text is the answer. ``opened``: the prompt ends with the opening delimiter."""
+class StreamReader:
+    """What was sent of one answer, and whether its trace is ``closed``. Without ``names`` the model writes no traces, and all
+    text is the answer. ``opened``: the prompt ends with the opening delimiter."""
 
     def __init__(self, names: TokenNames | None, opened: bool = False) -> None:
         self._names, self._opened = names, opened
         self.reasoning, self.content, self.closed = "", "", False
 
     def more(self, text: str, over: bool, cut: bool = False) -> tuple[str, str]:
-        """What is new of the trace and of the answer in ``text``, the whole text so far; all of it when it is ``over``, by its
-        end or ``cut`` off by a cap."""
+        """The new parts of the trace and the answer in ``text``, the whole text so far; everything once it is ``over``, finished
+        or ``cut`` off by a cap."""
         reasoning, content = self._read(text if over else text.rstrip(HALF), over, cut)
         new = reasoning[len(self.reasoning) :], content[len(self.content) :]
         self.reasoning, self.content = reasoning, content
@@ -53,7 +53,7 @@ class Telling:
 
 
 def read_output(text: str, names: TokenNames, opened: bool, cut: bool) -> tuple[str, str]:
-    """The trace and the answer of an output that is over: as `Telling` has told them, ``opened`` and ``cut`` as there."""
+    """The trace and the answer of a finished output, as `StreamReader` sends them; ``opened`` and ``cut`` as there."""
     from cirf.lm.vocabulary import read_trace
 
     whole = _opened(text, names.start, opened)
@@ -66,7 +66,7 @@ def read_output(text: str, names: TokenNames, opened: bool, cut: bool) -> tuple[
 
 
 def _opened(text: str, start: str, opened: bool) -> str:
-    """An output with the opening delimiter, where that stands in the prompt."""
+    """An output with the opening delimiter, if that is in the prompt."""
     return start + text if opened and not text.startswith(start) else text
 
 

@@ -1,4 +1,4 @@
-"""From a trained model to whether it works: held-out training questions, answered and judged."""
+"""A check of a trained model: held-out training questions, answered and judged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
     section = context.recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
     held_out = context.validation()[: section.check_questions]
     if not held_out:
-        note = "no question is held out, so nothing tells whether the model works; raise problems.validation"
+        note = "no question is held out, so the model cannot be checked; raise problems.validation"
         write_atomic(work / "check.json", to_json({"n": 0, "faults": [], "note": note}))
         return {"rows": 0, "notes": [note]}
     asked = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}

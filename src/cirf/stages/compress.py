@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from cirf.recipe.schema import Compression
 
 WINDOW = 64
-"""Traces searched side by side. Windows are always the same, so that a killed search goes on with the very batches."""
+"""Traces searched together. Windows are always the same, so a killed search resumes with the same batches."""
 
 
 def searching(context: Context, selector: Selector, work: File) -> dict[str, Any]:
-    """Find in which order the results of every trace may go, with the model of ``cirf_full`` as judge. Processes share the
-    windows."""
+    """Find the order in which the results of every trace can be removed, judged by the model of ``cirf_full``. Processes share
+    the windows."""
     from cirf.compression.scorer import TraceScorer
     from cirf.cpu.packed import pack
     from cirf.lm import backbone
@@ -73,15 +73,15 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
 
 
 def limit(section: Compression, selector: Selector) -> float:
-    """How far a search goes: beyond every threshold asked about, in whole nats; where tokens have a price, to the end.
+    """How far a search goes: beyond every requested threshold, in whole nats; if tokens have a price, to the end.
 
-    So one search serves all thresholds, and others that may be asked for later.
+    So one search serves all thresholds, also later ones.
     """
     return float(max(1, math.ceil(max(section.fast, section.faster, *section.gamma)))) if selector == "greedy" else math.inf
 
 
 def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Trace]]:
-    """Every full trace, as ids and as it stands: training problems first, then the held-out ones."""
+    """Every full trace, as ids and as text: training problems first, then the held-out ones."""
     from cirf.compression.scorer import Pieces
     from cirf.lm.backbone import prompt_text
     from cirf.lm.training.batches import Row, tokenise
@@ -100,12 +100,12 @@ def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Tr
     pieces = [Pieces.of(feature, names) for feature in features]
     for piece, example in zip(pieces, examples, strict=True):
         if len(piece.codes) != len(example.trace.codes):
-            raise CirfError(f"{example.problem.id}: its trace does not come back from the tokenizer as it was; run again")
+            raise CirfError(f"{example.problem.id}: the tokenizer does not reproduce its trace; run again")
     return pieces, [example.trace for example in examples]
 
 
 def leaving_out(context: Context, name: str, work: File) -> dict[str, Any]:
-    """The traces of a method: full ones without the results that its threshold, or price, lets go."""
+    """The traces of a method: full ones without the results that its threshold, or price, removes."""
     full = {(trace.problem, trace.sample): trace for trace in context.traces()}
     chosen, summary = _chosen(context, name)
     rows = []
@@ -132,7 +132,7 @@ def rests_on(section: Compression, method: Method) -> tuple[Selector, ...]:
 
 
 def rule(section: Compression, method: Method) -> dict[str, Any]:
-    """What decides which results of a method's traces go: a threshold, a price, or a length to reach."""
+    """What decides which results of a method's traces are removed: a threshold, a price, or a length to reach."""
     gammas = _gammas(section)
     if method.base in gammas:
         return {"gamma": gammas[method.base]}
@@ -144,7 +144,7 @@ def _gammas(section: Compression) -> dict[str, float]:
 
 
 def _chosen(context: Context, name: str) -> tuple[list[tuple[Path, frozenset[int]]], dict[str, float]]:
-    """Every path with the steps whose results go, and the threshold or price that decided it."""
+    """Every path with the steps whose results are removed, and the threshold or price that decided it."""
     by = rule(context.recipe.compression, get(name, context.recipe))
     if "gamma" in by:
         return [(path, path.below(by["gamma"])) for path in _paths(context, "greedy")], by

@@ -72,8 +72,8 @@ class Context:
         return loaded
 
     def asked(self, what: str) -> RowLog:
-        """The log of what language models answered. It lies beside the stages: answers cost time and money, so they are
-        kept whatever becomes of the stage that asked for them."""
+        """The log of language models' answers, kept outside the stages: answers cost time and money, so they outlive the stage
+        that requested them."""
         return RowLog(self.folder.root / "asked" / f"{what}.jsonl")
 
     def train(self) -> list[Problem]:
@@ -102,7 +102,7 @@ class Context:
 
     def examples(self, method: Method) -> tuple[list[Example], list[Example]]:
         """Training and validation examples of a method in the order of the segments; bare answers for traces if it has none,
-        results without codes if it needs no more, and what it prepared itself."""
+        results without codes if that is enough, and what it prepared itself."""
         training = {problem.id: problem for problem in self.train()}
         held_out = {problem.id: problem for problem in self.validation()}
         traces: dict[tuple[str, int], Trace] = {}

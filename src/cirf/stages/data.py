@@ -44,7 +44,7 @@ def problems(context: Context, work: Path) -> dict[str, Any]:
     write_rows(work / "dropped.jsonl", [*listed(loaded.unusable, "problems"), *loaded.dropped])
     write_atomic(work / "problems.json", to_json(loaded.report))
     if not loaded.train and learners(context.recipe):
-        raise CirfError("problems: no training problem is left; see problems.tasks and the test questions that stand in train")
+        raise CirfError("problems: no training problem is left; see problems.tasks and the test questions that occur in train")
     count = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
     unusable = [file.dropped for file in loaded.unusable]
     return {"rows": count, "notes": [*unusable, *_counted(loaded.dropped), *loaded.report["warnings"]]}
@@ -142,7 +142,7 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
     rows = []
     for steps in there[:: max(1, len(there) // _SCORED)][:_SCORED]:
         problem, whole = problems[steps.problem], list(steps.segments)
-        for each in gone[steps.problem, steps.sample]:  # by their places, so that each stands where it stood
+        for each in gone[steps.problem, steps.sample]:  # by their places, so that each keeps its place
             whole.insert(each.place, each.text)
         prompt = prompt_text(tokenizer, context.tasks[problem.task].render(problem))
         rows.append([Row(prompt, prose_target(lines, problem.answer), len(problem.answer)) for lines in (whole, steps.segments)])
@@ -162,12 +162,12 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
 
 
 def _counted(dropped: Sequence[Dropped]) -> list[str]:
-    """What a person should know of the rows dropped: how many for which reason."""
+    """Notes on the dropped rows: how many for which reason."""
     return [f"{count:,} dropped: {reason}" for reason, count in Counter(row.reason for row in dropped).most_common()]
 
 
 def drawn(recipe: Recipe, training: Sequence[Problem], held_out: Sequence[Problem], usable: Collection[str]) -> set[str]:
-    """Ids of the problems to use: all that are usable, or of a task that names a number so many, drawn by the seed."""
+    """Ids of the problems to use: all that are usable, or, for a task with a number, that many drawn by the seed."""
     section = recipe.problems
     kept: set[str] = set()
     for entry in section.tasks:
@@ -215,7 +215,7 @@ def results(context: Context, work: Path) -> dict[str, Any]:
 def _by_model(
     context: Context, steps: list[Steps], problems: list[Problem]
 ) -> tuple[list[tuple[str, ...]], list[dict[str, Any]], dict[str, Any]]:
-    """Results by a language model, a mark a row that says who wrote it, and what there is to report."""
+    """Results by a language model, a mark per row for its writer, and a report."""
     from cirf.assets import resolve
     from cirf.lm.backbone import load_tokenizer
     from cirf.lm.prompt import encode
@@ -235,7 +235,7 @@ def _by_model(
 
 
 def traces(context: Context, work: Path) -> dict[str, Any]:
-    """Lay codes and results side by side: the functional form of every solution (paper eq. 13)."""
+    """Combine codes and results: the functional form of every solution (paper eq. 13)."""
     size = context.recipe.codebook.codes
     codes = {(row["problem"], row["sample"]): row["codes"] for row in context.rows(f"codebook-{size}", "codes.jsonl")}
     answers = {problem.id: problem.answer for problem in [*context.train(), *context.validation()]}

@@ -1,4 +1,4 @@
-"""What the outside of a run holds: hashes of data files and of models, for the keys of stages."""
+"""Inputs from outside a run: hashes of data files and of models, for the keys of stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cirf.recipe.schema import Recipe
 
 _BLOCK, _BLOCKS = 2**20, 128
-"""Weights of more bytes than this are not read whole but at so many places, evenly spread: training changes them all."""
+"""Weights of more bytes than this are not read whole but at this many places, evenly spread: training changes them all."""
 
 
 def file_hash(path: Path) -> str:
@@ -42,7 +42,7 @@ def _hash(path: str, size: int, _changed: int) -> str:
 
 
 def model_hash(model: str, revision: str | None = None) -> str:
-    """What identifies a model: a bundled one's published hash, a folder's files, or a hub id as it is (``ID@REVISION``).
+    """What identifies a model: a bundled one's published hash, a folder's files, or a hub id itself (``ID@REVISION``).
 
     ``CirfError`` if it can be none of these.
     """
@@ -82,7 +82,7 @@ def result_files(recipe: Recipe) -> dict[str, str]:
 
 
 def teacher_prompt(recipe: Recipe) -> str:
-    """Hash of the prompt that teachers are asked with."""
+    """Hash of the teachers' prompt."""
     from cirf.endpoints.requests import read_template
     from cirf.rationales.teachers import PROMPT
 
@@ -90,7 +90,7 @@ def teacher_prompt(recipe: Recipe) -> str:
 
 
 def writer_prompt(recipe: Recipe) -> str:
-    """Hash of the prompt that a result writer is asked with."""
+    """Hash of a result writer's prompt."""
     from cirf.endpoints.requests import read_template
     from cirf.rationales.writers import PROMPT
 

@@ -1,4 +1,4 @@
-"""What of the recipe decides the content of a stage: all it reads, and nothing that leaves its artefact as it is."""
+"""The parts of the recipe that decide the content of a stage: all it reads, and nothing that does not change its artefact."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
     """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
     apart = {"size", "sizes", "size_trials", "chosen"}
     keys = recipe.codebook.model_dump(exclude=apart) | {"size": size, "seed": recipe.seed}
-    keys["wording"] = recipe.embeddings.model_dump(include={"choices", "closing"})  # codebook.json tells of them
+    keys["wording"] = recipe.embeddings.model_dump(include={"choices", "closing"})  # codebook.json records them
     if recipe.codebook.reuse:
         saved = Path(recipe.codebook.reuse)
         keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
@@ -144,7 +144,7 @@ def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[st
 
 def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, Any]:
     """What the rows of an evaluation depend on besides the questions and the model. How many are decoded at once is part of it,
-    for padded rows round otherwise; a server is told neither that nor anything of the backbone."""
+    because padding changes rounding; a server gets neither that nor the backbone's keys."""
     more = section.model_dump(include={"runs"} if section.temperature > 0 else set())
     keys = answering(recipe, section, method.caps) | asking_as([method])
     if method.name in section.endpoints:
@@ -173,13 +173,13 @@ def probing(recipe: Recipe, method: Method, names: Sequence[str]) -> dict[str, A
 
 
 def asking_as(methods: Sequence[Method]) -> dict[str, Any]:
-    """What methods of settings or files of their own ask and read by; nothing where there are none."""
+    """The settings or files by which methods build prompts and read outputs; empty if there are none."""
     own = {method.name: method.identity for method in methods if method.identity}
     return {"asking": own} if own else {}
 
 
 def budget(methods: Iterable[Method], tasks: Mapping[str, Task], section: Evaluate) -> dict[str, Any]:
-    """What the one budget leaves of methods' caps, by method and task; empty where it takes nothing of any."""
+    """Methods' caps within the one budget, by method and task; empty if it lowers none."""
     if section.max_completion_tokens is None:
         return {}
     summary: dict[str, dict[str, int]] = {}
@@ -192,7 +192,7 @@ def budget(methods: Iterable[Method], tasks: Mapping[str, Task], section: Evalua
 
 
 def sampled(section: Evaluate) -> Evaluate | None:
-    """The section of the sampled runs that stand beside a greedy evaluation; ``None`` where there are none."""
+    """The section of the sampled runs next to a greedy evaluation; ``None`` if there are none."""
     if section.temperature > 0 or not section.sampled.runs:
         return None
     return section.model_copy(update=section.sampled.model_dump())

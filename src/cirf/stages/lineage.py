@@ -1,7 +1,7 @@
-"""What the models of a run that were trained elsewhere have learnt from, as far as they lie in runs of ours.
+"""The training problems of models that were trained elsewhere, if they are in other runs' folders.
 
 A model in ``RUN/models/NAME`` has seen the problems of RUN, and if RUN's backbone is itself such a model, those of its run too.
-Of any other model that is not known.
+For any other model this is unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Origin:
 
 
 def run_of(model: str) -> Path | None:
-    """The folder of the run that a model's folder was trained in; ``None`` where it lies in none."""
+    """The folder of the run that trained a model; ``None`` if it is in none."""
     folder = user_path(model).resolve()
     for above, kind in zip(list(folder.parents)[1:3], ("models", "trials"), strict=False):
         if folder.relative_to(above).parts[0] == kind and (above / "problems" / "train.jsonl").is_file():
@@ -45,10 +45,10 @@ def run_of(model: str) -> Path | None:
 
 
 def origins(recipe: Recipe) -> list[Origin]:
-    """The models that answer in a run, help to prepare its rows, or are trained on, without being trained in it, and a backbone
-    from a run that its trainings start from.
+    """The models that answer in a run, help to prepare its rows or are trained further, but were not trained in it, and a
+    backbone from another run.
 
-    Of a run that trains they are those that are known: that its backbone comes from elsewhere is said by its name.
+    For a run that trains, only known ones: the backbone's name already says that it comes from elsewhere.
     """
     asked: dict[str, list[str]] = {}
     for name in recipe.methods:
@@ -76,7 +76,7 @@ def lineage_files(recipe: Recipe) -> dict[str, str]:
 
 def overlaps(recipe: Recipe, test: Mapping[str, Sequence[Problem]]) -> list[dict[str, Any]]:
     """A row a model from elsewhere: its ``methods``, whether it is ``known`` what it was trained on, the names of its ``runs``,
-    their number of ``questions``, and by table what `leaks.overlap` tells (``exact``: test questions that were trained on)."""
+    their number of ``questions``, and by table the result of `leaks.overlap` (``exact``: test questions that were trained on)."""
     rows = []
     for origin in origins(recipe):
         train = [problem for run in origin.runs for problem in _problems(run)]

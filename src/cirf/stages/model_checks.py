@@ -1,4 +1,4 @@
-"""What can be told of models before any work: that they are there, look as they should, and are whose they are said to be."""
+"""Checks of models before any work: that they exist, have the right form, and belong to the method they are named for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cirf.errors import CirfError
 from cirf.methods import get, learners
 from cirf.stages.context import Context
 from cirf.store.files import parse_json
-from cirf.store.integrity import stands
+from cirf.store.integrity import is_intact
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
-    there: told by their configurations, before hours of work."""
+    there: checked by their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
     from cirf.lm.vocabulary import single
 
@@ -56,7 +56,7 @@ def _check_trainings(context: Context, stages: Sequence[Plan], source: str | Pat
     to_do = {
         stage.name.split("/")[1]
         for stage in stages
-        if stage.name.startswith(("models/", "trials/")) and not stands(context.folder, stage)
+        if stage.name.startswith(("models/", "trials/")) and not is_intact(context.folder, stage)
     }
     methods = [method for method in learners(recipe) if method.name in to_do]
     if sharded() and methods:
@@ -82,7 +82,7 @@ def _check_trainings(context: Context, stages: Sequence[Plan], source: str | Pat
 
 
 def _check_sharded(methods: Sequence[Method]) -> None:
-    """``CirfError`` where the launch asks for sharding that there is not, or that a method cannot be trained with."""
+    """``CirfError`` where the launch asks for unsupported sharding, or a method cannot be trained with it."""
     from cirf.lm.training.sharding import check_launch, refusal
     from cirf.methods.base import Method
 

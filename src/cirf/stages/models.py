@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cirf.lm.training.batches import Row
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.glance import Look
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 _LOOKED_AT, _FEWEST = 16, 4
-"""Held-out questions that a training is looked at by, and the fewest that tell anything."""
+"""Held-out questions for the check during a training, and the fewest that are informative."""
 
 _ASKED_BY = "asked_by.json"
-"""Beside a model whose method has settings that matter only when answering: those of its saved chat template, and the template
-without what the method puts into it."""
+"""In the folder of a model whose method has settings for answering: those of its saved chat template, and the template without
+the method's part."""
 
 
 def finetune(
@@ -55,7 +55,7 @@ def finetune(
 
     ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for; ``tracked`` is what
     trackers call the training (the method's name if not given). Without ``keep`` only the training's record is written. A
-    ``trial`` is never given up: the choice among trials tells a bad rate.
+    ``trial`` is never ended early: the choice among trials detects a bad rate.
     """
     from cirf.lm.backbone import pick_device
     from cirf.lm.saving import save_model
@@ -71,7 +71,7 @@ def finetune(
     template = tokenizer.chat_template
     method.settle(tokenizer, training=True)
 
-    def teach(train: list[Lesson], validation: list[Lesson], updates: int) -> Curriculum | None:
+    def teach(train: list[CurriculumRow], validation: list[CurriculumRow], updates: int) -> Curriculum | None:
         try:
             passes = float(section.settled(len(train)).epochs)
             return method.curriculum(train, validation, tokenizer, passes, updates)
@@ -144,7 +144,7 @@ class Begun:
 
 
 def begin(context: Context, method: Method, adaptation: Literal["full", "lora"] | None) -> Begun:
-    """What a method is trained from, loaded for that kind of training (``None``: as it is to answer), its new rows set."""
+    """The start model of a method, loaded for that kind of training (``None``: for answering), with its new rows set."""
     from cirf.lm import backbone, vocabulary
 
     recipe = context.recipe
@@ -189,7 +189,7 @@ def rows_of(context: Context, method: Method, tokenizer: Any, examples: Sequence
 
 
 def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, held_out: list[Example]) -> Look | None:
-    """What ends a training whose answers to held-out questions are not well-formed; ``None`` where that cannot be told."""
+    """Ends a training whose answers to held-out questions are not well-formed; ``None`` if that cannot be checked."""
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
 
@@ -227,7 +227,7 @@ def _some_bare(examples: list[Example], share: float, seed: int) -> list[Example
 
 
 def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
-    """What a curriculum would have a person know."""
+    """Notes of a curriculum for the user."""
     return [str(curriculum["note"])] if curriculum and "note" in curriculum else []
 
 
@@ -238,7 +238,7 @@ def continues(recipe: Recipe, method: Method) -> bool:
 
 @contextlib.contextmanager
 def _trackers(folder: Path) -> Iterator[None]:
-    """Have TensorBoard write there, unless the user says where: its own choice lies among the checkpoints, which go."""
+    """Have TensorBoard write there, unless the user says where: its default is among the checkpoints, which are removed."""
     name = "TENSORBOARD_LOGGING_DIR"
     if name in os.environ:
         yield
@@ -251,7 +251,7 @@ def _trackers(folder: Path) -> Iterator[None]:
 
 
 def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any]:
-    """As `finetune`, for a training that `choose` or `train_best` is to judge: one that comes to no number has lost. A trial of
+    """As `finetune`, for a training that `choose` or `train_best` is to judge: one without a finite loss has lost. A trial of
     `Finetune.trial_epochs`, and one that has lost, leaves no model."""
     from cirf.lm.training.trainer import Diverged
 
@@ -270,7 +270,7 @@ def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any
 def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
     """Keep the model of the trial with the lowest last validation loss, the first of equal ones; ``trials.json`` lists all.
 
-    The files are hard links where the file system has them, so that the choice takes no room.
+    The files are hard links where the file system has them, so the choice takes no space.
     """
     chosen, tried = _judged(context, name, rates)
     folder = _trial(context, name, chosen)
@@ -285,7 +285,7 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
             else:
                 _link(path, target)
     timings = parse_json((folder / "timings.json").read_text())
-    del timings["seconds"]  # the trial's, which its own stage tells
+    del timings["seconds"]  # the trial's, which its own stage reports
     write_atomic(work / "timings.json", to_json(timings))
     write_atomic(work / "trials.json", to_json({"trials": tried}))
     history = parse_json((work / "history.json").read_text())
@@ -327,7 +327,7 @@ def _judged(context: Context, name: str, rates: Sequence[float]) -> tuple[float,
 
 
 def _link(path: str | Path, target: str | Path) -> None:
-    """A file once more, without taking room where that can be had."""
+    """A second name for a file, or a copy if hard links are not possible."""
     try:
         Path(target).hardlink_to(path)
     except OSError:
@@ -335,7 +335,7 @@ def _link(path: str | Path, target: str | Path) -> None:
 
 
 def _last_loss(folder: Path) -> float | None:
-    """The last validation loss of a trial; ``None`` where it is no number."""
+    """The last validation loss of a trial; ``None`` if it is not a number."""
     history = parse_json((folder / "history.json").read_text())
     if "diverged" in history:
         return None
@@ -359,7 +359,7 @@ def _words(context: Context, method: Method, model: Any, tokenizer: Any) -> np.n
 
 
 def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
-    """What each functional token stands for, as `cirf.codebook.functions.describe` says it."""
+    """The function of each functional token, as `cirf.codebook.functions.describe` gives it."""
     from cirf.codebook.functions import describe
 
     recipe = context.recipe
@@ -372,7 +372,7 @@ def _pairs(examples: Sequence[Example]) -> Iterator[tuple[int, str]]:
 
 
 def source_of(context: Context, name: str) -> Path | str:
-    """Where the model lies that answers for a method: one saved before, the run's own, or the backbone."""
+    """The folder or id of the model that answers for a method: one saved before, the run's own, or the backbone."""
     method = get(name, context.recipe)
     if method.learner in context.recipe.models:
         return Path(context.recipe.models[method.learner])
@@ -395,7 +395,7 @@ def load(context: Context, source: Path | str) -> tuple[Any, Any]:
 
 
 def load_for(context: Context, name: str) -> tuple[Any, Any]:
-    """The model and tokenizer that answer for a method, kept in memory until another is asked for."""
+    """The model and tokenizer that answer for a method, kept in memory until another is loaded."""
     source = source_of(context, name)
     if context.loaded.get("source") != str(source):
         release(context)
@@ -417,8 +417,8 @@ def tokenizer_for(context: Context, name: str) -> Any:
 
 
 def template_of(context: Context, name: str, source: Path | str, tokenizer: Any, saved: str) -> str:
-    """The chat template by which a method asks its model: the ``saved`` one, unless the method's settings for answering are
-    others than those the model was saved with."""
+    """The chat template of a method's prompts: the ``saved`` one, unless the method's settings for answering differ from those
+    the model was saved with."""
     method = get(name, context.recipe)
     path = Path(source) / _ASKED_BY
     if not method.answering or not path.is_file():
@@ -432,7 +432,7 @@ def template_of(context: Context, name: str, source: Path | str, tokenizer: Any,
 
 
 def save_asking(method: Method, source: Path | str, work: Path) -> None:
-    """Save with a model that goes on from the one in ``source`` what that one's chat template is without its method's part."""
+    """Save, with a model trained from the one in ``source``, that one's chat template without its method's part."""
     path = Path(source) / _ASKED_BY
     if method.answering and path.is_file():
         template = parse_json(path.read_text(encoding="utf-8"))["template"]

@@ -1,6 +1,6 @@
-"""What a method's prompts open with, where they all open alike: part of the key of what was asked so, and computed once a model.
+"""Shared prefixes of a method's prompts: part of the key of the answers, and computed once per model.
 
-A method says so by `Method.openings`; those without are asked as ever.
+A method declares them by `Method.openings`; other methods' prompts are read as usual.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[st
 
 
 def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """What stands for the openings of some methods in the key of a stage; empty where none has any."""
+    """The entry for the openings of some methods in the key of a stage; empty if none has any."""
     found = {method.name: openings_of(method, tasks) for method in methods}
     summary = {name: hash_json(openings) for name, openings in found.items() if openings}
     return {"openings": summary} if summary else {}
 
 
 def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
-    """How a method's prompts to the model of ``source`` begin, if not token by token: its thoughts, or what computes its
-    openings once and keeps them."""
+    """Computes the beginning of a method's prompts to the model of ``source``, if not token by token: its thoughts, or a cache of
+    its openings."""
     thinking = method.beginnings(model, tokenizer, source)
     if thinking is not None:
         return thinking

@@ -80,7 +80,7 @@ class Planner:
             books = self._codebooks()
             if self.recipe.codebook.auto and any(method.functional for method in self.learners):
                 self._choice_of_size(books)
-                if self.recipe.codebook.size == "auto":  # until it is chosen nothing can be said of what follows
+                if self.recipe.codebook.size == "auto":  # until it is chosen the later stages are unknown
                     return [*self.stages.values()]
             self._traces(books[self.recipe.codebook.codes])
         for method in self.methods:
@@ -93,7 +93,7 @@ class Planner:
     def _add(
         self, name: str, section: Mapping[str, Any], inputs: Mapping[str, Input], make: Maker, *given: Any, **more: Any
     ) -> Plan:
-        """A stage made by ``make``, a function of the context, what is ``given`` to it, and the stage's folder."""
+        """Add a stage made by ``make``, a function of the context, what is ``given``, and the stage's folder."""
         self.stages[name] = Plan(name, section, inputs, partial(make, self.context, *given), **more)
         return self.stages[name]
 
@@ -271,7 +271,7 @@ class Planner:
         self._add("latency", timed | self._judging(here), self.answering, timing.latency)
 
     def _votes(self) -> None:
-        """The votes of a method, what they say, and their seconds where any are measured.
+        """The votes of a method, their results, and their seconds if measured.
 
         Only drawing needs the model: what is done with the votes depends on them, so that other thresholds or another fallback
         draw none.
@@ -281,7 +281,7 @@ class Planner:
         for key, asked in (("method", name), ("fallback", section.fallback)):
             if asked is not None and asked not in recipe.methods:
                 raise CirfError(
-                    f"evaluate.voting.{key}: {asked} is none of the recipe's methods ({', '.join(recipe.methods)}); add it"
+                    f"evaluate.voting.{key}: {asked} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
                 )
         voter, problems, model = get(name, recipe), self.answering["problems"], self.answering[f"model/{name}"]
         drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])
@@ -305,17 +305,17 @@ class Planner:
             self._add(f"voting-latency/{name}", timed, inputs | beside, votes.latency, name, version=3)
 
     def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:
-        """What answers and their verdicts depend on besides the models: the tasks' rules, and their wordings where a method that
-        is not trained is asked by them."""
+        """What answers and verdicts depend on besides the models: the tasks' rules, and their wordings if an untrained method is
+        prompted with them."""
         wordings = {"wordings": {name: task.wordings for name, task in self.context.tasks.items()}}
         return self.rules | ({} if all(method.trained for method in methods) else wordings) | self._asking(methods)
 
     def _asking(self, methods: Sequence[Method]) -> dict[str, Any]:
-        """What prompts open with, and what the one budget leaves of the methods' caps."""
+        """The openings of prompts, and the methods' caps within the one budget."""
         tasks = self.context.tasks
         return openings.key(methods, tasks) | keys.budget(methods, tasks, self.recipe.evaluate)
 
 
 def _identity(task: Task) -> list[Any]:
-    """What identifies a task where only its way of asking counts."""
+    """What identifies a task where only its prompts count."""
     return [task.name, task.version, *([task.origin] if task.origin else [])]

@@ -1,4 +1,4 @@
-"""From a model to its answers behind perturbed thoughts, functional tokens or pauses."""
+"""A model's answers after perturbed thoughts, functional tokens or pauses."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
 
 
 def check(recipe: Recipe) -> None:
-    """``CirfError`` where probes are asked for and no method of the recipe can be probed by any of them."""
+    """``CirfError`` if probes are requested but none applies to any method of the recipe."""
     asked = recipe.evaluate.probes.names
     if asked and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
         raise CirfError(
-            f"evaluate.probes: {', '.join(asked)} can be done to none of {', '.join(recipe.methods)}: nothing but words stands "
+            f"evaluate.probes: {', '.join(asked)} apply to none of {', '.join(recipe.methods)}: there are only words "
             "between question and answer, or pauses, which are only dropped and truncated; name a method that thinks in vectors "
             "or functional tokens"
         )
@@ -80,5 +80,5 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
         {"units": units, "results": recipe.evaluate.probes.results if units == "steps" else None},
     )
     kept = summary["probes"][KEEP]
-    notes = [f"{kept['moved']:.1%} of the answers are others where a probe changed nothing"] if kept["moved"] else []
+    notes = [f"{kept['moved']:.1%} of the answers changed where a probe changed nothing"] if kept["moved"] else []
     return {"rows": kept["n"], "notes": notes}

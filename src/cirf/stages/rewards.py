@@ -1,4 +1,4 @@
-"""From a trained model to one that was trained on by reward: its answers to training questions, and what they earn."""
+"""From a trained model to one that was trained on by reward: its answers to training questions, and their rewards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _notes(history: Mapping[str, Any]) -> list[str]:
 
 
 def _questions(context: Context, method: Method, render: Callable[[str], str]) -> Any:
-    """What the training asks, and who judges it."""
+    """The training's questions and their judge."""
     from cirf.lm.training.reward import Questions
 
     how, tasks = method.reward, context.tasks
@@ -125,7 +125,7 @@ def rewarded(
 
 
 def own_reward(path: str) -> Score:
-    """The ``REWARD`` of a user's file. ``CirfError`` if there is none; of an answer, if it fails or gives no number."""
+    """The ``REWARD`` of a user's file. ``CirfError`` if there is none; for an answer, if it fails or returns no number."""
     function = read_user_code(path, "reward.function names it as a reward of your own")[0].get("REWARD")
     if not callable(function):
         raise CirfError(

@@ -40,7 +40,7 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
 def answer(
     context: Context, name: str, section: Evaluate, problems: Mapping[str, Sequence[Problem]], work: Path, share: Share
 ) -> Scores:
-    """Ask the model that answers for a method the ``problems`` of each task; rows and scores lie in ``work``.
+    """Answer the ``problems`` of each task with a method's model; rows and scores are written to ``work``.
 
     It is the run's own model, decoded by transformers, whatever ``engine`` and ``endpoints`` say of evaluations.
     """
@@ -58,9 +58,9 @@ def _answer(
     progress = context.progress if share.main else SILENT
     asked = share.path(work / "scratch" / "asked.jsonl")
     with _generating(context, method, section, asked, progress) as (generate, render, engine):
-        if name in section.endpoints:  # all at once: each batch would wait for its slowest answer, and connect anew
+        if name in section.endpoints:  # all at once: each batch would wait for its slowest answer, and connect again
             section = section.model_copy(update={"batch_size": max(1, *map(len, problems.values()))})
-            progress = SILENT  # the asker tells
+            progress = SILENT  # the client shows its own
         questions = Questions(context.tasks, problems)
         scores = evaluate(Answerer(method, generate, render), questions, section, work, progress, share)
     return scores, engine
@@ -70,7 +70,7 @@ def _answer(
 def _generating(
     context: Context, method: Method, section: Evaluate, asked: Path, progress: Progress
 ) -> Iterator[tuple[Generate, Callable[[str], str], str]]:
-    """What answers prompts for a method, what makes a prompt of a user's turn, and the name of the engine."""
+    """A function that answers a method's prompts, one that renders a user's turn as a prompt, and the name of the engine."""
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
     from cirf.lm.vocabulary import token_names

@@ -42,7 +42,7 @@ def trial(context: Context, size: int, work: Path) -> dict[str, Any]:
     models.release(context)
     here = replace(context, recipe=recipe, loaded={}, traced=traced(size))
     model = work / "scratch" / "model"
-    if not settled(lambda: (model / "functions.json").is_file()):  # what is written last
+    if not settled(lambda: (model / "functions.json").is_file()):  # the file written last
         method = get(SCORED_BY, recipe)
         short = _short(recipe, len(here.examples(method)[0]), budget.steps)
         try:

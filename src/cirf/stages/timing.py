@@ -1,4 +1,4 @@
-"""From models to times: the methods of a run side by side, one question at a time."""
+"""Latency: the methods of a run in turn, one question at a time."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def latency(context: Context, work: Path) -> dict[str, Any]:
 
 
 def written(timings: dict[str, Any], work: Path) -> dict[str, Any]:
-    """Write ``timings.json``; the stage's summary, which says if the measurement was begun anew."""
+    """Write ``timings.json``; the stage's summary, which says if the measurement was restarted."""
     write_atomic(work / "timings.json", to_json(timings))
     others = timings["discarded"]
-    note = f"{others:,} answers that were timed before on another engine or machine were timed anew on this one"
+    note = f"{others:,} answers that were timed before on another engine or machine were timed again on this one"
     return {"rows": len(timings["rows"])} | ({"notes": [note]} if others else {})
 
 
 def facts(context: Context) -> dict[str, Any]:
-    """What a time measured in this run is a time of: engine, device, threads and number format."""
+    """The setup of a time measured in this run: engine, device, threads and number format."""
     import torch
     import transformers
 
@@ -57,10 +57,10 @@ def facts(context: Context) -> dict[str, Any]:
 class Bench:
     """The models of a run's methods in memory, as `cirf.evaluation.timing.turns.Engine` asks for them.
 
-    ``turns`` calls each turn by a name and says which method takes it; without it each of the recipe's methods takes one.
+    ``turns`` maps each turn's name to its method; without it each of the recipe's methods has one turn.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
-    first, they take at most half of the memory that was free before; else one at a time. What the prompts of a method open with
-    is computed before the clock is started, as on a server that keeps it.
+    first, they take at most half of the memory that was free before; else one at a time. The openings of a method's prompts are
+    computed before the clock starts, as on a server that caches them.
     """
 
     def __init__(self, context: Context, turns: Mapping[str, str] | None = None) -> None:
@@ -90,7 +90,7 @@ class Bench:
         return bool(summary["together"])
 
     def loading(self) -> dict[str, Any]:
-        """How many models of how many bytes there are, how much memory was free, and what follows from it."""
+        """The number and bytes of the models, the free memory, and what follows from it."""
         return dict(self._loading)
 
     @cached_property
@@ -107,7 +107,7 @@ class Bench:
         return {"together": together, "models": count, "weights_bytes": weights, "free_bytes": free}
 
     def facts(self) -> dict[str, Any]:
-        """What a time here is a time of."""
+        """The setup of a time measured here."""
         return facts(self.context)
 
     def load(self, methods: Sequence[str]) -> None:
@@ -158,8 +158,8 @@ class Bench:
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.
 
-        On a CPU the process's memory is shared by all models, and what an answer frees is kept for the next: no share of it
-        is a method's.
+        On a CPU the process's memory is shared by all models, and memory freed after one answer is kept for the next, so it
+        cannot be split by method.
         """
         return {"weights_bytes": self._weights(method), "growth_bytes": self.growth}
 
@@ -200,7 +200,7 @@ class Bench:
 
 
 def allocated_memory(model: Any) -> int | None:
-    """Bytes allocated on a model's GPU, its peak counted anew from here; ``None`` elsewhere."""
+    """Bytes allocated on a model's GPU, its peak counter reset; ``None`` elsewhere."""
     if model.device.type != "cuda":
         return None
     import torch

@@ -1,4 +1,4 @@
-"""From a model to votes, from votes to answers by majority, and the seconds of these."""
+"""Votes of a model, answers by majority, and their seconds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
 
 
 def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Find what 1, 2, ... of the votes answer; ``voting.json`` holds the curve. No model is needed."""
+    """Find the majority answers of 1, 2, ... votes; ``voting.json`` holds the curve. No model is needed."""
     recipe, section = context.recipe, context.recipe.evaluate.voting
     other = compared_with(recipe)
     items = []

@@ -1,4 +1,4 @@
-"""Intervals of means by drawing the items anew: the bias-corrected and accelerated bootstrap.
+"""Intervals of means by resampling the items: the bias-corrected and accelerated bootstrap.
 
 A worked example::
 
@@ -12,9 +12,9 @@ since runs repeat items. BCa and not the plain percentiles, because times and le
 percentiles of few items pay too little heed. Source: Efron 1987, "Better bootstrap confidence intervals"; several samples as
 in Davison and Hinkley 1997, 5.3.2.
 
-`left_out` and `interval` leave out a group of units at a time and see how far a statistic moves: for measures such as mutual
-information, which drawing units anew would inflate: a unit drawn twice agrees with itself. Source: Wolter 2007, "Introduction to
-Variance Estimation", chapter 4 (the random group jackknife).
+`left_out` and `interval` leave out one group of units at a time: for measures such as mutual information, which resampling would
+inflate, because a unit drawn twice agrees with itself. Source: Wolter 2007, "Introduction to Variance Estimation", chapter 4 (the
+random group jackknife).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 DRAWS = 2000
-"""Samples drawn; 2.5 % of the means then lie beyond an end, give or take 0.35 %."""
+"""Samples drawn; 2.5 % of the means are then beyond an end, give or take 0.35 %."""
 
 _AT_ONCE = 2**18  # values drawn at a time: as many as the caches hold
 _FEW = 16  # different values, of which it is quicker to draw how often each comes
@@ -70,7 +70,7 @@ def mean_interval(
         sampled += share * _means(values, draws, generator)
         influence = share * (values - values.mean()) / len(values)
         cubes, squares = cubes + float((influence**3).sum()), squares + float((influence**2).sum())
-    if not (squares**1.5):  # no values differ, or by less than a float can tell
+    if not (squares**1.5):  # no values differ, or by less than float precision
         return Interval(point, point)
     # Samples that equal the point count half: means of few or of whole numbers often do.
     slack = 1e-12 * max(1.0, abs(point))
@@ -105,9 +105,9 @@ def _means(values: np.ndarray, draws: int, generator: np.random.Generator) -> np
 def mean_of_shares(tasks: Sequence[Sequence[float]]) -> Interval:
     """The 95 % interval of the mean of the tasks' shares (values from 0 to 1), each task weighing alike.
 
-    That of `mean_interval`; where a task's items are all alike, as where all are solved, drawing them anew shows no spread,
-    and Wilson's intervals of the tasks are put together instead: each side is the root of the mean square of the tasks'
-    (Zou and Donner 2008, the method of variance estimates recovery), divided by the root of their number.
+    That of `mean_interval`; if a task's items are all equal, such as all solved, resampling shows no spread, and Wilson's
+    intervals of the tasks are combined instead: each side is the root of the mean square of the tasks' (Zou and Donner 2008, the
+    method of variance estimates recovery), divided by the root of their number.
     """
     weights = [1 / len(tasks)] * len(tasks)
     if all(max(values) > min(values) for values in tasks):

@@ -38,7 +38,7 @@ class Comparison(NamedTuple):
     ``wins`` and ``losses`` count the items that only the first, only the second solved (better, worse where an item
     was run several times). ``test`` names what ``p`` was found by: ``mcnemar``, ``sign-flip`` (both exact) or
     ``paired-z``. ``p_holm`` is ``p`` corrected for the ``family`` of comparisons that it was looked at with (`corrected`);
-    ``None`` where it stands alone.
+    ``None`` for a single comparison.
     """
 
     n: int
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
 
     @property
     def significant(self) -> bool:
-        """Whether the difference stands out of the noise at the 5 % level, by the corrected p-value where there is one."""
+        """Whether the difference is significant at the 5 % level, by the corrected p-value if there is one."""
         return (self.p if self.p_holm is None else self.p_holm) < NOISE
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def write_changed(path: Path, data: str) -> None:
-    """`write_atomic`, unless that is what stands there: what is finished can be told of where nothing can be written. Where
-    something can be, the file's time is the present either way."""
+    """`write_atomic`, unless the file already has that content: finished runs can be reported on read-only disks. On writable
+    ones the file's time is set to now either way."""
     content = data.encode()
     try:
         same = path.read_bytes() == content
@@ -80,12 +80,12 @@ def hash_json(value: Any) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON for people: indented, ending in a newline, Unicode as it is."""
+    """JSON for people: indented, ending in a newline, Unicode unescaped."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON value; ``ValueError`` for what is none, or is nested too deep to be read."""
+    """A JSON value; ``ValueError`` for text that is not JSON, or is nested too deep to be read."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -114,9 +114,9 @@ class RowLog:
     """A JSONL file that grows a row at a time and survives a kill in the middle of a write."""
 
     def __init__(self, path: Path) -> None:
-        """Open (or start) the log at ``path``; a torn last line, which no one was told is done, is cut off.
+        """Open (or start) the log at ``path``; an incomplete last line, which was never reported as done, is cut off.
 
-        ``CirfError`` for a symbolic link, since what it leads to would be cut and written to.
+        ``CirfError`` for a symbolic link, since its target would be cut and written to.
         """
         if path.is_symlink():
             raise CirfError(f"{path}: a symbolic link, which is not written through; put the file itself there")
@@ -141,8 +141,8 @@ class RowLog:
         return row
 
     def damaged(self, number: int) -> CirfError:
-        """What to say of line ``number``, from 1."""
-        return CirfError(f"{self.path}, line {number}: damaged; remove the line, and what it told is found anew")
+        """The error for line ``number``, from 1."""
+        return CirfError(f"{self.path}, line {number}: damaged; remove the line; its content is computed again")
 
     def rows(self, **fields: type | UnionType) -> list[dict[str, Any]]:
         """The complete rows, in order; ``CirfError`` names the line of the first that has no value of that type under each of
@@ -168,13 +168,13 @@ class RowLog:
         """Add rows; they are on disk when this returns."""
         left = memoryview("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab", buffering=0) as file:  # a buffer would write its rest behind the cut below
+        with open(self.path, "ab", buffering=0) as file:  # a buffer would write its rest after the cut below
             before = file.seek(0, os.SEEK_END)
             try:
                 while left:
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
-            except BaseException:  # a full disk, or Ctrl-C: no half of a row may stay, for others write behind it
+            except BaseException:  # a full disk, or Ctrl-C: no half of a row may stay, for others are appended
                 os.truncate(self.path, before)
                 raise
         self._rows.extend(dict(row) for row in rows)

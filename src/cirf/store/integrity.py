@@ -1,8 +1,8 @@
-"""Whether a run's files are what they were when their stages were finished, and what happens where one is not.
+"""Checks that a run's files are unchanged since their stages were finished, and repairs.
 
 A disk may lose a bit, a copy may break off, a person may edit a file. Every stage's record holds the hashes of its files and
-of itself; a run looks before it builds on them. A stage with a damaged file is made again, and what is there of it is kept
-under ``RUN/.work/STAGE.damaged``.
+of itself; a run checks them before use. A stage with a damaged file is made again, and its old folder is kept under
+``RUN/.work/STAGE.damaged``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from cirf.store.files import hash_file
 from cirf.store.run_folder import Plan, RunFolder
 
 LARGE = 2**26
-"""Bytes from which a file is read by a run only if something is to be made of it: hashing many models takes minutes."""
+"""Bytes from which a run checks a file only if a stage reads it: hashing many models takes minutes."""
 _TRAINED = ("models", "trials")
 _MODEL = (".safetensors", "tokenizer.json")
 
 
-def stands(folder: RunFolder, stage: Plan) -> bool:
-    """Whether a stage is done; one with an unreadable record before it, or of its own, is not."""
+def is_intact(folder: RunFolder, stage: Plan) -> bool:
+    """Whether a stage is done; false if its record or an earlier one is unreadable."""
     try:
         return folder.is_done(stage)
     except CirfError:
@@ -32,15 +32,15 @@ def stands(folder: RunFolder, stage: Plan) -> bool:
 def set_damaged_aside(
     folder: RunFolder, stages: Sequence[Plan], say: Callable[[str], None], largest: int | None = LARGE
 ) -> list[str]:
-    """Take stages with damaged files out of their places, so that they are made again, and say so; their names.
+    """Move stages with damaged files away, so that they are made again, and say so; returns their names.
 
-    What servers were asked for lies in a log of its own (`RUN/asked/`), from which such a stage is made again.
+    Servers' answers are in a separate log (`RUN/asked/`), from which such a stage is made again.
     """
     found = []
     for stage in stages:
         if files := folder.damaged(stage.name, largest):
             summary, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
-            say(f"{stage.name}: {summary}; made again, and what is there is kept in {aside}")
+            say(f"{stage.name}: {summary}; made again; the old folder is kept in {aside}")
             found.append(stage.name)
     return found
 
@@ -56,12 +56,12 @@ def check_model(folder: Path, progress: Progress = SILENT) -> None:
     with progress.task("checking", len(there), "files") as advance:
         for name in there:
             if hash_file(folder / name) != summary[name]:
-                raise CirfError(f"{folder / name}: not as it was written; `cirf run` makes it again, or copy the folder anew")
+                raise CirfError(f"{folder / name}: not as it was written; `cirf run` makes it again, or copy the folder again")
             advance(1)
 
 
 def check_results(folder: RunFolder) -> None:
-    """``CirfError`` where a file of a run's results is not as it was written: what is told of a run rests on them.
+    """``CirfError`` where a file of a run's results is not as it was written: reports depend on them.
 
     Files over `LARGE` bytes are not read, nor models, whose texts a person may edit.
     """
@@ -72,7 +72,7 @@ def check_results(folder: RunFolder) -> None:
 
 
 def finished(folder: RunFolder) -> list[str]:
-    """Every finished stage of a folder, by name; not those of evaluations that lie in it, which are runs of their own."""
+    """Every finished stage of a folder, by name; without those of evaluations inside it, which are separate runs."""
     there = sorted(path.parent.relative_to(folder.root) for path in folder.root.rglob("stage.json"))
     own = [path for path in there if path.parts and not path.parts[0].startswith(".") and path.parts[0] != "evaluations"]
     return [path.as_posix() for path in own]

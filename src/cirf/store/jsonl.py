@@ -1,4 +1,4 @@
-"""Reading JSONL that people wrote: each row with its line, and each mistake said in one line or gathered to be counted."""
+"""Reading JSONL that people wrote: each row with its line, and each mistake reported in one line or collected to be counted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FIRST = 3
 
 
 class RowError(CirfError):
-    """A row that cannot be used: ``where`` names file and line (``FILE, line 3``, or ``row 3`` of a data set); ``reason`` is said
-    alike of all rows with the same mistake."""
+    """A row that cannot be used: ``where`` names file and line (``FILE, line 3``, or ``row 3`` of a data set); ``reason`` is the
+    same for all rows with the same mistake."""
 
     def __init__(self, where: str, message: str, reason: str = "") -> None:
         """Without a ``reason`` it is the message up to its semicolon."""
@@ -101,7 +101,7 @@ class _NoNumberError(ValueError):
 
 
 class _TwiceError(Exception):
-    """A key that stands twice in an object."""
+    """A key that occurs twice in an object."""
 
 
 def no_constant(name: str) -> Any:
@@ -110,7 +110,7 @@ def no_constant(name: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values; ``_TwiceError`` for a key that stands twice, of which JSON readers take any."""
+    """The object of these keys and values; ``_TwiceError`` for a key that occurs twice, of which JSON readers take any."""
     made = dict(pairs)
     if len(made) < len(pairs):
         seen: set[str] = set()
@@ -130,14 +130,14 @@ def parse_row(line: str, where: str) -> dict[str, Any]:
     except _NoNumberError as error:
         raise RowError(where, f"{error}; write a number, a string or null", "not valid JSON") from None
     except _TwiceError as error:
-        raise RowError(where, f"the key {str(error)[:60]!r} stands twice; remove one", "a key stands twice") from None
+        raise RowError(where, f"the key {str(error)[:60]!r} occurs twice; remove one", "a key occurs twice") from None
     except json.JSONDecodeError as error:
-        raise RowError(where, f"not valid JSON ({error.msg}); mend or remove the line", "not valid JSON") from None
+        raise RowError(where, f"not valid JSON ({error.msg}); fix or remove the line", "not valid JSON") from None
     except UnicodeEncodeError:
-        raise RowError(where, "an escape such as \\ud800 that is no character; mend or remove the line") from None
+        raise RowError(where, "an escape such as \\ud800 that is no character; fix or remove the line") from None
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else "a number of thousands of digits"
-        raise RowError(where, f"cannot be read ({why}); mend or remove the line") from None
+        raise RowError(where, f"cannot be read ({why}); fix or remove the line") from None
     if not isinstance(row, dict):
         raise RowError(where, f"expected a JSON object, found {type(row).__name__}", "not a JSON object")
     return row

@@ -1,4 +1,4 @@
-"""Places on somebody's machine, in what is written for others: a card, a recipe, a record.
+"""Local paths in files written for others: a card, a recipe, a record.
 
 A worked example: ``{"model": "/home/ann/models/base", "task": "gsm8k"}`` is published as ``{"model": "base", "task": "gsm8k"}``.
 

@@ -19,21 +19,21 @@ from cirf.errors import CirfError
 from cirf.store.jsonl import Refused, RowError, no_constant, parse_row, readable, sorting_out
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-"""How names of such files end; each may have ``.gz`` behind it."""
+"""How names of such files end; each may be followed by ``.gz``."""
 
 LONGEST_LINE = 2**24
 """Characters of a line, or of a CSV cell."""
 MOST_BYTES = 2**32
 """Bytes of a packed file when it is unpacked."""
 MOST_ROWS = 5_000_000
-"""Rows of a packed file: in memory the smallest ones take some hundred times what they take there."""
+"""Rows of a packed file: the smallest ones take some hundred times as much in memory."""
 MOST_REFUSED = 300_000
 """Lines that are no rows, of which each is kept with its reason; with more the file is something else."""
 _MOST_AT_ONCE = {False: 2**29, True: 2**27}  # characters of a JSON list, which is read at once, also by whether it is packed
 _MOST_PACKED, _SMALL = 200, 2**27  # text shrinks 3 to 30 times; what is small may shrink more
 _OTHER = {b"PK\x03\x04": "a zip archive", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"SQLite": "SQLite"}
 _NESTED = ("choices", "messages", "conversations", "steps", "prompt", "completion")  # lists, which CSV can only hold as text
-_END = "\x1e"  # a last line of our own: inside of a cell, it tells that a quote is open
+_END = "\x1e"  # a last line of our own: inside a cell, it shows that a quote is open
 _OF_A_ROW = {"question", "answer", "prompt", "problem", "instruction", "query", "messages", "conversations"}
 
 
@@ -151,7 +151,7 @@ def _json(path: Path, file: IO[str], ending: str, refused: Refused | None, packe
         except (ValueError, RecursionError) as error:
             if opening == "[":
                 at = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)[:100]
-                raise CirfError(f"{path}: not a valid JSON list ({at}); mend the file, or write one object a line") from None
+                raise CirfError(f"{path}: not a valid JSON list ({at}); fix the file, or write one object a line") from None
             file.seek(0)
         else:
             return RowFile("row", list(_elements(path, made, refused)))
@@ -172,7 +172,7 @@ def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[
         lists = [name for name, value in made.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
         is_row = bool(_OF_A_ROW & made.keys())
         if len(lists) > 1 and not is_row:
-            raise CirfError(f"{path}: holds several lists of rows ({', '.join(lists[:5])}); write each to a file of its own")
+            raise CirfError(f"{path}: holds several lists of rows ({', '.join(lists[:5])}); write each to its own file")
         made = made[lists[0]] if lists and not is_row else [made]
     for number, row in enumerate(made, 1):
         with _sorting_out(refused, path):
@@ -215,7 +215,7 @@ def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, l
         for cells in reader:
             if cells and cells[-1].endswith(_END):
                 if cells != [_END]:
-                    raise CirfError(f"{path}: a quote in the row of line {start} is never closed; mend that row")
+                    raise CirfError(f"{path}: a quote in the row of line {start} is never closed; fix that row")
                 return
             yield start, cells
             start = reader.line_num + 1

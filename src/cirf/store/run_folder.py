@@ -1,7 +1,7 @@
-"""A run's folder: finished stages are kept, killed ones go on, changed ones are done again.
+"""A run's folder: finished stages are kept, killed ones resume, changed ones are made again.
 
-A stage is a folder. While it is being made it lives under ``RUN/.work/``; when it is complete, one rename puts it in its
-place, so a stage is there whole or not at all::
+A stage is a folder. While it is being made it is under ``RUN/.work/``; when it is complete, one rename moves it to its place, so
+a stage is complete or absent::
 
     runs/quickstart/
       recipe.yaml               the recipe as resolved
@@ -15,8 +15,8 @@ place, so a stage is there whole or not at all::
 
 A stage's **key** is the hash of its name, its code's version, its part of the recipe and the contents of its inputs. A
 finished stage with the same key is reused; with another key it is removed and made again. Since a key hashes contents,
-a stage that is made again and comes out the same leaves everything behind it standing. For the same reason a run may take a
-stage of the same key over from another run's folder.
+a stage that is made again with the same content keeps all later stages valid. For the same reason a run may take over a stage of
+the same key from another run's folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.store.files import hash_file, hash_json, is_within, parse_json, to_json, write_atomic
-from cirf.store.sharing import hand_on
+from cirf.store.sharing import share_files
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
@@ -49,7 +49,7 @@ _HOLDER = "holder.json"
 _LONGEST_LIFE = 366 * 86400  # seconds; a longer one means that the clock was set
 _ASIDE = (".old", ".damaged")  # folders in .work that are at most removed, which follows no link in them
 RECORDS = (_MANIFEST, _RECIPE)
-"""Files of a finished stage that tell of the stage, and not what it made."""
+"""Files of a finished stage that describe the stage, not its result."""
 _SUM = "sha256"
 """In a stage's record: the hash of all else in it."""
 
@@ -62,7 +62,7 @@ def record(details: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """A stage as it is asked for: what it is called, what decides its content, and how it is made."""
+    """A requested stage: its name, what decides its content, and the function that makes it."""
 
     name: str
     section: Mapping[str, Any]
@@ -76,12 +76,12 @@ class Plan:
 
     @property
     def given(self) -> dict[str, str]:
-        """The inputs that no stage makes, by label: hashes of what lies outside the run."""
+        """The inputs that no stage makes, by label: hashes of inputs from outside the run."""
         return {label: source for label, source in self.inputs.items() if isinstance(source, str)}
 
     @property
     def parts(self) -> dict[str, Part]:
-        """What it reads of other stages, by label; of most all files."""
+        """What it reads of other stages, by label; of most stages all files."""
         sources = ((label, source) for label, source in self.inputs.items() if not isinstance(source, str))
         return {label: source if isinstance(source, Part) else Part(source, ("",)) for label, source in sources}
 
@@ -105,11 +105,11 @@ def key_of(plan: Plan, inputs: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a stage stands: ``done``, ``part`` (begun as it is asked for), ``stale`` (done with other inputs), ``open``, or
-    ``unknown`` (finished, and its inputs cannot be looked at).
+class StageState:
+    """The state of a stage: ``done``, ``part`` (begun with this key), ``stale`` (done with other inputs), ``open``, or
+    ``unknown`` (finished, but its inputs cannot be read).
 
-    ``seconds``: what it took, lives that were cut short included.
+    ``seconds``: the time it took, interrupted attempts included.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Standing:
     rows: int | None
     seconds: float | None
     notes: tuple[str, ...] = ()
-    """What its maker would have a person know."""
+    """Its maker's notes for the user."""
 
 
 class RunFolder:
@@ -129,7 +129,7 @@ class RunFolder:
         self._work = root / ".work"
 
     def folder(self, name: str) -> Path:
-        """Where the finished stage lies."""
+        """The finished stage's folder."""
         return self.root / name
 
     @contextlib.contextmanager
@@ -162,7 +162,7 @@ class RunFolder:
     def _check_links(self) -> None:
         """``CirfError`` for a symbolic link that leads what is written or removed here elsewhere: a folder, or any in ``.work``.
 
-        A finished stage or a run may lie elsewhere: as a whole it is only replaced.
+        A finished stage or a run may be a link: it is only replaced as a whole.
         """
         for folder, folders, files in os.walk(self.root):
             inner = Path(folder)
@@ -192,7 +192,7 @@ class RunFolder:
 
     def damaged(self, name: str, largest: int | None = None) -> list[str]:
         """Files of a finished stage that are gone, unreadable, or not as they were when it was finished; its record is one of
-        them. Of those over ``largest`` bytes it is only asked whether they are there."""
+        them. Of those over ``largest`` bytes only the existence is checked."""
         here = self.folder(name)
         try:
             manifest = self.manifest(name)
@@ -216,7 +216,7 @@ class RunFolder:
         return [file for file, digest in manifest["files"].items() if not sound(file, digest)]
 
     def set_aside(self, name: str) -> Path:
-        """Take a stage out of its place, so that it is made again, and keep what is there of it; where it is then."""
+        """Move a stage away, so that it is made again; returns its new place."""
         places = (self._work / f"{_flat(name)}.damaged{'' if time == 1 else f'-{time}'}" for time in itertools.count(1))
         aside = next(place for place in places if not place.exists())
         self._work.mkdir(exist_ok=True)
@@ -254,18 +254,18 @@ class RunFolder:
             seen[id(plan)] = manifest if manifest is not None and manifest["key"] == self._key(plan, seen) else None
         return seen[id(plan)]
 
-    def standing(self, plan: Plan) -> Standing:
-        """What a rerun would find."""
+    def state(self, plan: Plan) -> StageState:
+        """The state that a rerun would find."""
         manifest, key = self.manifest(plan.name), self.key(plan)
         begun = key is not None and any(self._work.glob(f"{_flat(plan.name)}-{key[:16]}*"))
         if manifest is None:
-            return Standing(plan.name, "part" if begun else "open", None, None)
+            return StageState(plan.name, "part" if begun else "open", None, None)
         return self.finished(plan.name, "done" if manifest["key"] == key else "part" if begun else "stale")
 
-    def finished(self, name: str, state: str = "unknown") -> Standing:
-        """What a finished stage tells of itself; how it stands to what is asked for is the caller's to know."""
+    def finished(self, name: str, state: str = "unknown") -> StageState:
+        """What a finished stage records; the caller gives its ``state``."""
         summary, timings = (self.manifest(name) or {})["summary"], _read_timings(self.folder(name))
-        return Standing(name, state, summary.get("rows"), timings.get("seconds"), tuple(summary.get("notes", ())))
+        return StageState(name, state, summary.get("rows"), timings.get("seconds"), tuple(summary.get("notes", ())))
 
     def run(self, plan: Plan) -> Path:
         """The stage's folder, made now unless it is there already. Its inputs must be finished."""
@@ -278,7 +278,7 @@ class RunFolder:
     def _make(self, plan: Plan, key: str, work: Path) -> None:
         """Make and seal a stage in the folder to work in."""
         self._tidy(plan, work)
-        if not (work / _MANIFEST).exists():  # else it was complete when a kill kept it from its place
+        if not (work / _MANIFEST).exists():  # else it was complete when a kill prevented the rename
             before, started = _begin(work), time.perf_counter()
             summary = dict(plan.make(work) or {})
             self._seal(plan, key, work, summary, before + time.perf_counter() - started)
@@ -331,17 +331,17 @@ class RunFolder:
     def take(self, plan: Plan, other: RunFolder) -> Path:
         """Take the finished stage over from another run's folder, which has it (``found``): it lands whole or not at all.
 
-        Every file is held against the hash in the stage's record; the folder then holds what it would if it had been made
+        Every file is checked against the hash in the stage's record; the folder then holds what it would if it had been made
         here, and the seconds that it took there. Raises ``CirfError`` where a file is gone or changed.
         """
         key, _ = self._ask(plan)
         manifest, source = other.manifest(plan.name), other.folder(plan.name)
         if manifest is None or manifest["key"] != key:
-            raise CirfError(f"{source}: not the stage that is asked for")
+            raise CirfError(f"{source}: not the requested stage")
         work = self._work / f"{_flat(plan.name)}.taken"  # never a folder that is worked in: links must not be written to
         if work.exists():
             shutil.rmtree(work)
-        hand_on(source, work, manifest["files"])
+        share_files(source, work, manifest["files"])
         for path in source.rglob(_TIMINGS):
             write_atomic(work / path.relative_to(source), path.read_bytes())
         if (self.root / _RECIPE).exists():
@@ -394,7 +394,7 @@ class RunFolder:
 
 
 def _named(holder: Path) -> str:
-    """Who works in a folder, as far as it is told."""
+    """Which process works in a folder, if known."""
     try:
         details = parse_json(holder.read_text(encoding="utf-8"))
         return f" ({details['process']} on {details['machine']}, since {details['since']})"
@@ -413,9 +413,9 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _begin(work: Path) -> float:
-    """Note that a stage's making begins or goes on; the seconds that earlier lives had worked at it.
+    """Record that a stage's making starts or resumes; returns the seconds of earlier attempts.
 
-    A life that was cut short lasted, as far as can be known, until it last wrote a file.
+    An interrupted attempt is taken to have lasted until it last wrote a file.
     """
     path = work / _SCRATCH / _LIVES
     seconds = 0.0

@@ -1,6 +1,6 @@
-"""Files of a finished stage handed on to another run: the same bytes, and no way to write into both at once.
+"""Files of a finished stage shared with another run: the same bytes, but no write changes both.
 
-Large files, which are models' weights and vectors, are hard links where the file system has them, so that they take no room.
+Large files, such as models' weights and vectors, are hard links where the file system has them, so they take no space.
 Such a file loses its write permission in both runs: what would change it in place is refused, and what replaces it, as all
 of this package does, leaves the other run's as it was. Small files are copies, since a person may want to edit one.
 """
@@ -19,14 +19,14 @@ LINKED_FROM = 2**20
 """Bytes from which a file is linked and not copied."""
 
 
-def hand_on(source: Path, target: Path, files: Mapping[str, str]) -> None:
+def share_files(source: Path, target: Path, files: Mapping[str, str]) -> None:
     """Bring ``files`` (names and their SHA-256) of one folder into another.
 
     Raises ``CirfError`` where one is not there or is not what its hash says.
     """
     for name, digest in files.items():
         try:
-            one_more(source / name, target / name)
+            link_or_copy(source / name, target / name)
             with open(target / name, "rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
@@ -35,8 +35,8 @@ def hand_on(source: Path, target: Path, files: Mapping[str, str]) -> None:
             raise CirfError(f"{source / name}: changed since the stage was made")
 
 
-def one_more(source: Path, target: Path) -> None:
-    """A file once more: linked and read-only if it is large and that can be had, else copied."""
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second copy of a file: linked and read-only if it is large and links are possible, else copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     state = source.stat()
     if state.st_size >= LINKED_FROM:

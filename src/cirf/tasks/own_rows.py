@@ -33,10 +33,10 @@ _MOST_CHOICES = 26
 
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
-    """The task of a jsonl entry: its answer kind as declared or as its rows show, and the result rule of that kind.
+    """The task of a jsonl entry: its answer kind as declared or detected from its rows, and the result rule of that kind.
 
-    ``lenient``: rows that cannot be used show nothing, instead of being raised; ``allowed``: the share of rows that may have an
-    answer of another kind and cannot be used then.
+    ``lenient``: unusable rows are ignored instead of raised; ``allowed``: the share of rows that may have an answer of another
+    kind, which makes them unusable.
     """
     kind = entry.answer or kind_of(_checked_rows(_first_path(entry, data), [] if lenient else None, entry.columns).rows, allowed)
     return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}")
@@ -49,7 +49,7 @@ def _task(name: str, kind: AnswerKind, summary: str) -> Task:
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
     """A task of that name and its problems, from rows as a file would hold them; rows without an id are numbered from 0.
 
-    ``answer``: what the answers are; ``None``: found from the rows. ``CirfError`` names the first row that does not fit.
+    ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit.
     """
     rows = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
     for number, row in enumerate(rows):
@@ -83,8 +83,8 @@ def read_problems(
 ) -> list[Problem]:
     """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
 
-    ``columns``: which of its columns are which of ours (`cirf.recipe.schema.FIELDS`), where that is not found by itself. Given
-    a list for ``refused`` rows, these go there and the others are returned, with the ids that they have beside them.
+    ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected. With a list for ``refused``
+    rows, these go there and the others are returned, with the ids they would have anyway.
     """
     problems, seen = [], dict[str, int]()
     before = len(refused or ())
@@ -96,8 +96,8 @@ def read_problems(
             problem = _problem(row, place.format(numbers[line]), kind, f"{path}, {word} {line}")
             first = seen.setdefault(problem.id, line)
             if first != line:
-                message = f"id {problem.id[:80]!r} stands already in {word} {first}; every id must be its own"
-                raise RowError(f"{path}, {word} {line}", message, "its id stands in an earlier row already")
+                message = f"id {problem.id[:80]!r} occurs already in {word} {first}; ids must be unique"
+                raise RowError(f"{path}, {word} {line}", message, "its id occurs in an earlier row already")
             problems.append(problem)
     return problems
 
@@ -115,7 +115,7 @@ def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -
 
 
 def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
-    """What the answers are: options where every row has choices, else yes/no, else numbers, else text."""
+    """The kind of answers: options if every row has choices, else yes/no, else numbers, else text."""
     if all(row.get("choices") for _, row in rows):
         return "option"
     answers = [str(row["answer"]).strip() for _, row in rows]
@@ -148,8 +148,7 @@ def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerK
 
 
 def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
-    """What the answers of a jsonl entry count as (`kind_of`), how many rows are of each kind by themselves, and how many rows
-    there are."""
+    """The kind of a jsonl entry's answers (`kind_of`), the number of rows of each kind by themselves, and of all rows."""
     rows = _checked_rows(_first_path(entry, data), [], entry.columns).rows
     return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
 
@@ -176,16 +175,16 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
     details = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, those of {place} {named} have not"
     if len(others) <= allowed * len(rows):
         return f"{details} and are dropped"
-    return f"{details}, so all answers count as text; mend them, or set `answer` of the task"
+    return f"{details}, so all answers count as text; fix them, or set `answer` of the task"
 
 
 def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
-    """As `odd_rows`, of a jsonl entry whose ``answer`` is not given; rows that cannot be used are passed over."""
+    """As `odd_rows`, for a jsonl entry without ``answer``; unusable rows are ignored."""
     return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), [], entry.columns).rows, allowed)
 
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
-    """Where the training rows lie: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
+    """The path of the training rows: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
 
     ``CirfError`` if neither is.
     """
@@ -197,19 +196,19 @@ def train_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 
 def _first_path(entry: TaskEntry, data: str | None) -> Path:
-    """The file whose rows show what the answers are."""
+    """The file whose rows decide the kind of answers."""
     path = train_path(entry, data) or test_path(entry, data)
     assert path is not None
     return path
 
 
 def test_path(entry: TaskEntry, data: str | None) -> Path | None:
-    """Where the test rows lie, or ``None`` where the recipe names no test file."""
+    """The path of the test rows, or ``None`` if the recipe names no test file."""
     return None if entry.test_file is None else find_file(entry.test_file, data)
 
 
 def find_file(name: str, data: str | None) -> Path:
-    """A file as it is named, else under the data folder."""
+    """A file by its given name, else under the data folder."""
     path = user_path(name)
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name
@@ -284,7 +283,7 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
         return _YES_NO[text.casefold()]
     value = number_value(text)
     if value is None:
-        message = f"answer {text!r} is not a number; mend it, or set answer: text for the task"
+        message = f"answer {text!r} is not a number; fix it, or set answer: text for the task"
         raise RowError(where, message, "answer is not a number")
     return number_text(value)
 
@@ -300,9 +299,9 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     found = {*by_text, *([ord(letter) - 65] if letter else [])}
     if found and len({spaced[place] for place in found}) == 1:
         first = min(found)
-        if spaced.count(spaced[first]) > 1:  # a model that picks the other one would be told that it is wrong
-            message = f"the right option, {spaced[first][:80]!r}, stands twice; reword or remove the other one"
-            raise RowError(where, message, "the right option stands twice")
+        if spaced.count(spaced[first]) > 1:  # a model that picks the other one would be judged wrong
+            message = f"the right option, {spaced[first][:80]!r}, occurs twice; reword or remove the other one"
+            raise RowError(where, message, "the right option occurs twice")
         return chr(65 + first)
     if len(by_text) > 1:
         raise RowError(where, f"answer {text!r} is the text of several options; write the letter", "answer fits several options")

@@ -41,7 +41,7 @@ TASKS: Registry[Task] = Registry(
 )
 
 JSONL = "jsonl"
-"""The name that stands in a recipe for a user's own file."""
+"""The task name in a recipe for a user's own file."""
 
 __all__ = ["JSONL", "OWN", "TASKS", "get", "names", "resolve"]
 
@@ -98,7 +98,7 @@ def load_task(path: str) -> Task:
         if not isinstance(shot, Shot):
             raise CirfError(f"{path}: shots: example {place} is {type(shot).__name__}, expected Shot, from cirf.tasks.shots")
         if wrong := _fault(shot, task):
-            raise CirfError(f"{path}: shots: example {place} ({shot.question[:40]!r}): {wrong}; mend it, or the task's parser")
+            raise CirfError(f"{path}: shots: example {place} ({shot.question[:40]!r}): {wrong}; fix it, or the task's parser")
     return dataclasses.replace(task, origin=origin)
 
 

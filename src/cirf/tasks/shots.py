@@ -1,6 +1,6 @@
-"""Worked examples that a task brings along for methods that ask with examples.
+"""Worked examples of a task, for methods with few-shot prompts.
 
-A worked example, as it stands in a prompt::
+A worked example in a prompt::
 
     Q: Each basket holds 6 melons and 8 baskets are full. How many melons are there?
     A: 8 * 6 = 48 #### 48
@@ -42,7 +42,7 @@ class Shot:
 
     @property
     def worked(self) -> str:
-        """What is written behind the question: the draft, the mark and the answer."""
+        """The text after the question: the draft, the mark and the answer."""
         return f"{self.draft} {MARK} {self.answer}"
 
 
@@ -53,7 +53,7 @@ def fault(shot: Shot, task: Task) -> str | None:
         if not getattr(shot, name).strip():
             return f"its {name} is empty"
     if MARK in shot.draft:
-        return f"its draft holds {MARK}, behind which the answer stands"
+        return f"its draft holds {MARK}, which must come before the answer"
     parsed = task.parse(shot.worked, replace(shot.problem, answer=""))
     if parsed is None or not task.equal(parsed, shot.problem):
         return f"its answer {shot.answer!r} is read back as {parsed!r}"

@@ -110,7 +110,7 @@ class Task:
     row that is to be left out. ``make(seed, index, options)`` builds problem ``index`` of the endless stream of that seed, or
     ``None`` to skip the index. ``answer`` is what the answers are, but for the subsets that ``kinds`` names. ``rule`` finds
     the result of a step. ``cap`` is in tokens. ``version`` grows whenever a change here would change a problem, a result or a
-    verdict. ``licence`` is the data's, as hubs write it; empty where nobody has said.
+    verdict. ``licence`` is the data's, as hubs write it; empty if unknown.
 
     A task in a file of the user's own may besides read and compare answers itself, by ``parser(text, problem)`` and
     ``equality(parsed, gold)``, ask in its own ``wording`` (for the bare answer, for steps and answer), bring ``shots`` for the
@@ -167,7 +167,7 @@ class Task:
 
     @property
     def rules(self) -> list[Any]:
-        """What stands for this task's code in the key of whatever depends on it."""
+        """Represents this task's code in the keys of dependent stages."""
         kinds = [dict(sorted(self.kinds.items()))] if self.kinds else []
         own = [self.origin, answers.READING] if self.origin else []
         return [self.name, self.version, self.answer, *kinds, *own]

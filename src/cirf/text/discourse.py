@@ -1,4 +1,4 @@
-"""Long prose cut where the thought turns, as reasoning models write it, and what a piece does by the words that open it.
+"""Splits long prose of reasoning models at turns of thought, and classifies pieces by their opening words.
 
 A worked example, a piece and its function a line::
 
@@ -19,7 +19,7 @@ from itertools import islice
 from cirf.text.sentences import sentences
 
 ENOUGH = 80
-"""Characters of a piece behind which any sentence opens another, unless its first words carry on."""
+"""Characters of a piece after which any sentence opens another, unless its first words continue it."""
 
 _FUNCTIONS = {
     "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
@@ -48,14 +48,15 @@ _CONCLUDES = re.compile(r"\W{0,9}so(?!['’]?\w)", re.I)
 
 
 def function_of(piece: str) -> str:
-    """What a piece does, by its first words: ``check``, ``alternative``, ``reconsider``, ``uncertain``, ``example``, ``recall``,
-    ``conclude``, ``plan``, or ``work`` where they say nothing of it."""
+    """The function of a piece, by its first words: ``check``, ``alternative``, ``reconsider``, ``uncertain``, ``example``,
+    ``recall``, ``conclude``, ``plan``, or ``work`` without such words."""
     opened = _OPENS.match(piece)
     return (opened and opened.lastgroup) or ("conclude" if _CONCLUDES.match(piece) else "work")
 
 
 def turns(text: str, count: int) -> bool:
-    """Whether a text thinks aloud: whether so many of its sentences open with *wait*, *hmm*, *alternatively*, *let me check*."""
+    """Whether a text thinks aloud: whether ``count`` of its sentences open with *wait*, *hmm*, *alternatively*, *let me
+    check*."""
     return sum(1 for _ in islice(_TURNS.finditer(text), count)) == count
 
 
@@ -63,7 +64,7 @@ def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
     """The pieces of a text, in order, none empty; joined they give it back, apart from white space.
 
     A piece ends where a paragraph does, where the next sentence opens with words such as *wait*, *alternatively*, *let me check*,
-    or at a sentence end once it has `ENOUGH` characters. What introduces a list or formula stays with it. No piece has
+    or at a sentence end once it has `ENOUGH` characters. An introduction of a list or formula stays with it. No piece has
     more than ``longest`` characters; one of fewer than ``shortest`` is joined to a neighbour if that leaves neither too long.
     The work is linear in the length of the text.
     """
@@ -91,7 +92,7 @@ def _add(found: list[str], piece: str, shortest: int, longest: int) -> None:
 
 
 def _begins(before: str, sentence: str, last: str, size: int) -> bool:
-    """Whether a sentence begins a piece, by what parts it from the ``last`` one and by the ``size`` of the piece so far."""
+    """Whether a sentence begins a piece, by the separator from the ``last`` one and the ``size`` of the piece so far."""
     if _OPENS.match(sentence):
         return True
     if before == "\n\n":  # no formula and no item of a list
@@ -100,7 +101,7 @@ def _begins(before: str, sentence: str, last: str, size: int) -> bool:
 
 
 def _sentences(text: str, longest: int) -> Iterator[tuple[str, str]]:
-    """The sentences of a text, each with what parts it from the one before: a blank, a line's end or a paragraph's. One of more
+    """The sentences of a text, each with its separator from the one before: a blank, a line's end or a paragraph's. One of more
     than ``longest`` characters is cut at its blanks."""
     before = ""
     for line in text.split("\n"):

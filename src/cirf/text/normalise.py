@@ -1,4 +1,4 @@
-r"""A rationale in plain form: markdown, LaTeX and calculator notes gone, one statement or formula a line.
+r"""A rationale in plain form: without markdown, LaTeX and calculator notes, one statement or formula per line.
 
 A worked example::
 
@@ -12,8 +12,8 @@ A worked example::
     \( \boxed{7} \) meals at $8
 
 Numbered items of a list within an item stay indented, by two spaces. Ordinal marks, numbers, headings' words and answer lines
-(``#### 72``) stay: segmentation reads them. Normalising twice is normalising once where no more than 100 marks stand inside one
-another, and no digit is lost but those inside ``<<...>>``.
+(``#### 72``) stay: segmentation reads them. Normalising is idempotent up to 100 nested marks, and no digit is lost but those
+inside ``<<...>>``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _INNER = "\ue000"
 # --- markdown -----------------------------------------------------------------------------------------------------------
 _FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-# What stands between two marks ends where the next one opens, or has a bound: a mark that is opened ten thousand times and never
-# closed would be sought to the end each time.
+# The text between two marks ends where the next one opens, or has a bound: a mark opened ten thousand times and never closed
+# would be searched to the end each time.
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
@@ -54,7 +54,7 @@ _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNO
 _DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
 _INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.DOTALL)
 _STRAY = re.compile(r"\\[\[\]()]")
-# Pandoc's rule for $math$, and stricter: what stands between must look like a formula, so that prices keep their sign.
+# Pandoc's rule for $math$, and stricter: the text between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
 _FORMULA = re.compile(r"[\\^=_{]|^\S+$")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
@@ -80,15 +80,15 @@ _SYMBOL = re.compile(r"\\(" + "|".join(sorted(_SYMBOLS, key=len, reverse=True)) 
 _DEGREE = re.compile(r"\^(?:\{°\}|°)")
 _THOUSANDS = re.compile(r"(?<=\d)\{,\}(?=\d)")
 
-# At a line's start the signs × and − stay as they are: written * and - they would be bullets.
+# At a line's start the signs × and − are unchanged: written * and - they would be bullets.
 _TIMES = re.compile(r"(?<=[^\s]) *× *(?=\S)")
 _DIVIDED = re.compile(r" *÷ *")
 _MINUS = re.compile(r"−(?! )|(?<=[^\n])−")
 _SIMPLE = re.compile(r"[\w.,$%√°]+")
 
-_PASSES = 100  # a bound on time: each pass takes away one layer of what stands inside other marks
+_PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
-# What could make a pass change anything; most short texts have none of it, and testing once is cheaper than substituting.
+# Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
 _ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|<br|\n{3}"
 _ACTIVE_FOR = {
     "keep": re.compile(_ACTIVE, re.MULTILINE),
@@ -99,12 +99,12 @@ _ACTIVE_FOR = {
 def normalise(text: str, annotations: Annotations = "drop") -> str:
     """The plain form of a rationale (paper A.2, "normalized into a step-structured format").
 
-    ``annotations``: what becomes of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
+    ``annotations``: the treatment of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
     reads results. Idempotent up to 100 layers of marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all
     stay, in order.
     """
     active = _ACTIVE_FOR[annotations]
-    for _ in range(_PASSES):  # what one removal lays bare, the next pass removes; every pass but the last shortens or simplifies
+    for _ in range(_PASSES):  # each pass removes what the previous one uncovered; every pass but the last shortens or simplifies
         if active.search(text) is None:
             return text.strip()
         plain = _once(text, annotations)
@@ -158,8 +158,8 @@ def _latex(text: str) -> str:
     text = _ENVIRONMENT.sub(" ", text)
     text = _LINE_BREAK.sub(lambda m: m[1] + "\n" * (len(m[2]) // 2), text)
     text = _WRAPPER.sub(r"\1", text)
-    text = _FRACTION.sub(lambda m: f"{_beside(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
-    text = _SHORT_FRACTION.sub(lambda m: f"{_beside(m[1])}{m[2]}/{m[3]}", text)
+    text = _FRACTION.sub(lambda m: f"{_whole_part(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
+    text = _SHORT_FRACTION.sub(lambda m: f"{_whole_part(m[1])}{m[2]}/{m[3]}", text)
     text = _BINOMIAL.sub(r"C(\1, \2)", text)
     text = _ROOT.sub(lambda m: f"√{_grouped(m[1])}", text)
     text = _SYMBOL.sub(lambda m: _SYMBOLS[m[1]], text)
@@ -170,7 +170,7 @@ def _latex(text: str) -> str:
 
 
 def _display(match: re.Match[str]) -> str:
-    """A displayed formula on lines of its own, one for each of its rows, without alignment marks."""
+    """A displayed formula on separate lines, one for each of its rows, without alignment marks."""
     rows = (_joined(row.replace("&", " ")) for row in re.split(r"\\\\", match[1] or match[2] or ""))
     return "\n" + "\n".join(row for row in rows if row) + "\n"
 
@@ -184,7 +184,7 @@ def _grouped(part: str) -> str:
     return part if _SIMPLE.fullmatch(part) else f"({part})"
 
 
-def _beside(digit: str | None) -> str:
+def _whole_part(digit: str | None) -> str:
     """The whole number before a fraction, kept apart from it: ``1\\frac{1}{2}`` is ``1 1/2``."""
     return f"{digit.strip()} " if digit else ""
 

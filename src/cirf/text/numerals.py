@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-_LONGEST = 200  # characters of a number; what is longer is noise, and Python refuses to convert it at some point
+_LONGEST = 200  # characters of a number; longer ones are noise, and Python refuses to convert very long ones
 _DIGITS = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 _NUMERAL = re.compile(
     rf"(?<![A-Za-z_0-9^])(?<!\^[-{{])(?<![0-9][.,])(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
@@ -57,7 +57,7 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 UNREAD = "\ufffd"
-"""What `plain_numbers` puts in the place of a number that is not read."""
+"""The replacement by `plain_numbers` of a number that is not read."""
 
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
 _READ = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
@@ -73,7 +73,7 @@ _SPACED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Numeral:
-    """A number found in a text: its value, where it stands (``text[start:end]``), and whether a percent sign follows."""
+    """A number found in a text: its value, its place (``text[start:end]``), and whether a percent sign follows."""
 
     value: Fraction
     start: int
@@ -93,7 +93,7 @@ def plain(text: str) -> str:
 
 def plain_numbers(text: str, answer: bool = False) -> str:
     """As ``plain``, with numbers in one notation: ``12'000`` and ``1,25,000`` become ``12000`` and ``125000``, and `UNREAD`
-    is put in the place of a number that goes on behind a separator in another way, such as ``12,5``.
+    replaces a number with another separator, such as ``12,5``.
 
     Groups with a space between them are one number where one begins with a zero, or where they open a text, follow an equals sign
     or are part of an ``answer``, and nothing but a unit follows (``= 1 350 EUR.``); else they are not read.
@@ -109,7 +109,7 @@ def plain_numbers(text: str, answer: bool = False) -> str:
 
 
 def unread_numbers(text: str) -> list[str]:
-    """The numbers of a text that `plain_numbers` does not read for their points and commas, as they are written: ``12,5``."""
+    """The numbers of a text that `plain_numbers` does not read because of their points and commas, unchanged: ``12,5``."""
     return [match[0] for match in _RUN.finditer(plain(text)) if _in_one_notation(match) == UNREAD]
 
 
@@ -138,8 +138,8 @@ def has_decimal_commas(texts: Sequence[str]) -> bool:
 
 
 def _by_thousands(equation: re.Match[str]) -> bool | None:
-    """Whether an equation is right by points between thousands (``True``) or before decimals (``False``); ``None`` where it is
-    by both or neither, and so says nothing of its points."""
+    """Whether an equation is right by points between thousands (``True``) or before decimals (``False``); ``None`` if by both or
+    neither, which is inconclusive."""
     terms = (equation[1], equation[3], equation[4])
     right = []
     for grouped in (True, False):

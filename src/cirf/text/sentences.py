@@ -1,6 +1,6 @@
 """Where sentences end, in prose about numbers: not in ``3.5``, ``$1.50``, ``No. 4``, ``e.g.`` or ``J. Smith``.
 
-Full-width stops end a sentence wherever they stand.
+Full-width stops end a sentence anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def _words(text: str) -> frozenset[str]:
 
 _END = re.compile(r"(?<![.!?])[.!?]+[\"'”’)\]]*(?=\s)|[。！？｡]+[\"'”’」』）\])]*(?=.)")
 _INK = re.compile(r"\S")
-_NEAR = 200  # characters on either side of a stop that are looked at, so that the work is linear in the line's length
+_NEAR = 200  # characters on either side of a stop that are read, so that the work is linear in the line's length
 _STARTER = re.compile(r"[\"'“‘(\[]*(?:[A-Z0-9$€£¥√]|[-+][\d$]|[b-z] (?:[=<>]|is\b))|[^\W\d_a-z]")
 _OPENER = re.compile(
     r"(?:Of|The|He|She|It|So|In|This|That|These|They|There|Then|We|If|Therefore|Thus|Hence|However|But|And|An|Since|After|Before|When|To|For|At|On|"
@@ -75,7 +75,7 @@ def _ends(line: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _last_word(text: str) -> str:
-    """What stands behind the last blank before it."""
+    """The text after the last blank."""
     found = text.rsplit(None, 1)
     return found[-1] if found else ""
 

@@ -3,7 +3,7 @@
 Ordinal marks, best first: ``Step k`` at the start of a line; ``k.``, ``k)``, ``(k)``, ``k:`` at the start of a line; the
 same within a line after a sentence's end; ``First, ... Second, ...``. A series counts up by one from 1 (``Step`` may
 start anywhere, skip and repeat a number; lines may skip where all their numbers rise), so a stray ``No. 4`` or a line that begins
-with ``3.5`` is no mark. A list within an item is a part of it, be it indented or numbered from 1 again.
+with ``3.5`` is no mark. A list within an item is a part of it, whether indented or numbered from 1 again.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> boo
     before = text[: former[0].start].rstrip().rpartition("\n")[2]
     if _LOOKS_BACK.search(said):
         return False
-    apart = "\n\n" in f"\n{rest}"  # a paragraph of its own, and no line of the last item
+    apart = "\n\n" in f"\n{rest}"  # a separate paragraph, not a line of the last item
     return any(map(_REDO.search, between)) or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
 
 

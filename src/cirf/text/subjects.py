@@ -1,4 +1,4 @@
-"""Whom or what a step is about, as its question names it (``CirfSettings.subjects``).
+"""The subject of a step, as its question names it (``CirfSettings.subjects``).
 
 A worked example. Of "A coin is heads up. mundt flips the coin. maytal does not flip the coin. Is it still heads up?" the steps
 ``("The coin is heads up.", "Mundt flips the coin, so it is tails up.", "Maytal does not flip it.")`` have the subjects
@@ -18,7 +18,7 @@ _LABEL = re.compile(r"\W*[^\W\d_][.):](?!\w)")  # of an option
 _HEADING = re.compile(r"[\W_]*\w[^:.\n]{0,30}:(?=\s)")
 _OWNED = re.compile(r"['’]s?\Z")
 
-# Words that open a step and stand in questions without naming anything.
+# Words that open a step and occur in questions without naming anything.
 _LIST = (
     "a about after all also although altogether an and another any are as at because before both but by calculate can "
     "consider did do does during each either every few find finally first for from given had has have he her here hers his "
@@ -36,7 +36,7 @@ def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
     Numbers, common words and the labels of options (``B.``) are none; a leading ``Then`` or ``So`` is passed over, and so is
     a heading such as ``Action:`` that opens with no such word; a possessive is its name. Words are compared without case,
     whichever apostrophe they have and however an accent is encoded. All are empty unless at least two steps have different
-    ones, the first step's among them: what every step shares does not tell how far a list of things has come.
+    ones, the first step's among them: what every step shares does not show the progress through a list of things.
     """
     spelled: dict[str, str] = {}
     for found in _WORD.findall(unicodedata.normalize("NFC", question)):
@@ -46,15 +46,15 @@ def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
     return made if len({subject for subject in made if subject}) > 1 else ("",) * len(made)
 
 
-def led_on(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
-    """Results that end in the subject of the step after them: what then stands before that step's functional token."""
+def with_next_subject(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
+    """Results followed by the subject of the next step, which then comes before that step's functional token."""
     return tuple(f"{result} {after}" if after else result for result, after in zip(results, (*subjects, "")[1:], strict=True))
 
 
 def _subject(segment: str, spelled: dict[str, str]) -> str:
     heading = _HEADING.match(segment)
-    behind = _opening(segment[heading.end() :], spelled) if heading else ""
-    return _opening(segment, spelled) or behind
+    later = _opening(segment[heading.end() :], spelled) if heading else ""
+    return _opening(segment, spelled) or later
 
 
 def _opening(text: str, spelled: dict[str, str]) -> str:

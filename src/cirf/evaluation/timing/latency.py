@@ -1,7 +1,7 @@
 """Latency: one question at a time, from the prompt's text to the last token, apart from the accuracy run.
 
-All methods are measured in one go and take turns question by question (`schedule`). All that this returns was touched by a
-clock, so it goes into a file named ``timings.json`` and nowhere else.
+All methods are measured together and take turns question by question (`schedule`). Everything returned depends on the clock, so
+it goes only into a file named ``timings.json``.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def measure(
 
     ``section.latency_questions`` problems a task (or all, if fewer) are drawn and put in order by ``seed``, the same for every
     method; each is answered by one method after the other. The last ``section.latency_warmup`` of them are answered first,
-    after every loading of models, and not counted. With ``work`` a timed answer is kept in ``work/scratch`` at once, and a
-    killed measurement goes on with what is missing, unless it was begun on another engine or machine.
+    after every loading of models, and not counted. With ``work`` a timed answer is kept in ``work/scratch`` at once, and a killed
+    measurement resumes with the missing ones, unless it was begun on another engine or machine.
 
     Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "discarded", "methods": {name: {"overall": {...},
     "tasks": {task: {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as
-    `summarise` has them, with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a draw of its own;
-    ``loads`` tells how the models were held in each life of the measurement, ``discarded`` how many
-    answers of another engine or machine were thrown away; ``peak_bytes`` are the weights and the most that an answer took
-    on top, null where the device does not tell.
+    `summarise` has them, with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a separate draw;
+    ``loads``: how the models were held in each attempt of the measurement, ``discarded`` how many
+    answers of another engine or machine were discarded; ``peak_bytes`` are the weights and the most that an answer took
+    on top, null if the device does not report it.
 
     Raises:
         CirfError: the engine reports no time for an answer.
@@ -116,7 +116,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     (`bootstrap.mean_interval`, items drawn within their task; null for one item), ``p50_s`` and ``p95_s``
     (numpy's, linear), mean ``tokens``. ``first_token_s`` is the mean time to the first token (tokenising, prefill, one
     step), ``decode_s`` of the rest, ``decode_tokens_per_s`` the tokens after the first by all seconds of the rest: null where
-    the engine does not tell first tokens, the last also where there was no rest.
+    the engine does not report first tokens, the last also where there was no rest.
     """
     import numpy as np
 

@@ -1,10 +1,10 @@
-"""Who is measured when: methods take turns at the same piece of work, so that a machine that drifts hits all alike.
+"""The order of measurement: methods take turns at the same piece of work, so that drift of the machine affects all equally.
 
 A worked example: three methods, two of one checkpoint, on four pieces. In memory together::
 
     a: cot direct full | b: direct full cot | c: full cot direct | d: direct cot full
 
-Where the models do not fit side by side, in two rounds::
+If the models do not fit together, in two rounds::
 
     [cot direct] a b | [full] a b | [full] c d | [cot direct] c d
 """
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 Piece = TypeVar("Piece", bound=Hashable)
 
 ROUNDS = 4
-"""How often every model is loaded where not all of them fit into memory."""
+"""How often every model is loaded if not all fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def blocks(
     """Every piece with every method, once.
 
     ``groups`` are the methods that share a checkpoint. With ``together`` there is one block; else the pieces are cut into
-    ``rounds`` of like size, and each round goes through the groups, beginning with another one each time.
+    ``rounds`` of similar size, and each round goes through the groups, beginning with another one each time.
     """
     methods = tuple(name for group in groups for name in group)
     orders = list(zip(pieces, _orders(methods, len(pieces), seed), strict=True))
@@ -53,9 +53,9 @@ def blocks(
 
 
 def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """An order of the methods a piece: a shuffled one turned round from piece to piece, then another shuffled one.
+    """An order of the methods a piece: a shuffled one rotated from piece to piece, then another shuffled one.
 
-    So in as many pieces as there are methods each stands at each place once, and none always comes behind the same one.
+    So over as many pieces as methods each method is at each place once, and none always follows the same one.
     """
     draw = Random(f"turns {seed}")
     for piece in range(count):

@@ -1,10 +1,10 @@
-"""A measurement of several methods that take turns, and that goes on where a kill ended it.
+"""A resumable measurement of several methods that take turns.
 
-Every timed turn is a row in a log of its own as soon as it is over::
+Every timed turn is a row in a separate log as soon as it is over::
 
-    {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: what times here are times of
-    {"discarded": 12}                                                 so many rows before were of other facts, where any were
-    {"load": {"together": true, "models": 3, ...}}                    a life begins
+    {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: the setup of these times
+    {"discarded": 12}                                                 number of earlier rows with other facts, if any
+    {"load": {"together": true, "models": 3, ...}}                    an attempt begins
     {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
 """
 
@@ -21,7 +21,7 @@ from cirf.store.files import RowLog
 
 Row = dict[str, Any]
 Piece = tuple[Any, ...]
-"""What a turn answers, by the values that name it in the rows, such as task and id."""
+"""The piece of work of a turn, by its values in the rows, such as task and id."""
 
 
 class TimedOutput(Protocol):
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
     @property
     def groups(self) -> Sequence[Sequence[str]]:
-        """The methods, those of one checkpoint side by side."""
+        """The methods, grouped by checkpoint."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def facts(self) -> Row:
-        """Engine, versions, device, threads and number format: a time is a time of these."""
+        """Engine, versions, device, threads and number format: the setup of a time."""
         ...
 
     def loading(self) -> Row:
@@ -70,7 +70,7 @@ class Engine(Protocol):
 
     def memory(self, method: str) -> Row:
         """``weights_bytes`` of a method's model, and ``growth_bytes``: the most that the last answer took on top of what was
-        allocated before (null where the device does not tell)."""
+        allocated before (null if the device does not report it)."""
         ...
 
 
@@ -157,7 +157,7 @@ class _Log:
             self.file = RowLog(path)
             self.file.append({"facts": dict(facts)})
             others = sum("method" in row for row in before) + sum(row.get("discarded", 0) for row in before)
-            if others:  # on disk, for a life that is cut short tells no one
+            if others:  # on disk, since an interrupted attempt cannot report it
                 self.file.append({"discarded": others})
             before = self.file.rows()
         self.file.read(self._note)

@@ -4,10 +4,10 @@ A worked example: the votes 9, 2.0, 2, 2 say 2, with three quarters that agree; 
 of two that one vote each is for, with one quarter.
 
 With ``m`` votes drawn, the accuracy of ``n`` votes is the mean over the ``m // n`` groups of ``n`` that follow each other (what
-is left over behind the last group is not counted). An answer that could not be read is a vote for nothing: it wins no
+remains after the last group is not counted). An answer that could not be read is a vote for nothing: it wins no
 majority, but it counts in the share that agrees. One that was cut off counts as what is read in it, as in any evaluation.
 
-Votes of one question as they come in, and when those that are still to come can change nothing.
+Votes of one question as they arrive, and when the remaining ones can no longer change the result.
 
 A worked example, eight votes: of five that are in four say 2 and one says 9. The three others could make four 9s, and of equally
 many the first given wins: not settled. A fifth vote for 2 settles it.
@@ -57,15 +57,15 @@ def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None)
     be read, ``truncated`` the share of votes that the cap cut off. Where the items have an answer to compare with,
     ``against`` is the paired comparison with it, corrected for all numbers of votes (Holm). ``fallback`` holds the same
     of what the two answer together: its answer wherever fewer than ``agreement`` of the votes agree, the ``share`` of
-    questions where that is so. ``agreement`` ``None``: there is no falling back.
+    questions where that is so. ``agreement`` ``None``: no fallback.
 
     Raises:
-        CirfError: more votes are asked for than were drawn.
+        CirfError: more votes are requested than were drawn.
         ValueError: no items.
     """
     drawn = min(len(item.votes) for item in items)
     if max(counts) > drawn:
-        raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are asked for, {drawn} were drawn; run again")
+        raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are requested, {drawn} were drawn; run again")
     points, solved = [], {}
     for count in sorted(set(counts)):
         summary = [_Told(item, count, agreement) for item in items]
@@ -134,7 +134,7 @@ class Election:
     """``count`` votes, given in any order by their places. The winner is the answer that most give, of equally many the
     one given first by place.
 
-    ``agreement``: what a fallback hangs on; then that is to be settled too, whether so large a share of all votes agrees.
+    ``agreement``: the threshold of a fallback; then it must also be settled whether this share of all votes agrees.
     ``None``: there is no fallback.
     """
 
@@ -174,7 +174,7 @@ class Election:
         return sorted((sorted(places) for _, places in self._groups), key=lambda places: (-len(places), places[0]))
 
     def majority(self) -> Majority:
-        """Of the votes given, and of all where that is `settled`; the share that agrees is of all, at least so large."""
+        """The majority of the votes given, and of all if it is `settled`; the agreeing share is a lower bound of all."""
         if not self._groups:
             return Majority(None, 0.0)
         places = self.groups[0]

@@ -37,7 +37,7 @@ answer must depend on the prompt, the cap and its number alone."""
 
 
 class Written(NamedTuple):
-    """One sampled output as it is kept; ``tokens`` with the end token."""
+    """One stored sampled output; ``tokens`` with the end token."""
 
     text: str
     tokens: int
@@ -85,7 +85,7 @@ def draw_votes(
     """``count`` votes on every problem into ``work/<task>.jsonl``; returns the number of problems.
 
     ``how`` is all that an output depends on besides prompt and cap: the model, sampling, seed, number format. Outputs that
-    ``log`` holds of the same are taken from it, the first ones where it has more than are asked for; further ones are drawn
+    ``log`` holds of the same are taken from it, the first ones if it has more than requested; further ones are drawn
     and added to it. A killed draw goes on question by question.
 
     Raises:

@@ -60,7 +60,7 @@ def measure(
     ``engine`` calls its turns by the number of votes, that of ``other`` `ALONE`. Questions are as in `latency.measure`.
 
     Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "agreement", "votes": [{"votes": 8, ...}, ...],
-    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row tells ``share``, the votes that
+    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row has ``share``, the votes that
     agreed, 0 where none could be read (`with_fallback`); ``agreement`` is the one up to which they were drawn, None without a
     fallback.
 

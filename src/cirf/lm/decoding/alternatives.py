@@ -24,9 +24,9 @@ class Choice(NamedTuple):
 def choices(
     model: Any, tokenizer: Any, prompt: Sequence[int], written: Sequence[int], names: TokenNames, others: int = 3
 ) -> list[Choice]:
-    """What the model thought of the functional tokens in ``written``, ids it wrote after the ids of ``prompt``.
+    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``.
 
-    One pass over both. Probabilities are the model's own, at temperature 1 and before any steering, given all that stands before.
+    One pass over both. Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering.
     """
     codes = set(tokenizer.convert_tokens_to_ids(list(names.codes)))
     places = [place for place, token in enumerate(written) if token in codes]

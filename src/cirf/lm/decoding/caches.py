@@ -1,4 +1,4 @@
-"""What a model keeps of the tokens it has read: whether rows of it can be moved, and which rows can share a batch.
+"""Caches of models: whether their rows can be moved, and which rows can share a batch.
 
 Most models keep keys and values, of which rows can leave and which a mask protects from padding. Hybrid and recurrent models
 (Qwen3.5, LFM2, Mamba, RecurrentGemma, RWKV) keep states as well or instead, in a cache of another kind, or inside of the model.
@@ -90,7 +90,7 @@ def _attends_only(model: Any) -> bool:
 
 @torch.inference_mode()
 def _tried(model: Any) -> str:
-    """`_together`, by the logits of two tokens behind a short row: alone, in a batch of two, and padded."""
+    """`_together`, by the logits of two tokens after a short row: alone, in a batch of two, and padded."""
     from transformers import GenerationConfig
 
     known = model.get_input_embeddings().weight.shape[0]

@@ -1,11 +1,11 @@
-"""A calculator while a model writes: what stands behind ``16*7=`` is worked out, and the model does not write another number.
+"""A calculator while a model writes: after ``16*7=`` it can write only the value.
 
-A small model knows which numbers to take and what to do with them more often than what comes of it. Where its text ends with a
-calculation and an equals sign and it goes on with a number, tokens that make another number than the value lose their logits
-(Cobbe et al. 2021, arXiv 2110.14168, had a calculator write it). Whether a number comes next is left to the model (to its
-likeliest token, also when it is sampled), and so is how it is written: ``1200``, ``1,200``, ``1200.00``. In prose it may write
-the calculation anew, as chains do: ``4*125-2 = 500-2 = 498``. What can be read in two ways is left to it altogether
-(`cirf.rationales.calculation`), and so is a value that is negative or has more than two decimal places.
+A small model chooses numbers and operations right more often than the result. Where its text ends with a calculation and an
+equals sign and a number comes next, tokens that lead to another number than the value are masked (Cobbe et al. 2021, arXiv
+2110.14168, had a calculator write it). Whether a number comes next is left to the model (to its likeliest token, also when it is
+sampled), and so is how it is written: ``1200``, ``1,200``, ``1200.00``. In prose it may write the calculation again, as chains
+do: ``4*125-2 = 500-2 = 498``. Ambiguous calculations (`cirf.rationales.calculation`) and values that are negative or have more
+than two decimal places are left to the model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FIGURES = re.compile(r"([Ġ▁]?)([0-9]+)")
 
 
 class Calculator:
-    """A logits processor in the sense of ``transformers``, for one batch: what is behind the first prompt that it sees is the
-    model's own."""
+    """A logits processor in the sense of ``transformers``, for one batch: ids after the first prompt that it sees are the model's
+    own."""
 
     def __init__(self, tokenizer: Any) -> None:
         """Of any tokenizer whose digits are tokens, alone or several to a token. It looks through the vocabulary: for further
@@ -71,8 +71,8 @@ class Calculator:
         return changed
 
     def _begun(self, own: Sequence[int]) -> tuple[str, list[str]] | None:
-        """What is written behind ``own``'s last equals sign, and the numbers that may stand there, the value itself first;
-        ``None`` where there is no calculation, or none of them is gone on with."""
+        """The text after the last equals sign of ``own``, and the numbers that may follow it, the value itself first; ``None`` if
+        there is no calculation, or the text fits none of them."""
         if not own or not _MAY_OPEN.search(self._piece(own[-1])):
             return None
         start, traced = self._line(own)
@@ -88,7 +88,7 @@ class Calculator:
         return (written, exact) if any(fits(written, one) for one in exact) else None
 
     def _line(self, own: Sequence[int]) -> tuple[int, bool]:
-        """Where the last line begins, and whether it is what stands behind a functional or special token."""
+        """Where the last line begins, and whether it follows a functional or special token."""
         for place in range(len(own) - 1, max(-1, len(own) - _SEEN - 1), -1):
             if own[place] in self._marks:
                 return place + 1, True
@@ -111,7 +111,7 @@ class Calculator:
         return ([], able) if able else (self._wrong(written, exact), [])
 
     def _right(self, written: str, exact: str, liked: int) -> set[int]:
-        """Tokens that begin a number, behind a blank as the ``liked`` one or without, or go on with a part of one."""
+        """Tokens that begin a number, with a leading blank if ``liked`` has one, or continue a part of one."""
         blank = "" if written else self._figures[liked][0]
         able = {token: begun for token, (begun, digits) in self._figures.items() if fits(written + digits, exact)}
         right = {token for token, begun in able.items() if begun == blank}
@@ -119,7 +119,7 @@ class Calculator:
         return right | {token for token, sign in self._points.items() if written and fits(written + sign, exact)}
 
     def _wrong(self, written: str, exact: Sequence[str]) -> list[int]:
-        """Tokens of digits that make a number which may not stand there."""
+        """Digit tokens that would make a number that is not allowed there."""
         return [
             token
             for token, (blank, digits) in self._figures.items()
@@ -133,23 +133,23 @@ class Calculator:
 
 
 def fits(written: str, exact: str) -> bool:
-    """Whether a number and what ends it may be written so, or begin so: with commas between thousands, zeros behind the last
-    decimal place, and a comma or point behind all of it.
+    """Whether the text is a spelling of a number, or the start of one: with commas between thousands, zeros after the last
+    decimal place, and a comma or point at the end.
 
     ``exact`` is as `number_text` has it, and neither negative nor a fraction.
     """
-    before, point, behind = written.partition(".")
+    before, point, after = written.partition(".")
     whole, _, decimals = exact.partition(".")
     if not point and before.endswith(",") and before.replace(",", "") == whole:
         return not decimals
     way = f"{int(whole):,}" if "," in before else whole
     if point:
-        return before == way and (decimals + "0" * (len(behind) + 1)).startswith(behind)
+        return before == way and (decimals + "0" * (len(after) + 1)).startswith(after)
     return way.startswith(before)
 
 
 def is_whole(written: str, exact: str) -> bool:
     """Whether ``written``, which fits, may end here: all of the value is there."""
-    before, _, behind = written.partition(".")
+    before, _, after = written.partition(".")
     whole, _, decimals = exact.partition(".")
-    return before.replace(",", "") == whole and behind.startswith(decimals)
+    return before.replace(",", "") == whole and after.startswith(decimals)

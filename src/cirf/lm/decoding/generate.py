@@ -27,7 +27,7 @@ class Output:
     """What a model wrote after one prompt.
 
     ``text`` is decoded without the end token but with functional tokens; ``ids`` are all generated ids and ``tokens``
-    their number, the end token included; ``truncated`` tells that the cap came before an end token.
+    their number, the end token included; ``truncated``: the cap was reached before an end token.
     """
 
     text: str
@@ -66,15 +66,15 @@ def generate(
     Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
     padded on the left; of equal length where padding changes what the model answers. The model's own generation settings
     (sampling, penalties) are not used: ``temperature`` 0 is greedy, else an answer is sampled from the nucleus ``top_p`` by
-    random numbers of its own, seeded by ``seed`` (one for all, or one a prompt) and its prompt: it is the same in every batch
-    but for rounding, and none of `sample_many`'s.
+    its own random numbers, seeded by ``seed`` (one for all, or one per prompt) and its prompt: it is the same in every batch up
+    to rounding, and none of `sample_many`'s.
 
     Args:
         prompts: rendered by ``prompt_text``; nothing is added to them.
         cap: most tokens of an output, the end token included.
-        done: told after each batch how many prompts it answered.
-        prefixes: how prompts to this model begin where not token by token: what they share is computed once for all, or the
-            model thinks first; ``None``: as they stand.
+        done: called after each batch with the number of prompts it answered.
+        prefixes: computes the beginning of prompts by other means: a shared part once for all, or thoughts of the model;
+            ``None``: prompts are read token by token.
         steer: makes the logits processors of a batch.
 
     Raises:
@@ -163,8 +163,8 @@ def sample_many(
     """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
     cache shared by all.
 
-    Every answer draws from random numbers of its own, seeded by ``seed``, the prompt and the answer's number. So it is the
-    same answer however many others are drawn beside it (but for what a batch of another size rounds otherwise), and further
+    Every answer has its own random numbers, seeded by ``seed``, the prompt and the answer's number. So it is the
+    same answer however many others are drawn with it (up to the rounding of another batch size), and further
     ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. Of the prompt ``prefixes`` may hold the
     beginning. ``CirfError``: no memory.
     """
@@ -187,10 +187,10 @@ def sample_until(
     prefixes: Beginnings | None = None,
     steer: Steer = tuple,
 ) -> tuple[dict[int, Output], int]:
-    """The answers of `sample_many` that were written to their end, by their numbers, when ``enough`` had been; and the tokens
-    that were written, those of unfinished answers among them.
+    """The answers of `sample_many`, by number, that were finished when ``enough`` said so; and the number of tokens written,
+    unfinished answers included.
 
-    ``enough`` is told all that are finished whenever another one is. ``CirfError``: no memory.
+    ``enough`` is called with all finished answers whenever one more is finished. ``CirfError``: no memory.
     """
     stops = stop_ids(model, tokenizer)
     made: list[list[int]] = [[] for _ in range(count)]
@@ -224,9 +224,9 @@ def follow(
     prefixes: Beginnings | None = None,
     steer: Steer = tuple,
 ) -> None:
-    """Answer encoded prompts in one batch, each row as if alone, and tell ``on_step`` every token as it is made.
+    """Answer encoded prompts in one batch, each row as if alone, and pass every token to ``on_step`` as it is generated.
 
-    Greedily, or at a ``temperature`` each row from random numbers of its own, seeded by its text in ``draws`` (see `draw`): it
+    Greedily, or at a ``temperature`` each row with its own random numbers, seeded by its text in ``draws`` (see `draw`): it
     is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is for those that it does not.
 
     Raises:
@@ -245,7 +245,7 @@ def follow(
 
 
 def _renumbered(on_step: OnStep, places: Sequence[int], rows: Sequence[int], tokens: Sequence[int]) -> Sequence[bool]:
-    """Tell of rows by their places in a larger batch."""
+    """Call ``on_step`` with the rows' places in a larger batch."""
     return on_step([places[row] for row in rows], tokens)
 
 
@@ -306,7 +306,7 @@ def _sampled(
 
 
 class _Watch:
-    """A streamer in the sense of ``transformers``: sees every token as it is made, the prompt first."""
+    """A streamer in the sense of ``transformers``: sees every token as it is generated, the prompt first."""
 
     def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None, stops: list[int]) -> None:
         self.tokenizer, self.on_text, self.stops = tokenizer, on_text, stops

@@ -1,4 +1,4 @@
-"""What prompts have in common at their beginning, computed once and kept: instructions and worked examples.
+"""A cache for the shared prefixes of prompts: instructions and worked examples are computed once.
 
 A worked example: of an opening of 700 tokens and a batch of three prompts that begin with it, kept are the keys and values of
 the 700. A generation is given a copy of them in every row, and just the questions are left to compute::
@@ -7,7 +7,7 @@ the 700. A generation is given a copy of them in every row, and just the questio
     [opening][a longer question]        [..]: padding, which the attention mask hides
     [opening][     question 3]
 
-Rows may begin otherwise, each with an opening of its own or with none: shorter openings are padded on the left too.
+Rows may begin otherwise, each with its own opening or none: shorter openings are padded on the left too.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a generation goes on from: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``, padded on
-    the left to the longest of them. At least one token of a row is left to compute."""
+    """The state from which a generation starts: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``,
+    padded on the left to the longest of them. At least one token of a row is left to compute."""
 
     prompts: list[list[int]]
     heads: list[int]
@@ -43,27 +43,27 @@ class Begun:
 
 
 class Beginnings(Protocol):
-    """What computes the beginning of prompts to one model otherwise than token by token."""
+    """Computes the beginning of prompts to one model by other means than token by token."""
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Compute now what rendered prompts need and what is kept for others, if anything is."""
         ...
 
     def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
-        """A cache for a batch of these prompts, a row each, and the prompts as they are then; ``None``: there is nothing."""
+        """A cache for a batch of these prompts, a row each, and the prompts in their new form; ``None``: no cache."""
         ...
 
 
 class Prefixes:
     """The openings of prompts to one model, with their keys and values as soon as they were needed.
 
-    Where an opening ends is told by tokens and not by text: as far as a prompt's own tokens are those of an opening. It hangs on
-    the prompt and the openings alone and not on what was asked before, so that an evaluation that goes on after a kill
-    rounds as one that was never killed. What is kept is never written to: a generation gets a copy.
+    Openings are matched by tokens, not by text. The match depends on the prompt and the openings alone, not on earlier questions,
+    so an evaluation resumed after a kill rounds as one that was never killed. Kept keys and values are never changed: a
+    generation gets a copy.
     """
 
     def __init__(self, model: Any, tokenizer: Any, openings: Iterable[str], most_bytes: int = MOST_BYTES) -> None:
-        """Nothing is computed yet. ``openings`` are rendered prompts with nothing behind what they share."""
+        """Nothing is computed yet. ``openings`` are rendered prompts that end where the shared part ends."""
         self._model, self._tokenizer, self._most_bytes = model, tokenizer, most_bytes
         self._openings = [encode(tokenizer, text) for text in openings]
         self._kept: OrderedDict[tuple[int, ...], Layers] = OrderedDict()

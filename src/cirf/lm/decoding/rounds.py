@@ -1,8 +1,7 @@
-"""Batched generation that lets go of rows that are finished.
+"""Batched generation that drops finished rows.
 
-A batch is as slow as its longest row: of 32 answers of 22 tokens in the mean some one has 60, and the others would be carried
-along until then. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and
-its cache.
+A batch is as slow as its longest row: among 32 answers of 22 tokens in the mean one may have 60, and the others would wait for
+it. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and its cache.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def generate_in_rounds(
     the first of ``stops``.
 
     ``settings`` is a ``GenerationConfig`` whose ``max_new_tokens`` is set here. A processor of ``processors`` that has state
-    a row has ``select(rows)``, which is told the rows that stay; so has ``watch``, which is told every token and may end rows
-    (`cirf.lm.decoding.watching.Watch`). With a ``cache`` that cannot be cut all rows stay, in one round: it may hold what no ids
-    say.
+    a row has ``select(rows)``, which receives the rows that stay; so has ``watch``, which receives every token and may end rows
+    (`cirf.lm.decoding.watching.Watch`). With a ``cache`` that cannot be cut all rows stay, in one round: it may hold more than
+    the ids.
     """
     from transformers import LogitsProcessorList, StoppingCriteriaList
 

@@ -1,4 +1,4 @@
-"""Sampled answers, each from random numbers of its own."""
+"""Sampled answers, each with its own random numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 LEAST = 1e-4
-"""A lower temperature than this draws as this does: logits divided by less could become infinite."""
+"""The lowest effective temperature: logits divided by less could become infinite."""
 
 
 NO_VOTE = -1
-"""The number of an answer that is sampled beside votes, so that it is none of them."""
+"""The number of an answer that is sampled in addition to votes and is none of them."""
 
 
 def draw(seed: int, prompt: str, number: int) -> str:
@@ -42,7 +42,7 @@ def nucleus(scores: torch.Tensor, top_p: float, count: int) -> tuple[torch.Tenso
     al. 2020), found among the ``count`` likeliest of each row of ``scores`` [rows x vocabulary].
 
     Their logits [rows x count], minus infinity for what is outside; their tokens, in order; and whether [rows] that is all of
-    the nucleus. Which of equally likely tokens a sort puts first hangs on how many are sorted, so all of them are inside.
+    the nucleus. The order of equally likely tokens depends on how many are sorted, so all of them are inside.
     """
     values, tokens = scores.topk(min(count, scores.shape[1]), dim=1)  # from the likeliest on
     shares = (values - scores.logsumexp(dim=1, keepdim=True)).exp()
@@ -59,9 +59,9 @@ class _Draw:
     """Draws a token of each row from the softmax of its nucleus: the one at which the sum of probabilities, in the order of
     tokens, passes a random number.
 
-    Each row has a generator of its own and takes one number a token from it. ``torch.multinomial`` has one generator for a batch,
-    and each row would hang on the others; noise for every word of the vocabulary would take as long as a small model's pass. So
-    would sorting them: the few likeliest are looked at, and all only of rows where the nucleus is larger.
+    Each row has its own generator and takes one number per token. ``torch.multinomial`` has one generator per batch, so rows
+    would depend on each other. Noise for every word of the vocabulary, or sorting them, would take as long as a small model's
+    pass: only the few likeliest are sorted, and all only for rows with a larger nucleus.
     """
 
     few = 64
@@ -97,6 +97,6 @@ def _places(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     logits = logits.clamp_max(torch.finfo(logits.dtype).max)
     sums = logits.softmax(dim=1, dtype=exact).cumsum(dim=1)
     end = sums[:, -1:]
-    below = torch.nextafter(end, torch.zeros_like(end))  # rounding could reach the end, behind which no token stands
+    below = torch.nextafter(end, torch.zeros_like(end))  # rounding could reach the end, after which there is no token
     places = torch.searchsorted(sums, torch.minimum(numbers.to(exact) * end, below), right=True)
     return places.clamp_max(logits.shape[1] - 1)

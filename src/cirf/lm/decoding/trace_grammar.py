@@ -1,8 +1,8 @@
 """Steering a model of functional tokens while it answers, without training it again.
 
-The model was taught functional tokens each with or without a result, ``</cirf>``, answer, end; before them stands ``<cirf>``,
-which the prompt ends with, or else the model writes. Steering keeps what it writes in that form and turns the two dials that the
-form has: how many functional tokens, and whether results::
+The model was trained to write functional tokens, each with or without a result, ``</cirf>``, answer, end. ``<cirf>`` comes first,
+from the prompt or the model. Steering keeps the output in that form and controls two settings: how many functional tokens, and
+whether results::
 
     nothing         <cirf><cirf_016>48<cirf_023>72</cirf>72
     budget 1        <cirf><cirf_016>48</cirf>72
@@ -10,8 +10,8 @@ form has: how many functional tokens, and whether results::
     budget 0        <cirf></cirf>72
     at most 16: 0   <cirf><cirf_023>72</cirf>72
 
-Only tokens that the form allows at a place keep their logits, so that greedy answers which are in form, and within the
-dials, stay what they were. One functional token or delimiter too many cannot be written, nor a second span.
+Only tokens that the form allows at a place keep their logits, so greedy answers in form and within the limits are unchanged. The
+model cannot write a functional token or delimiter too many, nor a second span.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Steering:
     """How answers are steered, all of it within the form of traces.
 
     ``budget``: most functional tokens, ``None``: as many as the model likes; ``results``: whether any are written;
-    ``result_tokens``: most tokens of one result, ``None``: as many as it likes; ``result_cost``: nats that beginning a result
-    is made less likely by, a dial between all results (0) and none; ``at_most``: codes, each with
-    the most times that it is written, 0 to forbid it.
+    ``result_tokens``: most tokens of one result, ``None``: as many as it likes; ``result_cost``: nats subtracted from the logits
+    of starting a result, between all results (0) and none; ``at_most``: codes, each with the most times that it is written, 0 to
+    forbid it.
     """
 
     budget: int | None = None
@@ -82,7 +82,7 @@ def expression(at_most: Mapping[int, int], names: TokenNames, opened: bool) -> s
 
 
 class Steered:
-    """A logits processor in the sense of ``transformers``, for one batch: what is behind the first prompt it sees is the model's.
+    """A logits processor in the sense of ``transformers``, for one batch: ids after the first prompt it sees are the model's.
 
     Args:
         steering: how.

@@ -55,7 +55,7 @@ class VllmEngine:
                 trust_remote_code=section.trust_remote_code,
                 generation_config="vllm",  # no sampling settings or penalties of the model's own
             )
-        except Exception as error:  # vLLM raises errors of many kinds, and tells the reason in its log
+        except Exception as error:  # vLLM raises errors of many kinds, with the reason in its log
             raise CirfError(
                 f"{source}: vLLM cannot load this model ({_line(error)}); use evaluate.engine: transformers"
             ) from None

@@ -1,4 +1,4 @@
-"""Every token of every row of a batch as it is made, and rows that end before their time."""
+"""Callbacks for every token of every row of a batch, and early ends of rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 OnStep = Callable[[Sequence[int], Sequence[int]], Sequence[bool]]
-"""Told the rows that still go on, by their place in the batch as it began, and the token that each has just been given; answers
-for each whether it is over."""
+"""Called with the rows that still go on, by their place in the first batch, and each one's new token; returns for each whether it
+is finished."""
 
 
 class Watch:
     """A stopping criterion in the sense of ``transformers`` for one batch of ``count`` rows.
 
-    ``over`` tells of each row that is still in the batch whether it has ended.
+    ``over``: for each row still in the batch, whether it has ended.
     """
 
     def __init__(self, count: int, on_step: OnStep) -> None:

@@ -16,7 +16,7 @@ SHORT = 256
 def for_rows(model: Any, longest: int, device: str) -> Iterator[None]:
     """Give a model the kernel that trains fastest on rows of at most ``longest`` tokens, and its own back in the end.
 
-    On the CPU that is plain attention for short rows: the fused kernel spends there longer on its blocks than the products
+    On the CPU that is plain attention for short rows: there the fused kernel spends more time on its blocks than the products
     take (``benchmarks/updates.py``). Everywhere else it is what the model has.
     """
     before = getattr(model.config, "_attn_implementation", None)

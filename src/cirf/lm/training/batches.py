@@ -17,9 +17,9 @@ from cirf.lm.training.loss import IGNORED
 @dataclass(frozen=True, slots=True)
 class Row:
     """A training row: the rendered prompt (``prompt_text``) and the text to write after it, without end token. The last
-    ``answer`` characters of the target are the answer (``None``: nobody says which are). ``steps`` are those of its rationale,
+    ``answer`` characters of the target are the answer (``None``: unknown). ``steps`` are those of its rationale,
     for a curriculum that takes them away. ``given`` is the number of what the method prepared for the row, for its objective.
-    ``problem`` is what to call the row where it is spoken of."""
+    ``problem`` names the row in messages."""
 
     prompt: str
     target: str
@@ -32,11 +32,11 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Feature:
     """A row as ids; the first ``start`` of them are the prompt and are not learned. The answer begins at ``answer``
-    (``None``: nobody says where). ``skipped``: a place in the row, and how many positions further on its ids from there are.
-    ``thoughts``: a place in the row before its targets, and how many vectors the model thinks in between what stands before it
-    and the rest (see `cirf.methods.latent.loop`). ``teacher``: the same question with its rationale, which the row is to come
-    near (see `cirf.methods.latent.codi_loss`). ``groups``: what a decoder is to say of each group of its thoughts; nothing of an
-    empty one (see `cirf.methods.latent.sim_cot_loss`). ``given``: the row's own."""
+    (``None``: unknown). ``skipped``: a place in the row, and how many positions further on its ids from there are.
+    ``thoughts``: a place in the row before its targets, and how many vectors the model computes between the text before it and
+    the rest (see `cirf.methods.latent.loop`). ``teacher``: the same question with its rationale, which the row is to come near
+    (see `cirf.methods.latent.codi_loss`). ``groups``: the text that a decoder must predict from each group of its thoughts; none
+    for an empty one (see `cirf.methods.latent.sim_cot_loss`). ``given``: the row's own."""
 
     ids: tuple[int, ...]
     start: int

@@ -1,4 +1,4 @@
-"""Checkpoints to resume training from: the last complete one counts, however the process died."""
+"""Checkpoints to resume training from: the last complete one is used, however the process ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKER = "complete"
 
 
 def complete(folder: Path) -> None:
-    """Say that everything in a checkpoint's folder is written; older checkpoints are then removed."""
+    """Mark a checkpoint's folder as complete and remove older checkpoints."""
     write_atomic(folder / _MARKER, "")
     for other in folder.parent.glob("checkpoint-*"):
         if other != folder:

@@ -1,4 +1,4 @@
-"""Rows that change while a training goes on, as those of stepwise internalisation do."""
+"""Rows that change during training, as in stepwise internalisation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cirf.lm.training.batches import Feature, Row
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class CurriculumRow:
     """A training row as text and as ids."""
 
     row: Row
@@ -17,7 +17,7 @@ class Lesson:
 
 
 class Curriculum(Protocol):
-    """What the rows are at each update. It depends on nothing but its arguments, so that a resumed training sees the same."""
+    """The rows at each update. It depends only on its arguments, so a resumed training sees the same."""
 
     @property
     def validation(self) -> list[Feature]:
@@ -29,7 +29,7 @@ class Curriculum(Protocol):
         ...
 
     def fresh(self, update: int) -> bool:
-        """Whether the optimiser forgets its moments before that update."""
+        """Whether the optimiser's moments are reset before that update."""
         ...
 
     def summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fine-tuning: every weight, or adapters and the new rows; the end is a plain model either way (paper 3.3, A.2)."""
+"""Fine-tuning: every weight, or adapters and the new rows; the result is a plain model either way (paper 3.3, A.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cirf.cpu.lora_linear import in_place
-from cirf.cpu.memory import hand_back, keep_freed_memory
+from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.distributed import is_main, sharded
 from cirf.errors import CirfError
 from cirf.lm import vocabulary
@@ -24,20 +24,20 @@ from cirf.lm.saving import check_tokenizer
 from cirf.lm.training.attention import for_rows
 from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
-from cirf.lm.training.curriculum import Curriculum, Lesson
+from cirf.lm.training.curriculum import Curriculum, CurriculumRow
 from cirf.lm.training.glance import Glance, Look, look_at
 from cirf.lm.training.history import History, code_rows, survival
-from cirf.lm.training.new_token_rows import TrainableRows, hasten
+from cirf.lm.training.new_token_rows import TrainableRows, scale_learning_rate
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.prefix_tree import as_trees
 from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
 from cirf.lm.training.signals import Stop
-from cirf.lm.training.trainer import Course, HandBack, TargetTrainer, Trained, arguments
+from cirf.lm.training.trainer import Course, ReleaseMemory, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 
-_BESIDE = "cirf_beside"
-"""Where a training holds the objective's module, so that all that goes through a model's parameters finds it."""
+_OBJECTIVE_MODULE = "cirf_beside"
+"""The attribute that holds the objective's module during training, so that code over a model's parameters finds it."""
 
 _NAMED = 8
 """Rows that a message names at most."""
@@ -47,7 +47,7 @@ __all__ = ["History", "Plan", "Row", "finetune", "plan_updates", "tokenise"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many updates there will be: in an epoch, in all, and of them in the warm-up."""
+    """The number of updates per epoch, in total, and in the warm-up."""
 
     epoch: int
     total: int
@@ -77,7 +77,7 @@ def finetune(
     run_name: str | None = None,
     input_ids: Sequence[int] = (),
     ends: bool = True,
-    teach: Callable[[list[Lesson], list[Lesson], int], Curriculum | None] | None = None,
+    teach: Callable[[list[CurriculumRow], list[CurriculumRow], int], Curriculum | None] | None = None,
     objective: Objective | None = None,
     frozen: bool = False,
     look: Look | None = None,
@@ -89,7 +89,7 @@ def finetune(
         train, validation: rendered prompts with the texts to write.
         section: as `Finetune.resolved` gives it for the method.
         method: name of the method.
-        new_ids: ids of the rows that are new (LoRA trains them beside the adapters): delimiters first, then codes.
+        new_ids: ids of the rows that are new (LoRA trains them with the adapters): delimiters first, then codes.
         work: folder for checkpoints; remove it when the result is safe.
         seed: of the order of rows, the adapters' first values and dropout.
         device: a torch device; ``None``: where the model is.
@@ -103,13 +103,13 @@ def finetune(
         look: shown the model once, about a third of the way (`cirf.lm.training.glance`); it may end the training there.
 
     Returns:
-        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which a clock
-        has touched; what came before the checkpoint that it went on from counts too.
+        The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which depend on the
+        clock; the time before the checkpoint it resumed from is included.
 
     Raises:
-        CirfError: no row to train on, every row too long, a loss that is no number, a full disk, unknown LoRA targets, no
+        CirfError: no row to train on, every row too long, a loss that is not a number, a full disk, unknown LoRA targets, no
             memory, or a tokenizer that comes back another after saving.
-        KeyboardInterrupt, SystemExit: told to end by Ctrl-C or SIGTERM; what is under way is saved (`cirf.lm.training.signals`).
+        KeyboardInterrupt, SystemExit: stopped by Ctrl-C or SIGTERM; progress is saved (`cirf.lm.training.signals`).
     """
     features, dropped = tokenise(train, tokenizer, section.max_length, new_ids, ends)
     held_out, too_long = tokenise(validation, tokenizer, section.max_length, new_ids, ends)
@@ -120,22 +120,20 @@ def finetune(
     passes = float(section.epochs)
     curriculum = None
     if teach is not None:
-        lessons = (
-            _lessons(train, features, dropped, tokenizer, new_ids),
-            _lessons(validation, held_out, too_long, tokenizer, new_ids),
+        pairs = (
+            _paired(train, features, dropped, tokenizer, new_ids),
+            _paired(validation, held_out, too_long, tokenizer, new_ids),
         )
-        curriculum = teach(*lessons, plan_updates(len(features), section, passes).epoch)
+        curriculum = teach(*pairs, plan_updates(len(features), section, passes).epoch)
         held_out = curriculum.validation if curriculum is not None else held_out
-    check_tokenizer(model, tokenizer)  # now, and not when hours of training are to be saved
+    check_tokenizer(model, tokenizer)  # now, not after hours of training
     device = device or str(model.device)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
     objective = Objective() if objective is None else objective
     if section.functional_token_loss_weight != 1 and new_ids[2:]:
         if type(objective).loss is not Objective.loss:
-            raise CirfError(
-                f"finetune.functional_token_loss_weight: the training of {method} has a loss of its own; remove the key"
-            )
+            raise CirfError(f"finetune.functional_token_loss_weight: the training of {method} has its own loss; remove the key")
         objective.weigh(new_ids[2:], section.functional_token_loss_weight)
     if sharded():
         check_launch()
@@ -147,7 +145,7 @@ def finetune(
     model, rows = adapt(model, section, list(new_ids), list(input_ids), seed, frozen)
     objective.join(model, section, seed)
     if objective.module is not None:
-        model.add_module(_BESIDE, objective.module.to(device).train())
+        model.add_module(_OBJECTIVE_MODULE, objective.module.to(device).train())
     if section.gradient_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
@@ -160,7 +158,7 @@ def finetune(
         if section.new_token_lr_multiplier != 1 and (new_ids or input_ids):
             matrices = vocabulary.matrices(base) if rows is None else rows.parameters()
             prepare = partial(
-                hasten,
+                scale_learning_rate,
                 parameters=matrices,
                 ids=[*new_ids, *input_ids] if rows is None else None,
                 ratio=section.new_token_lr_multiplier,
@@ -189,7 +187,7 @@ def finetune(
         plain = _plain(trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False), rows)
     else:
         plain = _whole(trainer, blank, partial(adapt, blank, section, list(new_ids), list(input_ids), seed))
-    after = before if plain.device.type == "meta" else code_rows(plain, new_ids)  # only the main process tells of them
+    after = before if plain.device.type == "meta" else code_rows(plain, new_ids)  # only the main process reports them
     history = History(
         method=method,
         adaptation="frozen" if frozen else section.adaptation,
@@ -226,9 +224,9 @@ def finetune(
     return plain, history, timings
 
 
-def _lessons(
+def _paired(
     rows: Sequence[Row], features: Sequence[Feature], dropped: Sequence[int], tokenizer: Any, new_ids: Sequence[int]
-) -> list[Lesson]:
+) -> list[CurriculumRow]:
     """Rows, their targets as they were made safe, and their ids side by side, without those that were too long."""
     left_out = set(dropped)
     kept = [
@@ -236,7 +234,7 @@ def _lessons(
         for index, row in enumerate(rows)
         if index not in left_out
     ]
-    return [Lesson(row, feature) for row, feature in zip(kept, features, strict=True)]
+    return [CurriculumRow(row, feature) for row, feature in zip(kept, features, strict=True)]
 
 
 def _losses_of_parts(row: Mapping[str, Any]) -> dict[str, float]:
@@ -246,7 +244,7 @@ def _losses_of_parts(row: Mapping[str, Any]) -> dict[str, float]:
 def adapt(
     model: Any, section: schema.Finetune, new_ids: list[int], input_ids: list[int], seed: int, frozen: bool = False
 ) -> tuple[Any, TrainableRows | None]:
-    """Choose what is trained: all of it, or adapters and the new rows, or nothing."""
+    """Set what is trained: all weights, or adapters and the new rows, or nothing."""
     from transformers import set_seed
 
     set_seed(seed)
@@ -263,7 +261,7 @@ def adapt(
 
 @contextlib.contextmanager
 def batch_kernel(model: Any, objective: Objective, longest: int, device: str) -> Iterator[None]:
-    """The attention that trains fastest, and batches as it wants them: prefix trees where that can be."""
+    """Within, the fastest attention for training, with batches to match: prefix trees where possible."""
     with as_trees(model, longest, device) if objective.plain else contextlib.nullcontext(False) as fits:
         objective.trees = fits
         try:
@@ -327,9 +325,9 @@ def _run(
 
         trainer.add_callback(Course(section.save_steps, every, validate, stack, progress, title, rows, trainer.curriculum))
         if trainer.args.use_cpu:
-            trainer.add_callback(HandBack())
+            trainer.add_callback(ReleaseMemory())
         stop = Stop()
-        trainer.add_callback(stop)  # behind `Course`, which says when to save
+        trainer.add_callback(stop)  # after `Course`, which says when to save
         with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(Trained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()
@@ -339,9 +337,9 @@ def _run(
 
 
 def _plain(model: Any, rows: TrainableRows | None) -> Any:
-    """The model without what was trained beside it, adapters and rows merged in."""
-    if hasattr(model, _BESIDE):
-        delattr(model, _BESIDE)
+    """The model without the objective's module, adapters and rows merged in."""
+    if hasattr(model, _OBJECTIVE_MODULE):
+        delattr(model, _OBJECTIVE_MODULE)
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     if rows is not None:
@@ -361,11 +359,11 @@ def _whole(trainer: TargetTrainer, blank: Any, adapt: Callable[[], tuple[Any, Tr
 
 
 def _forget(trainer: TargetTrainer) -> None:
-    """Let go of the optimiser's state and of memory that is kept but no longer used."""
+    """Release the optimiser's state and unused memory."""
     trainer.optimizer = trainer.lr_scheduler = None
     trainer.accelerator.free_memory()
     trainer.callback_handler.model = trainer.callback_handler.optimizer = trainer.callback_handler.lr_scheduler = None
     trainer.model = trainer.model_wrapped = None  # type: ignore[assignment]
-    hand_back()
+    release_freed_memory()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

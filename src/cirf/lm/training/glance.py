@@ -18,8 +18,8 @@ Look = Callable[[Any, int, int], str | None]
 
 
 def look_at(epoch: int, total: int) -> int | None:
-    """The update to look behind: the end of the first epoch by which a third of the training is over; ``None``: there is none
-    before the last."""
+    """The update after which to look: the end of the first epoch by which a third of the training is done. ``None`` if that is
+    the last."""
     at = epoch * max(1, math.ceil(total / 3 / epoch))
     return at if at < total else None
 
@@ -36,7 +36,7 @@ class Glance(TrainerCallback):
         self.ended: str | None = None
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """``at`` is the end of an epoch, so a training that goes on from a checkpoint of that update is looked at, too."""
+        """``at`` is the end of an epoch, so a training resumed from a checkpoint of that update is checked, too."""
         if state.global_step != self._at:
             return
         found = [self._looked(state.max_steps) if state.is_world_process_zero else None]

@@ -1,4 +1,4 @@
-"""What is told of a training once it is over: its losses, and what became of the functional tokens' rows."""
+"""What is reported about a finished training: its losses, and how the functional tokens' rows changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class History:
     target tokens before it; ``validation``: ``{update, loss, answer_loss, code_loss}``, the last two over the answer's tokens
     with the end token, and over the functional tokens where there are any, update 0 being the model before training;
     ``tokens`` and ``target_tokens`` are those of one epoch; ``computed_in``: the number format, weights that are trained being
-    float32 in any case; ``curriculum``: what a curriculum tells of itself; ``ended``: why the training was ended early.
+    float32 in any case; ``curriculum``: the curriculum's own summary; ``ended``: why the training was ended early.
     """
 
     method: str

@@ -54,8 +54,8 @@ def read_targets(
 ) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """One pass: logits [n x V] (float32) that predict the n targets, the targets [n], row by row, and all that the model made.
 
-    ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column. ``places`` [b x s]: where
-    each of them stands in what is given, flattened, if that is no batch of rows (see `cirf.lm.training.prefix_tree`).
+    ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column. ``places`` [b x s]: each
+    one's position in the flattened input, if that is not a batch of rows (see `cirf.lm.training.prefix_tree`).
     """
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)
@@ -83,9 +83,9 @@ def target_logits(
     """Logits [n x V] (float32) that predict the n targets, and the targets [n], row by row.
 
     ``input_ids`` and ``labels`` are [b x s], padded on the right. There is no attention mask: attention is causal, so
-    padding behind a row reaches none of its positions, and a mask would only slow attention down. ``position_ids`` [b x s]
-    where they are not 0, 1, 2, ...; with them comes a mask of ones, for without any transformers takes a gap in them for the
-    beginning of another text, which sees nothing of what stands before it.
+    padding after a row reaches none of its positions, and a mask would only slow attention down. ``position_ids`` [b x s]
+    where they are not 0, 1, 2, ...; with them comes a mask of ones, because without a mask transformers takes a gap for the start
+    of a new text that does not see the tokens before it.
     """
     places = {} if position_ids is None else {"position_ids": position_ids, "attention_mask": torch.ones_like(input_ids)}
     logits, targets, _ = read_targets(model, labels, input_ids=input_ids, use_cache=False, **places)

@@ -1,9 +1,9 @@
-"""Training some rows of frozen embedding matrices beside LoRA adapters.
+"""Training some rows of frozen embedding matrices together with LoRA adapters.
 
-Adapters alone leave new tokens as they were. PEFT's ``trainable_token_indices`` trains them, but copies the whole
+Adapters alone do not train new tokens. PEFT's ``trainable_token_indices`` trains them, but copies the whole
 matrix in every pass, forwards and back, which for 150,000 rows costs more than the adapters do. Here the frozen matrix
-is used as it is, and its few trained rows are laid over what comes out: over the embeddings where such a token goes in,
-over the logits in those tokens' columns. Tied matrices share one set of rows.
+is used as it is, and its few trained rows replace its output: the embeddings of such tokens, and the logits in their columns.
+Tied matrices share one set of rows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAME = "cirf_rows"
 
 
 class TrainableRows:
-    """Float32 copies [n x d] of the rows ``ids``, in the model's place of them until ``merge``.
+    """Float32 copies [n x d] of the rows ``ids``, used by the model instead of its own until ``merge``.
 
-    Rows of ``inputs`` stand behind them in the input matrix alone: tokens that are read and never written. Where the matrices
-    are tied they are in both all the same, since the saved model will have them in both.
+    Rows of ``inputs`` follow them in the input matrix alone: tokens that are read and never written. In tied matrices they are in
+    both, as in the saved model.
 
     The parameters are registered on the embedding and head modules (as ``cirf_rows``), so that optimisers,
     data-parallelism and ``requires_grad`` treat them like any other.
@@ -59,7 +59,7 @@ class TrainableRows:
 
     @staticmethod
     def _embed(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        slots = module.cirf_slots[args[0]]  # [b x s], -1 where the frozen row stands
+        slots = module.cirf_slots[args[0]]  # [b x s], -1 where the frozen row is used
         rows = nn.functional.embedding(slots.clamp(min=0), module.cirf_rows).to(output.dtype)
         scale = getattr(module, "embed_scale", None)  # some models scale inside the module
         return torch.where((slots >= 0).unsqueeze(-1), rows if scale is None else rows * scale, output)
@@ -88,11 +88,13 @@ class TrainableRows:
             del self._head.cirf_ids
 
 
-def hasten(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], ids: Sequence[int] | None, ratio: float) -> None:
-    """Make every step of an optimiser ``ratio`` times as long for the rows ``ids`` of some matrices, or for all of their rows.
+def scale_learning_rate(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], ids: Sequence[int] | None, ratio: float
+) -> None:
+    """Scale the learning rate of the rows ``ids`` of some matrices, or of all their rows, by ``ratio``.
 
-    That is another learning rate for them, of AdamW and its decay as of plain descent: a step of either is a multiple of it, and
-    moments do not depend on it. A rate of their own in a group of parameters would need rows that are parameters by themselves.
+    Each step is multiplied by ``ratio``. For AdamW with its decay, as for plain descent, a step is proportional to the rate and
+    the moments do not depend on it. A parameter group with its own rate would need the rows to be separate parameters.
     """
     held: list[torch.Tensor] = []
     places: list[Any] = []  # of the rows in each matrix, or in this process's part of it

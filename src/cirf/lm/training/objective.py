@@ -1,6 +1,6 @@
 """What a training minimises: how rows make a batch, and what its loss is. A method may have one of its own.
 
-The one here is every method's that writes words. Another overrides what differs: `LatentObjective` other logits; a distillation
+The one here serves every method that writes words. Others override what differs: `LatentObjective` other logits; a distillation
 would override ``loss`` and add ids of its own to a batch; an auxiliary decoder is a ``module``.
 """
 
@@ -17,16 +17,16 @@ from cirf.lm.training.prefix_tree import tree_of
 from cirf.recipe import schema
 
 Batch = Mapping[str, torch.Tensor]
-"""Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, and of its entries as many as there are
-targets are not `IGNORED`."""
+"""Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, of which exactly the targets are not
+`IGNORED`."""
 
 
 class Objective:
     """Next-token cross-entropy on the targets of rows.
 
-    ``module`` is what is trained besides the model, if there is anything: it goes into checkpoints with it, what of it requires
-    gradients learns by the same optimiser, and it is no part of the model that comes out. It should be as the seed makes it,
-    whatever was drawn before.
+    ``module`` is what is trained besides the model, if there is anything: it is saved in checkpoints, its parameters that require
+    gradients are trained by the same optimiser, and it is not part of the resulting model. Its first values must depend on the
+    seed alone.
     """
 
     module: torch.nn.Module | None = None
@@ -35,7 +35,7 @@ class Objective:
     _heavy: tuple[torch.Tensor, float] | None = None
 
     def weigh(self, ids: Sequence[int], weight: float) -> None:
-        """Have targets of these ids weigh so much in the loss, and every other 1."""
+        """Set the loss weight of targets with these ids; all others have weight 1."""
         self._heavy = torch.tensor(list(ids)), weight
 
     @property
@@ -45,10 +45,10 @@ class Objective:
         return own.collate is Objective.collate and own.logits is Objective.logits and own.loss is Objective.loss
 
     def join(self, model: Any, section: schema.Finetune, seed: int) -> None:
-        """Called once ``model`` is as it is trained, its adapters on it: what learns inside it beside it is put there now."""
+        """Called when ``model`` has its adapters and is ready for training: attach extra trained parts to it here."""
 
     def leave(self) -> None:
-        """Called once it is trained: what was kept for that is let go."""
+        """Called after training: release what was kept for it."""
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
         """Rows as a `Batch`, filled up with the id ``padding``."""

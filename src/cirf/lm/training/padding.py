@@ -1,4 +1,4 @@
-"""Rows of unlike lengths cut into several passes, where that is less work than the padding of one."""
+"""Rows of different lengths are split into several passes if that costs less than padding them in one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PASS_ELSEWHERE = 4096
 
 
 def pass_price(device: str) -> int:
-    """Padding, in positions, that is as cheap as one pass more on a kind of device (``cpu``, ``cuda``, ...): a CPU computes
+    """The padding, in positions, that costs as much as one more pass on a kind of device (``cpu``, ``cuda``, ...): a CPU computes
     position by position and little else costs it time; an accelerator waits as long for a short pass as for one of thousands."""
     return _PASS.get(device, _PASS_ELSEWHERE)
 

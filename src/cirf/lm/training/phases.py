@@ -1,8 +1,8 @@
-"""Small trainings one after the other, each of a few weights and each done once: what is finished is not done again after a kill,
-and what was begun goes on at its last epoch.
+"""Small trainings in sequence, each of a few weights and each done once: after a kill finished ones are not repeated, and an
+unfinished one resumes at its last epoch.
 
-A phase goes through its rows for some epochs with AdamW at one learning rate, and ends with the weights of the epoch whose loss
-on held-out rows was the lowest; without such rows, with the last. Held-out rows are those of the validation split.
+A phase trains for some epochs with AdamW at one learning rate, and keeps the weights of the epoch with the lowest held-out loss;
+without held-out rows, the last. Held-out rows are those of the validation split.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
     """Train the module, or load what it came to before; returns ``{epochs, best, losses}``: of each epoch the mean loss in
     training and of the held-out rows (``None``: there are none), before the first one too.
 
-    ``CirfError`` for a loss that is no number.
+    ``CirfError`` for a loss that is not a number.
     """
     done, state = folder / f"{phase.name}.safetensors", folder / f"{phase.name}-begun.safetensors"
     parameters = [(name, value) for name, value in phase.module.named_parameters() if value.requires_grad]

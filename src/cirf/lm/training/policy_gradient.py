@@ -1,5 +1,5 @@
-"""The loss of group-relative policy optimisation: what each token of a sampled answer weighs, by what the answer earned beside
-the others to its question (GRPO: Shao et al. 2024, arXiv 2402.03300; Dr. GRPO: Liu et al. 2025, arXiv 2503.20783; DAPO: Yu et al.
+"""The loss of group-relative policy optimisation: each token's weight follows from its answer's reward relative to the other
+answers to the question (GRPO: Shao et al. 2024, arXiv 2402.03300; Dr. GRPO: Liu et al. 2025, arXiv 2503.20783; DAPO: Yu et al.
 2025, arXiv 2503.14476). Names are those of TRL's ``loss_type`` and ``scale_rewards``.
 """
 
@@ -35,14 +35,14 @@ Group = Sequence[Answer]
 
 
 def learnable(group: Group, section: Reward) -> list[Answer]:
-    """The answers of a group that are learned from; none where all of them earned the same."""
+    """The answers of a group that are trained on; none if all have the same reward."""
     kept = [answer for answer in group if section.truncated == "keep" or not answer.truncated]
     rewards = [answer.reward for answer in kept]
     return kept if rewards and max(rewards) - min(rewards) > LEAST else []
 
 
 def advantages(groups: Sequence[Group], scale: str) -> list[float]:
-    """Of every answer, group by group: its reward less the group's mean, over a standard deviation where ``scale`` says so."""
+    """Each answer's reward minus its group's mean, divided by a standard deviation if ``scale`` says so; group by group."""
     found = []
     every = [answer.reward for group in groups for answer in group]
     for group in groups:
@@ -53,7 +53,7 @@ def advantages(groups: Sequence[Group], scale: str) -> list[float]:
 
 
 def token_weights(lengths: Sequence[int], loss: str, cap: int) -> list[float]:
-    """What the loss of one token of each answer is multiplied by, for answers of so many tokens, truncated ones as any other."""
+    """The factor of each answer's token losses, for answers of these ``lengths``; truncated answers count as any other."""
     if loss == "grpo":
         return [1 / (len(lengths) * length) for length in lengths]
     whole = len(lengths) * cap if loss == "dr_grpo" else sum(lengths)

@@ -1,12 +1,12 @@
-"""A batch of rows as a prefix tree: what rows begin with alike goes through the model once, and padding not at all.
+"""A batch of rows as a prefix tree: shared prefixes go through the model once, and padding not at all.
 
     rows   a b c d      ids     a b c d e f      the positions of the first row: 0 1 2 3
            a b e f              0 1 2 3 4 5      of the second one:              0 1 4 5
 
-Attention is causal, so what a model makes of a token depends on the tokens up to it alone, and rows that begin alike share what
-is made of that beginning: a template's opening in all of them, a question in several answers to it. The nodes of the tree go
-through the model as one row of a batch of one; only the attention lays them out as rows [b x s] again. Loss and gradients are
-those of the padded rows up to rounding.
+Attention is causal, so a token's hidden states depend only on the tokens up to it, and rows with a common prefix share its
+states: a template's opening in all rows, a question in several answers to it. The nodes of the tree go through the model as one
+row of a batch of one; only the attention lays them out as rows [b x s] again. Loss and gradients are those of the padded rows up
+to rounding.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SLACK, _SLACK_HALF = 1e-3, 0.1  # how far a tree's logits may be from those of 
 _KNOWN = {"position_ids", "use_cache", "is_causal", "cache_position", "output_attentions", "output_hidden_states", "return_dict"}
 
 Tree = dict[str, torch.Tensor]
-"""``places`` [b x s]: the node at each position of each row (behind a row's end: node 0); ``first`` [t]: where each of the t
-nodes stands first among the b*s positions; ``again`` [m]: positions that share a node with an earlier one."""
+"""``places`` [b x s]: the node at each position of each row (after a row's end: node 0); ``first`` [t]: each node's first place
+among the b*s positions; ``again`` [m]: positions that share a node with an earlier one."""
 
 
 class Unfit(Exception):
@@ -39,8 +39,8 @@ class Unfit(Exception):
 
 
 def tree_of(features: Sequence[Feature]) -> tuple[torch.Tensor, torch.Tensor, Tree]:
-    """Ids and positions of the nodes [1 x t], in the order of the rows, and where rows have them. A node stands for one id at one
-    position behind one beginning."""
+    """Ids and positions of the nodes [1 x t], in the order of the rows, and where rows have them. A node is one id at one
+    position after one prefix."""
     longest = max(len(feature.ids) for feature in features)
     places = torch.zeros(len(features), longest, dtype=torch.long)
     nodes: dict[tuple[int, int, int], int] = {}
@@ -64,8 +64,8 @@ def tree_of(features: Sequence[Feature]) -> tuple[torch.Tensor, torch.Tensor, Tr
 
 
 class _Spread(torch.autograd.Function):
-    """Nodes [t x w] at their positions in rows [b*s x w]; backwards the sum over a node's positions. Nothing behind a row's end
-    counts: no position of the row sees it."""
+    """Nodes [t x w] at their positions in rows [b*s x w]; backwards the sum over a node's positions. Positions after a row's end
+    do not count: no position of the row sees them."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, places: torch.Tensor, first: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
@@ -133,7 +133,7 @@ def attend(
         k, v = (x.repeat_interleave(heads // groups, dim=1) for x in (k, v))
         made = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     else:
-        together = heads // groups  # query heads that share a key: their positions stand below one another
+        together = heads // groups  # query heads that share a key: their positions are stacked
         hidden = torch.ones(s, s, dtype=torch.bool).triu(1).repeat(together, 1)
         scores = (q.reshape(b, groups, together * s, -1) @ k.transpose(2, 3)) * scale  # [b x g x h/g*s x s]
         weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1, dtype=torch.float32).to(v.dtype)

@@ -1,9 +1,9 @@
-"""Training by reward: the model answers training questions, and each answer that earned more than the others to its question
-becomes likelier (see `cirf.lm.training.policy_gradient`).
+"""Training by reward: the model answers training questions, and answers with a higher reward than the others to their question
+become likelier (see `cirf.lm.training.policy_gradient`).
 
-Two models are held: the one that is trained, and a plain one that answers, with the first one's weights in it, adapters merged,
-in the number format that is saved. So answers are written as fast as in an evaluation, and by the model that is saved. Every draw
-is seeded by the recipe's seed and the number of the update: a training that goes on from a checkpoint ends with the same bytes.
+Two models are held: the trained one, and a plain copy with merged adapters, in the saved number format, which samples. So
+sampling is as fast as in an evaluation and uses the model that is saved. Every draw is seeded by the recipe's seed and the number
+of the update: a training resumed from a checkpoint ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerControl
 
 from cirf.cpu.lora_linear import in_place
-from cirf.cpu.memory import hand_back, keep_freed_memory
+from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.cpu.number_formats import computed_in
 from cirf.cpu.packed import group_queries
 from cirf.errors import CirfError
@@ -44,25 +44,24 @@ from cirf.recipe.schema import Finetune, Reward
 from cirf.store.files import to_json, write_atomic
 
 LOGITS = 2**26
-"""Logits of one pass at most: with their gradients some five times as many float32 numbers are held."""
+"""Most logits of one pass: with gradients about five times as many float32 numbers are held."""
 
 _IDLE = 3
 """Updates in a row without a question to learn from, after which the training ends."""
 
 _RECENT = 8
-"""Updates whose share of questions with different rewards tells how many to draw."""
+"""Updates whose share of questions with different rewards decides how many to draw."""
 
 _SELDOM = 0.1
-"""How likely a question that is always right, or never, is drawn beside one that is right half the time."""
+"""How likely a question that is always right, or never, is drawn, relative to one that is right half the time."""
 
 Judge = Callable[[int, Output], tuple[float, bool]]
-"""Of an answer to the question of that number: its reward, and whether it is right."""
+"""Reward of an answer to a question, by number, and whether it is right."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked: rendered prompts of training questions with their judge, those of held-out ones with theirs, and the most
-    tokens of an answer."""
+    """Rendered prompts of training and held-out questions, each set with its judge, and the most tokens of an answer."""
 
     training: Sequence[str]
     judge: Judge
@@ -73,7 +72,7 @@ class Questions:
 
 @dataclass
 class _Course:
-    """What a checkpoint keeps besides weights: how far the training is, and what it has seen. ``tries`` holds, by question, how
+    """The state in a checkpoint besides weights: the progress and the questions seen. ``tries`` holds, by question, how
     many of its answers were right and how many there were."""
 
     update: int = 0
@@ -107,7 +106,7 @@ class RewardTraining:
         self.model = model
         if how.adaptation == "lora":
             self.model = put_adapters(model, how.lora.model_copy(update={"dropout": 0.0}))
-        self.model.eval()  # nothing is dropped out between an answer and its gradient
+        self.model.eval()  # no dropout between an answer and its gradient
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
             self.trained.values(),
@@ -145,7 +144,7 @@ class RewardTraining:
                 if control.should_save and course.ended is None:
                     self._save(root)
                     stop.on_save(None, None, control)
-                hand_back()
+                release_freed_memory()
                 advance(1, self._line(row))
         if self.best and course.best is not None and course.best["update"] < course.update:
             self._load(self.best)
@@ -159,7 +158,7 @@ class RewardTraining:
         return self._history(), timings
 
     def _update(self) -> dict[str, Any]:
-        """Draw, learn, and tell of it."""
+        """Draw answers, train on them, and report."""
         began = time.perf_counter()
         course, drawn, groups = self.course, list[list[Answer]](), list[list[Answer]]()
         course.update += 1
@@ -254,7 +253,7 @@ class RewardTraining:
         ]
 
     def _learn(self, groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
-        """The updates that a batch is good for."""
+        """The updates on one batch of answers."""
         how, course = self.how, self.course
         answers = [answer for group in groups for answer in group]
         weights = token_weights([len(answer.ids) for answer in answers], how.loss, self.questions.cap)
@@ -275,7 +274,7 @@ class RewardTraining:
                 apart, tokens = apart + made["kl"], tokens + len(made["logs"])
             norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), self._section.max_grad_norm)
             if not (math.isfinite(total) and math.isfinite(norm)):
-                raise CirfError(f"reward: the loss of update {course.update} is no number; lower reward.learning_rate")
+                raise CirfError(f"reward: the loss of update {course.update} is not a number; lower reward.learning_rate")
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if turn == 0:
@@ -284,7 +283,7 @@ class RewardTraining:
         return {"loss": total, "gradient_norm": float(norm), "learning_rate": rate} | summary
 
     def _passes(self, rows: Sequence[tuple[Answer, float, float]]) -> Iterator[list[tuple[Answer, float, float]]]:
-        """The rows in parts, of as many tokens as there is room for logits."""
+        """The rows in parts that fit the limit of logits."""
         most = LOGITS // self._base.get_input_embeddings().weight.shape[0]
         part: list[tuple[Answer, float, float]] = []
         for row in rows:
@@ -390,7 +389,7 @@ class RewardTraining:
         self._load(load_file(folder / "trainable.safetensors"))
 
     def _line(self, row: dict[str, Any]) -> str:
-        """A few words on the last update."""
+        """A summary of the last update."""
         sampling, whole, tokens = self._rates
         summary = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
         summary += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"

@@ -1,8 +1,8 @@
 """Training rows as text that stock trainers read: a prompt and a completion.
 
-A trainer such as TRL's encodes ``prompt + completion`` as a tokenizer does by default and puts the end token behind it. So that
-it learns from the very ids that we train on, a prompt leaves out the beginning that the tokenizer puts there by itself, and a
-completion holds no added token but those it may. Which token ends a turn is to be said to it: `cirf.lm.prompt.end_token`.
+A trainer such as TRL's encodes ``prompt + completion`` as a tokenizer does by default and appends the end token. To give it the
+ids that we train on, prompts omit the prefix that the tokenizer adds itself, and completions contain no added tokens except those
+allowed. The trainer must be given the token that ends a turn: `cirf.lm.prompt.end_token`.
 """
 
 from __future__ import annotations

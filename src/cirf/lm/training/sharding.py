@@ -1,8 +1,8 @@
 """Training with weights, gradients and optimiser state sharded over the processes of a launch (FSDP2, ``fully_shard``).
 
-A layer's weights are gathered for its pass and freed behind it: frozen weights in their own number format and trained ones in
-float32, so losses are those of one process up to the rounding of sums. Checkpoints and the final model are gathered on the main
-process's CPU, in the files of an unsharded training.
+A layer's weights are gathered for its pass and freed after it. Frozen weights stay in their own number format, trained ones are
+float32, so losses equal those of one process up to rounding. Checkpoints and the final model are gathered on the main process's
+CPU, in the files of an unsharded training.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REFUSED = {
 
 
 def check_launch() -> None:
-    """``CirfError`` where accelerate was told of a kind of sharding that there is not."""
+    """``CirfError`` where accelerate's settings ask for sharding that is not supported."""
     for name, (value, advice) in _REFUSED.items():
         if os.environ.get(name, "").lower() == value:
             raise CirfError(f"accelerate's settings: {advice}")
@@ -43,7 +43,7 @@ def check_launch() -> None:
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Within, accelerate's objects are made as for data-parallel training; or they would shard the model once more."""
+    """Within, accelerate's objects are created as for data-parallel training; otherwise they would shard the model again."""
     asked = os.environ.pop("ACCELERATE_USE_FSDP", None)
     try:
         yield
@@ -53,7 +53,7 @@ def unseen() -> Iterator[None]:
 
 
 def refusal(method: str) -> CirfError:
-    """What is raised for a method whose objective reads weights outside the model's own pass."""
+    """The error for a method whose objective reads weights outside the model's own pass."""
     return CirfError(f"{method} cannot be trained with sharded weights (FSDP); launch without it (accelerate launch --multi_gpu)")
 
 

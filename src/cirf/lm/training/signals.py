@@ -1,7 +1,7 @@
-"""A fine-tuning that is told to end, by Ctrl-C or SIGTERM, ends behind the update it is in, with a checkpoint of that update.
+"""On Ctrl-C or SIGTERM, fine-tuning stops after the current update and saves a checkpoint of it.
 
-A second signal ends it at once; then it is resumed from the last checkpoint before, as after a SIGKILL. Of several processes that
-train together each would end behind another update, so there signals do what they always did.
+A second signal stops it at once; it then resumes from the previous checkpoint, as after a SIGKILL. With several processes each
+would stop after a different update, so signals keep their default behaviour there.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from transformers import TrainerCallback
 
 from cirf.lm.training.trainer import Diverged
 
-_SAID = b"cirf: stopping behind this update, whose checkpoint is saved first; once more to stop at once\n"
+_SAID = b"cirf: stopping after this update and its checkpoint; repeat the signal to stop at once\n"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Stop(TrainerCallback):
-    """Saves behind the update in which a signal came, and then does what the signal stands for."""
+    """Saves after the update in which a signal came, then acts on the signal."""
 
     def __init__(self) -> None:
         """None has come yet."""
@@ -68,7 +68,7 @@ class Stop(TrainerCallback):
             signal.signal(number, hear)
         try:
             yield
-            self._obey()  # it may have come behind the last update
+            self._obey()  # it may have come after the last update
         except Diverged:
             self._obey()
             raise

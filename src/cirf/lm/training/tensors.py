@@ -1,4 +1,4 @@
-"""Files of tensors that are there whole or not at all."""
+"""Tensor files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from cirf.store.files import whole_path
 
 
 def save_whole(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file, with its folder, that takes its place once all of it is written: a kill leaves none, or the one
-    that was there before."""
+    """Write a safetensors file, with its folder, by an atomic rename: a kill leaves no file, or the previous one."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     with whole_path(path) as temporary:
         save_file(plain, temporary, dict(metadata) if metadata else None)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
-from cirf.cpu.memory import hand_back, scarce
+from cirf.cpu.memory import release_freed_memory, scarce
 from cirf.cpu.number_formats import computed_in
 from cirf.distributed import world_size
 from cirf.errors import CirfError
@@ -47,7 +47,7 @@ _BLANK = -1
 
 
 class Features(torch.utils.data.Dataset[Feature]):
-    """Features as the Trainer wants them; those of a curriculum are asked for by row and update."""
+    """Features as the Trainer wants them; a curriculum's are indexed by row and update."""
 
     def __init__(self, features: Sequence[Feature], curriculum: Curriculum | None = None) -> None:
         """Hold on to the list."""
@@ -69,8 +69,8 @@ class Features(torch.utils.data.Dataset[Feature]):
 class Updates(torch.utils.data.Sampler[Any]):
     """The rows of another sampler, update by update: the same rows an update on any number of processes.
 
-    The processes share the passes of an update. Where these do not come out even, the update is filled up: with rows that have no
-    target, or, for an objective that needs targets, with the epoch's first rows once more.
+    The processes share the passes of an update. If these do not divide evenly, the update is filled up: with rows without
+    targets, or with the epoch's first rows again if the objective needs targets.
     """
 
     def __init__(
@@ -161,14 +161,14 @@ class TargetTrainer(Trainer):
         return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """What the objective says of a batch."""
-        with self.accelerator.autocast():  # of what a loss does beside the model; in several passes weights are cast once
+        """The objective's loss of a batch."""
+        with self.accelerator.autocast():  # also outside the model; weights are cast once for all passes
             loss = self.objective.loss(model, inputs, num_items_in_batch)
         return loss * self.accelerator.num_processes  # gradients are averaged over the processes
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Mean negative log-likelihood of the validation rows' target tokens, of those from the answer on, and of the functional
-        tokens, which tells how well each is foretold by what stands before it."""
+        tokens, which measures how well each is predicted from the text before it."""
         size = self.args.per_device_train_batch_size
         order = sorted(range(len(self._validation)), key=lambda i: len(self._validation[i].ids))
         batches = [order[start : start + size] for start in range(0, len(order), size)]
@@ -271,7 +271,7 @@ def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
 
 
 class Diverged(CirfError):
-    """The loss of an update, or its gradient, is no number; the rows that it was computed from are named."""
+    """The loss or gradient of an update is not a number; the message names its rows."""
 
 
 class Trained(Exception):
@@ -280,7 +280,7 @@ class Trained(Exception):
 
 class Course(TrainerCallback):
     """When to evaluate, to save and to forget the optimiser's moments, a bar, and a stop at the last update or where the loss or
-    its gradient is no number any more: before anything is saved, so that the last checkpoint is a good one."""
+    its gradient becomes NaN, before anything is saved, so that the last checkpoint is valid."""
 
     def __init__(
         self,
@@ -331,14 +331,14 @@ class Course(TrainerCallback):
             )
 
 
-class HandBack(TrainerCallback):
+class ReleaseMemory(TrainerCallback):
     """Hands memory that is kept but no longer used back to the system now and then, and whenever little is left."""
 
-    every = 16  # updates: some seconds of clearing pages anew for minutes of training
+    every = 16  # updates: clearing pages again costs some seconds per minutes of training
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self.every == 0 or scarce():
-            hand_back()
+            release_freed_memory()
 
 
 def arguments(

@@ -1,1 +1,1 @@
-"""CIRF, its controls, and CIRF trained on traces of its own."""
+"""CIRF, its controls, and CIRF trained on its own traces."""

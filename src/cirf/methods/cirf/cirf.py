@@ -3,7 +3,7 @@
 A target reads ``<cirf_016>48<cirf_023>72</cirf>72`` (paper 3.3, eq. 13-14); with its first result pruned (3.4)
 ``<cirf_016><cirf_023>72</cirf>72``. The prompt ends with the opening delimiter ``<cirf>`` (``vocabulary.opening``).
 
-Traces whose functional tokens say something else, or nothing, of their steps: controls of what the codes are good for.
+Also traces whose functional tokens encode something else, or nothing: controls for the effect of the codes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Codes = Literal["learned", "shuffled", "single", "ordinal"]
 
 
 def recoded(traces: Sequence[Trace], codes: Codes, size: int, seed: int) -> list[Trace]:
-    """The traces with ``codes`` in place of the ``size`` learned ones; results and lengths stay as they are.
+    """The traces with ``codes`` in place of the ``size`` learned ones; results and lengths are unchanged.
 
-    ``shuffled`` deals the codes of all steps out anew among them by the seed, so that each is used as often as before;
+    ``shuffled`` permutes the codes of all steps by the seed, so that each is used as often as before;
     ``single`` is code 0 everywhere; ``ordinal`` is 0, 1, 2, ... along a trace, the last code for all steps beyond it.
     """
     match codes:
@@ -50,25 +50,23 @@ def recoded(traces: Sequence[Trace], codes: Codes, size: int, seed: int) -> list
 
 
 class FormSettings(Section):
-    """How answers are held to the form of traces; a model needs no training for any of it (`cirf.lm.decoding.trace_grammar`)."""
+    """How answers are constrained to the form of traces; it needs no training (`cirf.lm.decoding.trace_grammar`)."""
 
     grammar: bool = key(
         False,
-        "Hold answers to the form of traces: one span of functional tokens and results, then the answer. Whatever else is set "
-        "here does so too.",
+        "Constrain answers to the form of traces: one span of functional tokens and results, then the answer. Any other setting "
+        "here implies it.",
     )
-    budget: Whole | None = key(None, "Most functional tokens of an answer; null: as many as the model likes.", unit="tokens")
+    budget: Whole | None = key(None, "Most functional tokens of an answer; null: no limit.", unit="tokens")
     results: bool = key(True, "Whether results are written between functional tokens.")
-    result_tokens: Whole | None = key(None, "Most tokens of one result; null: as many as the model likes.", unit="tokens")
-    result_cost: float = key(
-        0.0, "What beginning a result is made less likely by: a dial between all results (0) and none.", unit="nats", ge=0
-    )
+    result_tokens: Whole | None = key(None, "Most tokens of one result; null: no limit.", unit="tokens")
+    result_cost: float = key(0.0, "Penalty on starting a result, between all results (0) and none.", unit="nats", ge=0)
     at_most: dict[Whole, Whole] = key(
         {}, "Most times that single functional tokens are written in an answer, by their codes; 0 forbids one: {7: 0, 3: 2}."
     )
 
     def steering(self) -> Steering:
-        """How they steer answers; the grammar is always held to."""
+        """The steering; the grammar always applies."""
         from cirf.lm.decoding.trace_grammar import Steering
 
         details = self.model_dump(include=set(FormSettings.model_fields) - {"grammar", "at_most"})
@@ -80,28 +78,28 @@ class TraceSettings(CalculatorSettings, FormSettings):
 
 
 class CirfSettings(TraceSettings):
-    """What stands for a step in a trace, and how answers are steered."""
+    """The form of a step in a trace, and how answers are steered."""
 
     codes: Codes = key(
         "learned",
-        "What the functional token of a step says. learned: its code. The others are controls, to tell what the codes do apart "
-        "from what the tokens do: shuffled: the code of some step of some row; single: one and the same for all (results alone, "
+        "The functional token of a step. learned: its code. The others are controls that separate the effect of the codes "
+        "from that of the tokens: shuffled: the code of a random step; single: the same for all (results alone, "
         "K = 1); ordinal: the step's place in its trace.",
     )
     start: Literal["backbone", "sft_cot"] = key(
         "backbone",
-        "What it is fine-tuned from. sft_cot: the model of sft_cot, which has learned to write the same rationales in words; "
-        "its cost is that of both trainings.",
+        "The start of fine-tuning. sft_cot: the model of sft_cot, trained to write the same rationales in words; "
+        "it costs both trainings.",
     )
     subjects: bool = key(
         False,
-        "Before the functional token of a step, but the first, stands whom or what it is about, where that is a word of the "
-        "question: `heads ann<cirf_010>tails`. Lists longer than those learned are then gone through to their end more often.",
+        "Write a step's subject before its functional token, except for the first step, if it is a word of the "
+        "question: `heads ann<cirf_010>tails`. Lists longer than in training are then completed more often.",
     )
 
 
 def formed(settings: Section) -> bool:
-    """Whether settings, a user's own ones perhaps, hold answers to the form of traces."""
+    """Whether settings, also a user's own, constrain answers to the form of traces."""
     known = FormSettings.model_fields
     return any(getattr(settings, name, field.default) != field.default for name, field in known.items())
 
@@ -130,25 +128,24 @@ class CirfFull(Method):
         self.steered = formed(self.settings) or calculates(self.settings)
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` where what it is to start from is taken, for subjects in traces that pruning reads, and for a calculator
-        where no results are written."""
+        """``CirfError`` for a conflicting start, for subjects in traces that pruning reads, and for a calculator without
+        results."""
         if calculates(self.settings) and (isinstance(self, CirfBare) or not getattr(self.settings, "results", True)):
-            raise CirfError(f"variants.{self.name}.settings.calculator: it writes no results that could be worked out; remove it")
+            raise CirfError(f"variants.{self.name}.settings.calculator: it writes no results to compute; remove it")
         if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
             raise CirfError(
-                f"variants.{self.name}.settings.subjects: by {self.name} as it is told which results pruned methods leave out; "
-                "give the variant another name"
+                f"variants.{self.name}.settings.subjects: pruning uses the traces of {self.name}; give the variant another name"
             )
         if self.start is None:
             return
         if self.name == CirfFull.name:
             raise CirfError(
-                f"variants.{self.name}.settings.start: other methods go by {self.name} as it is trained from the backbone; "
+                f"variants.{self.name}.settings.start: other methods use {self.name} as trained from the backbone; "
                 "give the variant another name"
             )
         if self.pruning and recipe.compression.start == "full":
             raise CirfError(
-                f"variants.{self.name}.settings.start: by compression.start it goes on from cirf_full; "
+                f"variants.{self.name}.settings.start: compression.start already starts it from cirf_full; "
                 "set one of them to backbone"
             )
 
@@ -162,23 +159,23 @@ class CirfFull(Method):
 
         trace = example.trace
         if getattr(self.settings, "subjects", False):
-            from cirf.text.subjects import led_on, subjects
+            from cirf.text.subjects import subjects, with_next_subject
 
             details = subjects(example.segments, example.problem.question)
-            trace = replace(trace, results=led_on(trace.results, details))
+            trace = replace(trace, results=with_next_subject(trace.results, details))
         names = token_names(self._size, self._delimiters)
         written = write_trace(trace, names)
         return written.removeprefix(names.start) if self._opened else written
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The opening delimiter at the head of every answer, where the prompt is to hold it."""
+        """The opening delimiter at the head of every answer, if the prompt holds it."""
         from cirf.lm.vocabulary import token_names
 
         if self._opened:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
 
     def well_formed(self, output: str) -> bool | None:
-        """One closed trace, and an answer behind it."""
+        """One closed trace, and an answer after it."""
         from cirf.lm.vocabulary import is_closed, token_names
 
         return is_closed(output, token_names(self._size, self._delimiters))
@@ -194,7 +191,7 @@ class CirfFull(Method):
         return section.max_trace_tokens + task.cap
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
-        """Processors that hold answers to the form of traces, and the calculator, where the settings ask for them."""
+        """Processors that constrain answers to the form of traces, and the calculator, if set."""
         counted = calculating(tokenizer) if calculates(self.settings) else tuple
         if not formed(self.settings):
             return counted
@@ -208,12 +205,12 @@ class CirfFull(Method):
 
     @property
     def _unsaid(self) -> set[str]:
-        """Those of the form, too, where they hold answers to none."""
+        """Also those of the form, if it is not used."""
         return super()._unsaid | (set() if formed(self.settings) else set(FormSettings.model_fields))
 
     @property
     def asked_by(self) -> dict[str, Any]:
-        """As of any method; settings of the form are told at their defaults, too, as they always were."""
+        """As of any method; settings of the form are reported at their defaults, too."""
         details = set(FormSettings.model_fields) - super()._unsaid
         form: dict[str, Any] = self.settings.model_dump(mode="json", include=details)
         return form | super().asked_by
@@ -247,10 +244,10 @@ class CirfFaster(_Greedy):
 
 
 class CirfLean(CirfFull):
-    """Without results that are not worth their tokens; what they are worth is told by all that the model has to write."""
+    """Without results that are not worth their tokens, measured by the loss of the whole trace."""
 
     name = "cirf_lean"
-    summary = "functional tokens without results that are not worth their tokens, told by the loss of the whole trace"
+    summary = "functional tokens without results that are not worth their tokens, by the loss of the whole trace"
     pruning: Selector | None = "joint"
 
 
@@ -270,7 +267,7 @@ class CirfSubjects(CirfFull):
     """The subject of a step before its functional token."""
 
     name = "cirf_subjects"
-    summary = "functional tokens with results, each after whom or what the step is about"
+    summary = "functional tokens with results, each after the subject of the step"
     Settings = with_defaults(CirfSettings, subjects=True)
 
 

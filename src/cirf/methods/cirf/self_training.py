@@ -1,12 +1,12 @@
-"""CIRF taught by itself: right traces that a model of functional tokens wrote take the place of those that were made for it.
+"""Self-training: correct traces that a model of functional tokens sampled replace the traces that were made for it.
 
 A model learns ``<cirf_016>48<cirf_023>72</cirf>72`` from a teacher's rationale, whose codes a codebook chose after the
-fact. Asked the same training question several times it may write ``<cirf_004>48<cirf_023>72</cirf>72``, as right and with
-codes that it could foresee. A second model is then trained on such traces: as many rows, the question's own answer behind each.
-Where no sample is right the first trace stays.
+fact. Asked the same training question several times it may write ``<cirf_004>48<cirf_023>72</cirf>72``, equally correct and with
+codes that it could predict. A second model is trained on such traces: as many rows, each with the question's own answer. If no
+sample is correct, the original trace stays.
 
-Keeping right samples and training anew on them from the backbone is STaR's (Zelikman et al. 2022, arXiv 2203.14465); its hints,
-for questions that no sample gets right, are not needed where a teacher's trace is there.
+Training the backbone again on correct samples follows STaR (Zelikman et al. 2022, arXiv 2203.14465). STaR's hints for questions
+without a correct sample are not needed, because the teacher's trace is there.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class SelfSettings(TraceSettings):
 
 
 class CirfSelf(CirfFull):
-    """Trained on right traces of a model of its own kind."""
+    """Trained on correct traces of a model of the same kind."""
 
     name = "cirf_self"
-    summary = "functional tokens, trained on right traces that a model trained before wrote itself (self-training)"
+    summary = "functional tokens, trained on correct traces sampled from an earlier model (self-training)"
     Settings = SelfSettings
 
     def check(self, recipe: Recipe) -> None:
@@ -62,10 +62,10 @@ class CirfSelf(CirfFull):
         whole = issubclass(made, CirfFull) and not issubclass(made, CirfBare) and not made.pruning
         if not whole or given.get("codes", "learned") != "learned" or given.get("subjects", False):
             advice = "let `of` name a method that does, such as cirf_full"
-            raise CirfError(f"{self.name}: {of} does not write all results, and nothing else, behind the learned codes; {advice}")
+            raise CirfError(f"{self.name}: {of} does not write all results, and nothing else, after the learned codes; {advice}")
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
-        """The traces as they are: rows without a right sample keep them."""
+        """The traces unchanged: rows without a right sample keep them."""
         return list(traces)
 
     def needs(self) -> tuple[str, ...]:

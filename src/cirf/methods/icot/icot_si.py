@@ -1,16 +1,16 @@
-"""Stepwise internalisation (iCoT-SI; Deng et al. 2024): training begins with the whole rationale and takes it away.
+"""Stepwise internalisation (iCoT-SI; Deng et al. 2024): training starts with the whole rationale and removes it step by step.
 
-After ``update`` updates the first ``k = min(|r|, s + o)`` tokens of a rationale r are gone; s grows with time, and o is a
-small random offset with ``P(o) ~ exp(-smoothing * o)``. Whatever is left is learned, and the answer. Once s has reached the
-length below which 95 % of the rationales lie, all of every rationale is gone, which is how the model answers::
+After ``update`` updates the first ``k = min(|r|, s + o)`` tokens of a rationale r are removed; s grows with time, and o is a
+small random offset with ``P(o) ~ exp(-smoothing * o)``. The rest of the rationale and the answer are the target. Once s reaches
+the 95th percentile of lengths, every rationale is removed completely, as when answering::
 
     s = 0:   48/2 = 24 in May.\\n48+24 = 72 in all.\\n#### 72
     s = 9:   48+24 = 72 in all.\\n#### 72
     at last: #### 72
 
-The published schedule counts in tokens an epoch, which is too slow for long rationales and few epochs: the model is then asked
-for what it never learned. Here the schedule follows the rationales' length, and a removal that stays incomplete is an error
-unless it is asked for.
+The published schedule has a fixed number of tokens per epoch, too slow for long rationales and few epochs: the model is then
+evaluated in a form it was not trained for. Here the schedule follows the rationales' length, and an incomplete removal is an
+error unless it is allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -39,23 +39,23 @@ class InternalisationSettings(Section):
 
     rate: float | None = key(
         None,
-        "Tokens taken away an epoch; null: so many that 95 % of the rationales are gone at `done_by` of the training.",
+        "Tokens removed per epoch; null: enough to remove 95 % of the rationales by `done_by` of the training.",
         unit="tokens an epoch",
         gt=0,
     )
     done_by: float = key(0.6, "rate null: the share of the training at which the rationales are gone.", gt=0, le=1)
     jump: int | None = key(
         None,
-        "Tokens taken away at once, after which the optimiser starts afresh; null: a tenth of the 95th percentile of lengths.",
+        "Tokens removed at once, after which the optimiser is reset; null: a tenth of the 95th percentile of lengths.",
         unit="tokens",
         ge=1,
     )
     pretrain: float = key(0.0, "Epochs with the whole rationale first.", unit="epochs", ge=0)
     smoothing: float | None = key(4.0, "λ of the random offset of every row; null: no offset.", gt=0)
     side: Literal["left", "right"] = key("left", "Which end of a rationale goes first.")
-    keep_position: bool = key(False, "Leave what is left at the positions it had in the whole row.")
-    fresh_optimizer: bool = key(True, "Forget Adam's moments whenever more is taken away.")
-    targets: Literal["all", "answer"] = key("all", "Learn what is left of the rationale and the answer, or the answer alone.")
+    keep_position: bool = key(False, "Keep the original positions of the remaining tokens.")
+    fresh_optimizer: bool = key(True, "Reset Adam's moments whenever more is removed.")
+    targets: Literal["all", "answer"] = key("all", "Train on the rest of the rationale and the answer, or on the answer alone.")
     partial: bool = key(False, "Allow a training that ends before the rationales are gone.")
     form: Literal["chat", "semcot"] = key("chat", "semcot: no end token, 30 tokens of answer, as in the SemCoT release.")
 
@@ -64,7 +64,7 @@ class InternalisedCot(Method):
     """Fine-tuned to do without its rationale, token by token."""
 
     name = "icot_si"
-    summary = "fine-tuned on rationales that are taken away while it learns, to answer at once"
+    summary = "fine-tuned on rationales that are removed during training, to answer directly"
     trained = True
     Settings = InternalisationSettings
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -99,7 +99,7 @@ class InternalisedCot(Method):
         self.ends = not self._legacy
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The release's prompt, where its form is asked for."""
+        """The release's prompt, if its form is set."""
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template)
 
@@ -116,9 +116,9 @@ class InternalisedCot(Method):
         return semcot.CAP if self._legacy else task.cap + MARK_CAP
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
-        """The schedule for these rows. ``CirfError`` where it would not come to its end, unless that is asked for."""
+        """The schedule for these rows. ``CirfError`` if it would not finish, unless that is allowed."""
         from cirf.methods.icot.rows import Removal
 
         try:
@@ -128,6 +128,6 @@ class InternalisedCot(Method):
         if made.final_share < 1 and not self.settings.partial:
             raise CirfError(
                 f"{self.name}: only {made.final_share:.0%} of the rationales' tokens would be gone when training ends, so the "
-                "model would be asked for what it never learned; leave rate to null, raise it or the epochs, or set partial: true"
+                "model would not be trained for its final form; leave rate at null, raise it or the epochs, or set partial: true"
             )
         return made

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from cirf.errors import CirfError
 from cirf.lm.training.batches import Feature, tokens_before
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 
 _FARTHEST = 100  # tokens of an offset
 _ALL = 10**9  # tokens: more than any rationale has
@@ -40,12 +40,12 @@ class Schedule(Protocol):
 
 
 class Removal:
-    """A curriculum: rationales that lose their first tokens as time goes on."""
+    """A curriculum: rationales that lose their first tokens during training."""
 
     def __init__(
         self,
-        train: Sequence[Lesson],
-        validation: Sequence[Lesson],
+        train: Sequence[CurriculumRow],
+        validation: Sequence[CurriculumRow],
         tokenizer: Any,
         mark: str,
         settings: Schedule,
@@ -55,18 +55,18 @@ class Removal:
     ) -> None:
         """``mark`` begins the answer line; ``updates`` are those of one epoch."""
         self.settings, self.updates, self.seed = settings, updates, seed
-        self.rows = [lesson.feature for lesson in train]
-        self.lengths = [_length(lesson, tokenizer, mark) for lesson in train]
+        self.rows = [pair.feature for pair in train]
+        self.lengths = [_length(pair, tokenizer, mark) for pair in train]
         self.longest = sorted(self.lengths)[math.ceil(0.95 * len(self.lengths)) - 1]
         self.jump = settings.jump or max(1, math.ceil(self.longest / 10))
         self.last = max(0, math.ceil(epochs * updates - 1e-9) - 1)
         self.rate = settings.rate or self._in_time(epochs)
         self.final_share = self.share(self.last)
-        held_out = [(lesson.feature, _length(lesson, tokenizer, mark)) for lesson in validation]
+        held_out = [(pair.feature, _length(pair, tokenizer, mark)) for pair in validation]
         self._validation = [self._without(row, min(length, self.gone(self.last)), length) for row, length in held_out]
 
     def _in_time(self, epochs: float) -> int:
-        """The tokens an epoch, whole ones, by which all is gone when it is to be, and at the latest for the last update."""
+        """Tokens per epoch, a whole number, that remove everything in time, at the latest for the last update."""
         settings = self.settings
         left = min(settings.done_by * epochs * self.updates, self.last) - settings.pretrain * self.updates
         if left <= 0:
@@ -83,7 +83,8 @@ class Removal:
         return self._validation
 
     def gone(self, update: int) -> int:
-        """s: how many tokens are gone in that update, before any offset; more than any rationale has once all are to go."""
+        """s: the number of tokens removed in that update, before any offset; once all are removed, more than any rationale
+        has."""
         since = update - self.settings.pretrain * self.updates
         if since < 0:
             return 0
@@ -129,6 +130,6 @@ class Removal:
         return summary
 
 
-def _length(lesson: Lesson, tokenizer: Any, mark: str) -> int:
+def _length(pair: CurriculumRow, tokenizer: Any, mark: str) -> int:
     """Tokens of a target before its answer line, which begins with ``mark``."""
-    return tokens_before(tokenizer, lesson.row.target, lesson.row.target.rindex(mark))
+    return tokens_before(tokenizer, pair.row.target, pair.row.target.rindex(mark))

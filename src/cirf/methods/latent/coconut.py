@@ -1,18 +1,18 @@
 """Coconut: chains of continuous thought (Hao et al., 2024, arXiv 2412.06769; code facebookresearch/coconut, MIT).
 
-The model thinks in its own last states, which it is given as its next inputs, between two marks, and answers. It learns to by
-stages: at stage k the first k steps of a rationale are gone and c thoughts stand for each; what is left of the steps is learned,
-and the answer. At the last stage no step is left, which is how it is asked (`cirf.methods.latent.coconut_rows` shows the rows)::
+Between two marks the model's last hidden states are fed back as its next inputs; then it answers. Training has stages: at stage k
+the first k steps of a rationale are replaced by c thoughts each, and the target is the remaining steps and the answer. At the
+last stage no step is left, as when answering (`cirf.methods.latent.coconut_rows` shows the rows)::
 
     How many?<latent>z z z z z z</latent>72
 
-While steps are left the answer stands on its line, as after any prose; once none is left the bare answer follows the mark, so
-that no words are paid for. A rationale of more steps than there are stages loses the rest of them at once, at the last stage.
+While steps are left, the answer has its own line, as after any prose. Once none is left, the bare answer follows the mark, which
+saves tokens. A rationale with more steps than stages loses the rest at the last stage.
 
-What is not taken from the published code: it computes every prefix again for each thought and each token, one question at a time;
-here thoughts extend a cache and questions come in batches. Its last stage is kept, which the SemCoT release leaves out: there the
-model is trained with steps and asked without, and told by the right rationale how long to think. That is why there is no preset
-``semcot``: a question's rationale is no part of what a method is asked here.
+Differences from the published code: it computes every prefix again for each thought and token, one question at a time; here
+thoughts extend a cache and questions are batched. The last stage is kept, which the SemCoT release omits: there the model is
+trained with steps and evaluated without, and the right rationale sets the number of thoughts. So there is no preset ``semcot``:
+here a method never sees a question's rationale.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.recipe.schema import Recipe
 
@@ -39,24 +39,24 @@ BEGIN, END = "<latent>", "</latent>"
 
 
 class CoconutSettings(Section):
-    """How steps give way to thoughts."""
+    """How thoughts replace steps."""
 
     start: Literal["sft_cot", "backbone"] = key(
         "sft_cot",
         "sft_cot: begin with that method's model, at stage 1. backbone: begin at stage 0, with whole rationales and no thoughts.",
     )
-    stages: int = key(3, "K: stages at which one step more is gone; the last one follows, at which all are.", ge=1)
-    thoughts: int = key(2, "c: thoughts for a step that is gone; 0: none, and no marks.", ge=0)
+    stages: int = key(3, "K: stages that each replace one more step; a last stage follows that replaces all.", ge=1)
+    thoughts: int = key(2, "c: thoughts per replaced step; 0: none, and no marks.", ge=0)
     most: int | None = key(None, "Most thoughts in all; null: K times c.", ge=1)
     stage_epochs: float | None = key(
-        None, "Epochs of a stage; null: so many that the last stage begins at `done_by` of the training.", unit="epochs", gt=0
+        None, "Epochs per stage; null: chosen so that the last stage begins at `done_by` of the training.", unit="epochs", gt=0
     )
     done_by: float = key(0.6, "stage_epochs null: the share of the training at which the last stage begins.", gt=0, lt=1)
     pad_latent_to_max: bool = key(
-        True, "A rationale of fewer steps than are gone has as many thoughts as the others; false: c for each step that it had."
+        True, "A rationale with fewer steps than are replaced gets as many thoughts as the others; false: c per step."
     )
     uniform_prob: float = key(0.0, "Share of the rows that are at a stage drawn from 0 to the number of their steps.", ge=0, le=1)
-    fresh_optimizer: Literal["stage", "epoch", "never"] = key("stage", "When to forget Adam's moments.")
+    fresh_optimizer: Literal["stage", "epoch", "never"] = key("stage", "When to reset Adam's moments.")
     rows_like: str | None = key(None, "A token whose rows the marks begin as, such as <<; null: the mean row.")
     partial: bool = key(False, "Allow a training that ends before the last stage.")
 
@@ -73,10 +73,10 @@ class CoconutSettings(Section):
 
 
 class Coconut(Method):
-    """Fine-tuned to think in vectors where its rationale was."""
+    """Fine-tuned to think in vectors instead of its rationale."""
 
     name = "coconut"
-    summary = "fine-tuned to think in its own states instead of steps, then to answer (needs its own loop to answer)"
+    summary = "fine-tuned to replace steps by its own hidden states, then to answer (needs its own decoding loop)"
     trained = True
     Settings = CoconutSettings
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -126,7 +126,7 @@ class Coconut(Method):
     def _check_end(self, comes: bool, why: str) -> None:
         if not comes and not self.settings.partial:
             raise CirfError(
-                f"{self.name}: {why}, so the model would be asked for what it never learned; leave stage_epochs to null, "
+                f"{self.name}: {why}, so the model would not be trained for its final form; leave stage_epochs at null, "
                 "lower it or raise the epochs, or set partial: true"
             )
 
@@ -144,9 +144,9 @@ class Coconut(Method):
         return read_prose(output) if ANSWER_MARK.strip() in output else ("", output)
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
-        """The stages for these rows. ``CirfError`` where they would not come to their end, unless that is asked for."""
+        """The stages for these rows. ``CirfError`` if they would not finish, unless that is allowed."""
         from cirf.methods.latent.coconut_rows import Course, Staged
 
         size = self.settings.thoughts if self.explained else 0
@@ -158,7 +158,7 @@ class Coconut(Method):
         return made
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """Cross-entropy of what stands behind the thoughts, through all of them."""
+        """Cross-entropy of the text after the thoughts, with gradients through all of them."""
         from cirf.methods.latent.loss import LatentObjective
 
         return LatentObjective()
@@ -185,8 +185,8 @@ def check_passes(method: Method, recipe: Recipe) -> None:
         return
     if recipe.finetune.resolved(method.name, method.training).gradient_checkpointing:
         raise CirfError(
-            f"finetune.gradient_checkpointing: {method.name} goes on from its own cache in training, which cannot be computed "
-            "again; set it to false, and lower batch_size (and raise gradient_accumulation_steps) where memory is short"
+            f"finetune.gradient_checkpointing: {method.name} continues from its own cache in training and cannot recompute it; "
+            "set it to false, and lower batch_size (and raise gradient_accumulation_steps) if memory is short"
         )
 
 

@@ -1,4 +1,4 @@
-"""Rows whose steps give way to thoughts, stage by stage, while training goes on (Coconut; Hao et al. 2024).
+"""Rows whose steps are replaced by thoughts, stage by stage, during training (Coconut; Hao et al. 2024).
 
 Of a rationale of three steps, with two thoughts a stage and two stages::
 
@@ -7,7 +7,7 @@ Of a rationale of three steps, with two thoughts a stage and two stages::
     stage 2:      How many?<latent>z z z z</latent>So 72.\\n#### 72
     the last one: How many?<latent>z z z z</latent>72
 
-The last is how the model is asked. Stage 0 has no marks: it is what is learned of plain rationales.
+The last is the form used when answering. Stage 0 has no marks: it is training on plain rationales.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, Literal, Protocol
 
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.batches import Feature, Row, tokens_before
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.methods.latent.groups import aligned, groups_of
 
 _SMALL = 1e-9
 
 
 class Schedule(Protocol):
-    """How steps give way to thoughts, see `cirf.methods.latent.coconut`."""
+    """How thoughts replace steps, see `cirf.methods.latent.coconut`."""
 
     @property
     def stages(self) -> int: ...
@@ -49,7 +49,7 @@ class Course:
     """How long a training is, and what its rows become."""
 
     end: str
-    """The mark behind thoughts; the last token of every prompt is the one before them, where there are any."""
+    """The mark after thoughts; the one before them, if there are any, ends every prompt."""
     first: int
     """The stage to begin with."""
     epochs: float
@@ -65,8 +65,8 @@ class Staged:
 
     def __init__(
         self,
-        train: Sequence[Lesson],
-        validation: Sequence[Lesson],
+        train: Sequence[CurriculumRow],
+        validation: Sequence[CurriculumRow],
         tokenizer: Any,
         write: Callable[[Sequence[str], str], str],
         settings: Schedule,
@@ -87,11 +87,11 @@ class Staged:
         else:
             self._span = max(min(settings.done_by * epochs * updates, self.last) / max(self.final - first, 1), _SMALL)
         count = settings.count(self.final)
-        self._validation = [dataclasses.replace(self._row(lesson, self.final, count), groups=()) for lesson in validation]
+        self._validation = [dataclasses.replace(self._row(pair, self.final, count), groups=()) for pair in validation]
 
     @property
     def validation(self) -> list[Feature]:
-        """Validation rows as the model is asked: no step, all thoughts."""
+        """Validation rows in the form used when answering: no step, all thoughts."""
         return self._validation
 
     def stage(self, update: int) -> int:
@@ -110,8 +110,8 @@ class Staged:
             self._made[index, stage] = self._row(self._train[index], stage, count)
         return self._made[index, stage]
 
-    def _row(self, lesson: Lesson, stage: int, count: int) -> Feature:
-        row, whole = lesson.row, lesson.feature
+    def _row(self, pair: CurriculumRow, stage: int, count: int) -> Feature:
+        row, whole = pair.row, pair.feature
         answer = row.target[len(row.target) - (row.answer or 0) :]
         gone = len(row.steps) if stage == self.final else stage
         text = sanitise(self._write(row.steps[gone:], answer), self._tokenizer)
@@ -124,11 +124,11 @@ class Staged:
             ids, start, place, thoughts=(len(head), count) if count else None, groups=self._groups(row, gone, count, text)
         )
 
-    def _groups(self, row: Row, gone: int, count: int, behind: str) -> tuple[tuple[int, ...], ...]:
-        """What is to be said of a row's thoughts, of which a group stands for a stage; of one too many, what follows them."""
+    def _groups(self, row: Row, gone: int, count: int, after: str) -> tuple[tuple[int, ...], ...]:
+        """The decoder's targets for a row's thoughts, one group per stage; extra groups get what follows the thoughts."""
         if not self._explained:
             return ()
-        texts = aligned(row.steps[:gone], math.ceil(count / self._explained), behind)
+        texts = aligned(row.steps[:gone], math.ceil(count / self._explained), after)
         return groups_of(self._tokenizer, texts, end_token(self._tokenizer))
 
     def fresh(self, update: int) -> bool:
@@ -149,7 +149,7 @@ class Staged:
         return summary
 
     def _described(self, stage: int) -> dict[str, Any]:
-        steps = [len(lesson.row.steps) for lesson in self._train]
+        steps = [len(pair.row.steps) for pair in self._train]
         left = 0 if stage == self.final else sum(max(0, count - stage) for count in steps)
         share = round(left / sum(steps), 4) if sum(steps) else 0.0
         return {"stage": stage, "thoughts": self.settings.count(stage), "steps_left": share}

@@ -1,16 +1,16 @@
 """CODI: a chain of thought distilled into continuous ones (Shen et al., 2025, arXiv 2502.21074; written from the publication).
 
-One network learns two tasks at once: to reason in words, and to answer from n thoughts in their place. The state from which it
-answers without words is drawn to the one from which it answers with them (rows and loss: `codi_loss`). A
-thought goes through a small net before it is fed in. It is asked so::
+One network learns two tasks at once: to reason in words, and to answer from n thoughts instead. Its state before the answer
+without words is trained to match the one with words (rows and loss: `codi_loss`). A projector maps each thought before it is fed
+in. When answering::
 
     How many?<latent>z z z z z z</latent>The answer is: 72
 
-The words before the answer are part of what it is given by default, so that they are not paid for in time.
+By default the words before the answer are part of the prompt, so they cost no decoding time.
 
-What is not taken from the published code: it leaves padding unmasked where thoughts are made, so that an answer depends on its
-batch; it drops rows whose answers do not begin with a figure; it passes the teacher's sequence twice. Of the SemCoT release
-nothing is taken, whose model is given the right answer when it is asked.
+Not taken from the published code: padding is unmasked where thoughts are computed, so an answer depends on its batch; rows whose
+answers do not begin with a digit are dropped; the teacher's sequence is computed twice. Nothing is taken from the SemCoT release,
+which gives the model the right answer at evaluation.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
 
 class CodiSettings(Section):
-    """How many thoughts, and what the losses weigh."""
+    """How many thoughts, and the weights of the losses."""
 
     thoughts: int = key(6, "n: thoughts before an answer; 0: none, and no marks.", ge=0)
     gamma: float = key(20.0, "Weight of the distance between the states of student and teacher.", ge=0)
     rho: float = key(1.0, "Weight of the teacher's own loss.", ge=0)
     anchor: str = key("The answer is:", "Words before the answer; empty: none.")
-    anchor_given: bool = key(True, "The words stand in the prompt, behind the thoughts; false: the model writes them.")
-    projector_width: int | None = key(None, "Width inside the net that a thought goes through; null: the model's own.", ge=1)
-    train_marker_rows: bool = key(True, "Adapters learn the rows of the two marks, too; false: these stay as they begin.")
+    anchor_given: bool = key(True, "The words are in the prompt, after the thoughts; false: the model writes them.")
+    projector_width: int | None = key(None, "Hidden width of the projector of thoughts; null: the model's width.", ge=1)
+    train_marker_rows: bool = key(True, "Also train the rows of the two marks with adapters; false: keep their first values.")
 
     @model_validator(mode="after")
     def _thinks(self) -> CodiSettings:
@@ -57,7 +57,7 @@ class Codi(Method):
     """Fine-tuned to answer from thoughts as it answers from a rationale."""
 
     name = "codi"
-    summary = "fine-tuned to think in vectors as it does in words, by self-distillation (needs its own loop to answer)"
+    summary = "fine-tuned by self-distillation to think in vectors as it does in words (needs its own decoding loop)"
     trained = True
     Settings = CodiSettings
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -112,15 +112,15 @@ class Codi(Method):
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
     def target(self, example: Example) -> str:
-        """What the teacher writes: all steps but the last, a line each, and the answer behind its words; without a teacher the
-        student's own."""
+        """The teacher's text: all steps but the last, one per line, then the words and the answer; without a teacher the
+        student's text."""
         from cirf.methods.latent.codi_loss import answer_line, lead
 
         read = lead(example.segments) if self._taught else ""
         return read + answer_line(self.settings.anchor, example.problem.answer)
 
     def read(self, output: str) -> tuple[str, str]:
-        """What stands before the last words that announce an answer, and the text behind them; without them all is the answer."""
+        """The text before the last words that announce an answer, and the text after them; without them all is the answer."""
         anchor = self.settings.anchor
         before, found, after = output.rpartition(anchor) if anchor else ("", "", output)
         return (before.strip(), after) if found else ("", output)
@@ -130,7 +130,7 @@ class Codi(Method):
         return task.cap + (0 if self._given else len(self.settings.anchor))
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
         """Students and their teachers; nothing where there are neither."""
         if not self.latents and not self._taught:
@@ -142,7 +142,7 @@ class Codi(Method):
         return Distilled(train, validation, tokenizer, form)
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """The losses of both, and the distance between them. A model that thought before goes on with the net that it has."""
+        """The losses of both, and the distance between them. A model that already has a projector keeps it."""
         from cirf.methods.latent.codi_loss import Distillation
         from cirf.methods.latent.decode import read_latent
         from cirf.methods.latent.projector import Projector, read_projector
@@ -158,7 +158,7 @@ class Codi(Method):
         return Distillation(projector, self.settings.gamma, self.settings.rho)
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """How many thoughts it has, and the net that they go through."""
+        """How many thoughts it has, and their projector."""
         if self.latents:
             from cirf.methods.latent.codi_loss import Distillation
             from cirf.methods.latent.decode import Latent

@@ -1,20 +1,21 @@
-"""Self-distillation: a model that thinks in vectors comes near what it is itself with a rationale (CODI, Shen et al. 2025).
+"""Self-distillation: a model that thinks in vectors is trained to match itself with a rationale (CODI, Shen et al. 2025).
 
-Both sequences go through one network with one set of adapters, the teacher's once. Where each predicts the answer's first token
-the student's states of all layers are to be the teacher's, from which no gradient comes; and both are to write what they should::
+Both sequences go through one network with one set of adapters, the teacher's once. Where each predicts the answer's first token,
+the student's states of all layers are trained to match the teacher's, which get no gradient. Both also have their own
+cross-entropy::
 
     loss = CE of the student + gamma * distance + rho * CE of the teacher
 
-Each row is taught twice, with its rationale and with thoughts in its place. Of a rationale of three steps, with two thoughts::
+Each row is trained on twice, with its rationale and with thoughts instead. Of a rationale of three steps, with two thoughts::
 
     teacher: How many?48/2 = 24.\\n48+24 = 72.\\nThe answer is: 72
     student: How many?<latent>z z</latent>The answer is: 72
 
-The teacher does without the last step, which says the result: else the state from which it answers would be that of a copy. Of a
-rationale of one step the teacher sees the question alone. The words before the answer are given to the student, or written by it.
+The teacher omits the last step, which states the result: otherwise its state before the answer would only copy. For a rationale
+of one step the teacher sees the question alone. The words before the answer are given to the student, or written by it.
 
-The two meet in the state that predicts the answer's first token. Where that is depends on the tokenizer: at the colon where a
-blank and the figures behind it are one token, at the blank where they are two. It is found by the answer's place in the text.
+The two meet in the state that predicts the answer's first token. Where that is depends on the tokenizer: at the colon if a blank
+and the digits after it are one token, at the blank if they are two. It is found by the answer's place in the text.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ import torch
 
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.batches import Feature, collate, tokens_before
-from cirf.lm.training.curriculum import Lesson
+from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.loss import read_targets, summed
 from cirf.lm.training.objective import Batch
 from cirf.methods.latent.groups import aligned, groups_of
-from cirf.methods.latent.loop import Thoughts, behind
+from cirf.methods.latent.loop import Thoughts, read_after
 from cirf.methods.latent.loss import LatentObjective, cut, place_and_count
 from cirf.methods.latent.projector import Projector
 
@@ -44,7 +45,7 @@ class Distillation(LatentObjective):
     """
 
     def __init__(self, projector: Projector | None, gamma: float, rho: float) -> None:
-        """What the distance and the teacher's own loss weigh; with 0 it is not computed."""
+        """Weights of the distance and the teacher's own loss; with 0 it is not computed."""
         super().__init__(projector)
         self.gamma, self.rho = gamma, rho
 
@@ -67,7 +68,7 @@ class Distillation(LatentObjective):
         if "teacher" not in batch:
             return super().parts(model, batch, count)
         thoughts = self.think(model, batch)
-        student = behind(model, thoughts, batch["input_ids"], batch["behind"], batch["labels"], states=self.gamma > 0)
+        student = read_after(model, thoughts, batch["input_ids"], batch["tail_mask"], batch["labels"], states=self.gamma > 0)
         loss = summed(student.logits, student.targets, count)
         share = 1.0 if count is None else student.targets.numel() / count
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.rho > 0):
@@ -116,7 +117,7 @@ def _before_answers(rows: Sequence[Feature]) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How rows are laid out: ``thoughts`` (0: none, and no marks), the mark ``end`` behind them, the words ``anchor`` before an
+    """How rows are laid out: ``thoughts`` (0: none, and no marks), the mark ``end`` after them, the words ``anchor`` before an
     answer, and whether they are ``given`` to the student. ``taught``: whether there is a teacher; ``explained``: how many vectors
     a decoder reads, one by one; 0: none does."""
 
@@ -129,7 +130,7 @@ class Form:
 
 
 def lead(steps: Sequence[str]) -> str:
-    """What the teacher reads before the words of the answer: all steps but the last, a line each."""
+    """The teacher's text before the words of the answer: all steps but the last, one per line."""
     return "".join(f"{step}\n" for step in steps[:-1])
 
 
@@ -139,19 +140,19 @@ def answer_line(anchor: str, answer: str) -> str:
 
 
 class Distilled:
-    """A curriculum that stays as it is: rows with thoughts and, but for validation, their teachers."""
+    """A constant curriculum: rows with thoughts and, except in validation, their teachers."""
 
-    def __init__(self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, form: Form) -> None:
+    def __init__(self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, form: Form) -> None:
         """The last token of every prompt is the mark before the thoughts, where there are any."""
         self._tokenizer, self._form = tokenizer, form
         self._end = (tokenizer.convert_tokens_to_ids(form.end),) if form.thoughts else ()
-        self._train = [self._row(lesson, training=True) for lesson in train]
-        self._validation = [self._row(lesson, training=False) for lesson in validation]
-        self._read = sum(form.taught and len(lesson.row.steps) > 1 for lesson in train)
+        self._train = [self._row(pair, training=True) for pair in train]
+        self._validation = [self._row(pair, training=False) for pair in validation]
+        self._read = sum(form.taught and len(pair.row.steps) > 1 for pair in train)
 
     @property
     def validation(self) -> list[Feature]:
-        """Validation rows as the model is asked."""
+        """Validation rows in the form used when answering."""
         return self._validation
 
     def feature(self, index: int, update: int) -> Feature:
@@ -166,8 +167,8 @@ class Distilled:
         """How many thoughts there are, and of how many rows the teacher reads a step."""
         return {"kind": "distillation", "thoughts": self._form.thoughts, "rows_with_steps": self._read}
 
-    def _row(self, lesson: Lesson, training: bool) -> Feature:
-        form, row, whole, tokenizer = self._form, lesson.row, lesson.feature, self._tokenizer
+    def _row(self, pair: CurriculumRow, training: bool) -> Feature:
+        form, row, whole, tokenizer = self._form, pair.row, pair.feature, self._tokenizer
         answer = row.target[len(row.target) - (row.answer or 0) :]
         said = answer_line(form.anchor, answer)
         given = form.anchor if form.given else ""

@@ -1,12 +1,12 @@
-"""Answers of a model that thinks in vectors first: the thoughts go into the cache that decoding goes on from.
+"""Answers of a model that thinks in vectors first: the thoughts go into the cache, and decoding continues from there.
 
 What the decoder is shown of a prompt with two thoughts, and what of it the cache holds already::
 
     How many clips?<latent> <latent> <latent> </latent>
     [--------------- cache ----------------]
 
-The ids in the thoughts' places only hold them: they are never embedded. What is left to compute is the end mark, with the words
-behind it where a model has any, and their logits are those of the answer's first token.
+The ids at the thoughts' places are placeholders and never embedded. The end mark is left to compute, with the words after it if
+any; the last of them gives the logits of the answer's first token.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from cirf.methods.latent.projector import read_projector
 from cirf.store.files import parse_json, to_json, write_atomic
 
 _FILE = "latent.json"
-"""Beside a saved model: how it is to think."""
+"""Next to a saved model: the settings of its latent thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """How a model thinks: ``count`` vectors between the tokens ``begin``, which ends its prompt, and ``end``, behind which it is
-    given the words ``after``. ``projector`` is the inner width of f; 0: a state is fed in as it is."""
+    """How a model thinks: ``count`` vectors between the tokens ``begin``, which ends its prompt, and ``end``, which the words
+    ``after`` follow. ``projector`` is the inner width of f; 0: states are fed in unchanged."""
 
     begin: str
     end: str
@@ -41,7 +41,7 @@ class Latent:
     projector: int = 0
 
     def save(self, folder: Path) -> None:
-        """Write it beside a model."""
+        """Write it to a model's folder."""
         write_atomic(folder / _FILE, to_json(asdict(self)))
 
 
@@ -73,14 +73,14 @@ class Thinking:
         if latent.begin not in known or latent.end not in known:
             raise CirfError(f"the model does not know {latent.begin} and {latent.end}, so it was not trained to think; train it")
         self._begin, self._end = known[latent.begin], known[latent.end]
-        self._behind = [self._end, *encode(tokenizer, latent.after)]
+        self._tail = [self._end, *encode(tokenizer, latent.after)]
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Nothing is kept for other prompts: what a model thinks is part of its answer, and of its time."""
 
     @torch.inference_mode()
     def begin(self, prompts: Sequence[list[int]]) -> Begun:
-        """The prompts with their thoughts and what stands behind these; the prompts and the thoughts are in the cache.
+        """The prompts with their thoughts and the tokens after these; the prompts and the thoughts are in the cache.
 
         ``CirfError`` for a prompt that was not rendered in the model's own chat template.
         """
@@ -91,7 +91,7 @@ class Thinking:
         thoughts = think(self._model, ids, mask, counts, self._project)
         held = [self._begin] * self._latent.count
         heads = [len(prompt) + self._latent.count for prompt in prompts]
-        return Begun([[*prompt, *held, *self._behind] for prompt in prompts], heads, thoughts.cache)
+        return Begun([[*prompt, *held, *self._tail] for prompt in prompts], heads, thoughts.cache)
 
 
 def thinking(model: Any, tokenizer: Any, latent: Latent, folder: Path) -> Thinking:

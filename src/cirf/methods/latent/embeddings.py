@@ -1,16 +1,15 @@
-"""Prompts of a model that thinks first as the vectors that it is given, for engines that take embeddings instead of tokens.
+"""Prompts with latent thoughts as input vectors, for engines that take embeddings instead of tokens.
 
-Latents are input vectors like any other, so what the loop feeds one at a time can be fed again at once::
+Latents are input vectors like any other, so what the loop feeds one at a time can be fed in one pass::
 
     How many clips?   <latent>     z1   z2   </latent>
     E(..) E(..) ..    E(<latent>)  z1   z2   E(</latent>)        [s x d]
 
-A causal model answers the same behind either: it computes the same keys and values for the same vectors in the same places. What
-they cost is a second prefill.
+A causal model gives the same answer after either: it computes the same keys and values for the same vectors in the same places.
+The cost is a second prefill.
 
-Nothing of a method is known here but how it begins prompts (`cirf.lm.decoding.prefix_cache.Beginnings`). What its model is given
-meanwhile is watched, and a position is the model's own where the vector that stood there is not the row of the token that holds
-its place.
+The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Beginnings`). The model's inputs are
+recorded meanwhile; a position is the model's own if its vector is not the row of its placeholder token.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Given:
 
 
 class _Pass(NamedTuple):
-    """One forward pass: vectors [b x t x d], the mask [b x k] of all keys so far, and the cache behind it."""
+    """One forward pass: vectors [b x t x d], the mask [b x k] of all keys so far, and the cache after it."""
 
     vectors: torch.Tensor
     mask: torch.Tensor | None
@@ -70,7 +69,7 @@ def given(model: Any, beginnings: Beginnings | None, prompts: Sequence[list[int]
             fits = seen is not None and mask is not None and mask.shape == seen.shape[:2] and int(mask[row].sum()) == head
             if not fits:
                 raise CirfError(
-                    "what this model is given before it answers was computed elsewhere, so it cannot be told in vectors"
+                    "what this model is given before it answers was computed elsewhere, so it cannot be given as vectors"
                 )
             assert seen is not None and mask is not None
             vectors[:head] = seen[row][mask[row].bool().to(seen.device)]

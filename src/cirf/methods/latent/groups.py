@@ -1,4 +1,4 @@
-"""Which step each group of thoughts stands for, which is what a decoder is to say of it (SIM-CoT, Wei et al. 2025)."""
+"""The step that each group of thoughts replaces, which is the decoder's target (SIM-CoT, Wei et al. 2025)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cirf.lm.prompt import encode, sanitise
 
 
 def aligned(steps: Sequence[str], count: int, rest: str = "") -> list[str]:
-    """What each of ``count`` groups of thoughts is to say: a step each, and the last group all that are left.
+    """The target of each of ``count`` groups of thoughts: one step each, and the last group all that are left.
 
-    Where there are fewer steps than groups, the others are to say ``rest``::
+    With fewer steps than groups, the others get ``rest``::
 
         steps      3 groups                4 groups, rest "72"
         a b c d    [a] [b] [c d]           [a] [b] [c] [d]

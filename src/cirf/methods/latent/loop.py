@@ -1,4 +1,5 @@
-"""The latent loop: a model thinks in vectors that it hands to itself in place of words (Coconut, Hao et al. 2024; CODI, SIM-CoT).
+"""The latent loop: a model feeds its states back to itself as thoughts instead of words (Coconut, Hao et al. 2024; CODI,
+SIM-CoT).
 
 A row with two thoughts, its positions, and the passes that it takes::
 
@@ -10,10 +11,10 @@ A row with two thoughts, its positions, and the passes that it takes::
 (``hidden_states[-1]``) and f is nothing or a projector. Every pass extends the cache of the one before, so no token is computed
 twice. Nothing is detached: in training the loss of the answer reaches the question through all thoughts.
 
-Rows of a batch are padded on the left, so that all first thoughts stand in one column. A row with fewer thoughts than the others
-goes along with its further columns masked; the attention mask is as long as the keys in every pass, and positions are counted
-without what is masked. Both matter: the third thought is off by its own size where padding is attended to, and in a model with
-learned positions also where these are not given.
+Rows of a batch are padded on the left, so all first thoughts are in one column. A row with fewer thoughts than the others has its
+further columns masked; the attention mask is as long as the keys in every pass, and positions are counted without what is masked.
+Both matter: the third thought is off by its own size where padding is attended to, and in a model with learned positions also
+where these are not given.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ Project = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """A batch of b rows behind its last thought.
+    """A batch of b rows after its last thought.
 
     ``latents`` [b x n x d] are the vectors that were fed in, zeros where a row has fewer than n; ``last`` [b x d] is H at each
-    row's last position; ``mask`` [b x k] tells which of the k keys in ``cache`` count; ``length`` [b] is their number.
+    row's last position; ``mask`` [b x k]: which of the k keys in ``cache`` count; ``length`` [b] is their number.
     """
 
     latents: torch.Tensor
@@ -56,7 +57,7 @@ def think(model: Any, ids: torch.Tensor, mask: torch.Tensor, counts: torch.Tenso
         ids: prompts [b x s], padded on the left with any id.
         mask: [b x s], 1 for a token and 0 for padding.
         counts: thoughts of each row [b], 0 or more.
-        project: f; ``None``: a state is fed in as it is.
+        project: f; ``None``: states are fed in unchanged.
     """
     number = unwrap(model).get_input_embeddings().weight.dtype
     places = (mask.cumsum(dim=1) - 1).clamp(min=0)
@@ -90,9 +91,9 @@ def _state(model: Any, mask: torch.Tensor, places: torch.Tensor, cache: Any, **g
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """A pass over what stands behind thoughts: ``logits`` [m x V] (float32) that predict the m ``targets`` [m], row by row, and
-    the states of all L+1 layers [b x t x d] where they are asked for."""
+class Continuation:
+    """A pass over the tokens after the thoughts: ``logits`` [m x V] (float32) that predict the m ``targets`` [m], row by row, and
+    the states of all L+1 layers [b x t x d] if requested."""
 
     logits: torch.Tensor
     targets: torch.Tensor
@@ -102,15 +103,15 @@ class Behind:
 def logits_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and targets of `behind`."""
-    made = behind(model, thoughts, ids, mask, labels)
+    """Logits and targets of `read_after`."""
+    made = read_after(model, thoughts, ids, mask, labels)
     return made.logits, made.targets
 
 
-def behind(
+def read_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, states: bool = False
-) -> Behind:
-    """Read what stands behind thoughts, in one pass that extends their cache.
+) -> Continuation:
+    """Read the tokens after the thoughts, in one pass that extends their cache.
 
     ``ids`` and ``mask`` are [b x t], padded on the right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always
     in the first column.
@@ -125,7 +126,7 @@ def behind(
         use_cache=True,
         output_hidden_states=states,
     )
-    return Behind(logits, targets, made.hidden_states if states else None)
+    return Continuation(logits, targets, made.hidden_states if states else None)
 
 
 def check_vectors(model: Any) -> None:
@@ -138,7 +139,7 @@ def check_vectors(model: Any) -> None:
     model, embed = unwrap(model), unwrap(model).get_input_embeddings()
     rows, tail = [[3, 5, 7, 9, 11, 13, 15], [4, 6, 8]], [10, 12]
     ids, mask = (part.to(model.device) for part in padded_left(rows, 0))
-    behind_ids = torch.tensor([tail, tail], device=model.device)
+    tail_ids = torch.tensor([tail, tail], device=model.device)
     labels = torch.tensor([[IGNORED, tail[1]]] * 2, device=model.device)
     counts, begun = torch.tensor([1, 2], device=model.device), []
 
@@ -151,7 +152,7 @@ def check_vectors(model: Any) -> None:
         thoughts = think(model, ids, mask, counts)
         if not keeps_keys(thoughts.cache):
             raise CirfError("it keeps states in place of keys and values")
-        logits, targets = logits_after(model, thoughts, behind_ids, torch.ones_like(behind_ids), labels)
+        logits, targets = logits_after(model, thoughts, tail_ids, torch.ones_like(tail_ids), labels)
         torch.autograd.grad(torch.nn.functional.cross_entropy(logits, targets), begun[0])
     except (torch.OutOfMemoryError, CirfError):
         raise
@@ -166,7 +167,7 @@ def check_vectors(model: Any) -> None:
             given = torch.cat([words[: len(row)], thoughts.latents[place, :count].to(words.dtype), words[len(row) :]])
             whole = model(inputs_embeds=given[None], use_cache=False).logits[0, -2]
             if not same(model, logits[place].detach(), whole.float()):
-                raise CirfError("what it answers behind vectors depends on padding, or on the passes that read them")
+                raise CirfError("what it answers after vectors depends on padding, or on the passes that read them")
 
 
 def padded_left(rows: Sequence[Sequence[int]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Training to think in vectors: rows that are cut where their thoughts stand, and the logits of what comes behind."""
+"""Training to think in vectors: rows that are cut at their thoughts, and the logits of the tokens after them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class LatentObjective(Objective):
     these. A batch in which no row thinks is a plain one."""
 
     def __init__(self, projector: Projector | None = None) -> None:
-        """``projector`` is f, and trained with the model; ``None``: a state is fed in as it is."""
+        """``projector`` is f, trained with the model; ``None``: states are fed in unchanged."""
         self.projector = projector
         self.module = projector
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """As `cut`, or as ever where no row thinks."""
+        """As `cut`, or as usual if no row thinks."""
         if not any(feature.thoughts for feature in features):
             return super().collate(features, padding)
         return cut(features, padding)
@@ -46,7 +46,7 @@ class LatentObjective(Objective):
         if "counts" not in batch:
             return None, super().logits(model, batch)
         thoughts = self.think(model, batch)
-        return thoughts, logits_after(model, thoughts, batch["input_ids"], batch["behind"], batch["labels"])
+        return thoughts, logits_after(model, thoughts, batch["input_ids"], batch["tail_mask"], batch["labels"])
 
     def think(self, model: Any, batch: Batch) -> Thoughts:
         """The thoughts of a batch that is cut."""
@@ -55,7 +55,7 @@ class LatentObjective(Objective):
 
 def cut(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
     """``heads`` [b x s] and ``seen`` [b x s]: ids before the thoughts and their mask, padded on the left; ``counts`` [b]: how
-    many thoughts; ``input_ids``, ``behind`` and ``labels`` [b x t]: ids behind them, mask and labels, padded on the right.
+    many thoughts; ``input_ids``, ``tail_mask`` and ``labels`` [b x t]: ids after them, mask and labels, padded on the right.
 
     A row without thoughts is cut before the last token that is not learned.
     """
@@ -64,15 +64,15 @@ def cut(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
     tails = [feature.ids[place:] for feature, (place, _) in zip(features, cuts, strict=True)]
     longest = max(map(len, tails))
     ids, labels = (torch.full((len(tails), longest), filler) for filler in (padding, IGNORED))
-    behind = torch.zeros(len(tails), longest, dtype=torch.long)
+    tail_mask = torch.zeros(len(tails), longest, dtype=torch.long)
     for row, (feature, tail, (place, _)) in enumerate(zip(features, tails, cuts, strict=True)):
         ids[row, : len(tail)] = torch.tensor(tail)
-        behind[row, : len(tail)] = 1
+        tail_mask[row, : len(tail)] = 1
         labels[row, feature.start - place : len(tail)] = torch.tensor(feature.ids[feature.start :])
     counts = torch.tensor([count for _, count in cuts])
-    return {"heads": heads, "seen": seen, "counts": counts, "input_ids": ids, "behind": behind, "labels": labels}
+    return {"heads": heads, "seen": seen, "counts": counts, "input_ids": ids, "tail_mask": tail_mask, "labels": labels}
 
 
 def place_and_count(feature: Feature) -> tuple[int, int]:
-    """Where a row is cut, and how many thoughts stand there."""
+    """Where a row is cut, and how many thoughts are there."""
     return feature.thoughts or (feature.start - 1, 0)

@@ -1,4 +1,4 @@
-"""f of the latent loop: a small net that makes a model's last state its next input (CODI, Shen et al. 2025)."""
+"""The projector f of the latent loop: maps a model's last state to its next input (CODI, Shen et al. 2025)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from cirf.errors import CirfError
 
 _FILE = Path("latent") / "projector.safetensors"
-"""Beside a saved model, in a folder of its own: engines take every ``*.safetensors`` beside a model for its weights."""
+"""In a subfolder of a saved model: engines take every ``*.safetensors`` next to a model for its weights."""
 
 
 class Projector(torch.nn.Module):
@@ -32,12 +32,12 @@ class Projector(torch.nn.Module):
         return int(self.net[0].out_features)  # type: ignore[arg-type]
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
-        """The next input; of states in 16 bits, too."""
+        """The next input; states may also be in 16 bits."""
         made: torch.Tensor = self.net(state.to(self.net[0].weight.dtype))  # type: ignore[arg-type]
         return made
 
     def save(self, folder: Path) -> None:
-        """Write it beside a model."""
+        """Write it to a model's folder."""
         path = folder / _FILE
         path.parent.mkdir(exist_ok=True)
         save_file({name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}, path)
@@ -45,7 +45,7 @@ class Projector(torch.nn.Module):
 
 
 def read_projector(folder: Path, width: int, inner: int) -> Projector:
-    """The one beside a model of that width. ``CirfError`` where it is not there, damaged or of another width."""
+    """The projector of a saved model of that width. ``CirfError`` where it is not there, damaged or of another width."""
     made, path = Projector(width, inner, 0), folder / _FILE
     try:
         made.load_state_dict(load_file(path))

@@ -1,14 +1,14 @@
 """SIM-CoT: supervised implicit chain-of-thought (Wei et al., 2025, arXiv 2509.20317; code InternLM/SIM-CoT, Apache-2.0).
 
-A host, Coconut or CODI, learns to think as ever. While it does, a decoder must say which step each group of thoughts stands for
-(`cirf.methods.latent.sim_cot_loss`), so that different thoughts come to mean different things. Once it is trained the decoder is
-gone: the model is asked, answers and takes as long as its host's.
+A host, Coconut or CODI, is trained as usual. Meanwhile a decoder must predict the step that each group of thoughts replaces
+(`cirf.methods.latent.sim_cot_loss`), so that different thoughts get different meanings. After training the decoder is removed:
+prompts, answers and time are the host's.
 
-On Coconut a group is the thoughts of one stage, and only steps that are gone at the stage are to be said. On CODI every thought
-is a group, and so is the vector that would come after the last one; of too many groups nothing is said.
+On Coconut a group is the thoughts of one stage, and only the steps replaced at the stage are targets. On CODI every thought is a
+group, and so is the vector that would follow the last one; extra groups have no target.
 
-What is not taken from the published code: its decoder is another copy of the model, here by default adapters on the one that
-is trained; it finds steps between ``<<`` and ``>>``, which one data set has.
+Differences from the published code: its decoder is another copy of the model, here by default adapters on the trained one; it
+finds steps between ``<<`` and ``>>``, which only one data set has.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, Lesson
+    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
     from cirf.lm.training.objective import Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
 
 class SimCotSettings(Section):
-    """The host, and the decoder beside it."""
+    """The host, and the decoder."""
 
     host: Literal["coconut", "codi"] = key("coconut", "The method that thinks.")
     host_settings: dict[str, Any] = key(
-        {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they take the preset's place as a whole."
+        {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they replace the preset's as a whole."
     )
     start: Literal["as_host", "host"] = key(
         "as_host",
-        "as_host: begin as the host begins. host: go on from the host's own trained model, which thinks in all its vectors.",
+        "as_host: start as the host does. host: start from the host's trained model, which uses all its vectors.",
     )
     weight: float = key(1.0, "Weight of the decoder's loss.", ge=0)
     reduction: Literal["sum", "mean"] = key(
-        "sum", "Of a group: the sum over its tokens by the rows that have one, or the mean over its tokens."
+        "sum", "Loss of a group: the sum over its tokens divided by the rows that have one, or the mean over its tokens."
     )
     decoder: Literal["adapters", "copy"] = key(
         "adapters",
@@ -70,17 +70,15 @@ class SimCotSettings(Section):
             named = ".".join(("host_settings", *map(str, first["loc"])))
             raise ValueError(f"{named}: {first['msg'].removeprefix('Value error, ')} ({self.host})") from None
         if not found.thoughts:
-            raise ValueError("host_settings.thoughts: without thoughts there is nothing to say; use the host itself")
+            raise ValueError("host_settings.thoughts: without thoughts there is nothing to decode; use the host itself")
         return self
 
 
 class SimCot(Method):
-    """Its host, with a decoder beside it in training."""
+    """Its host, with a decoder during training."""
 
     name = "sim_cot"
-    summary = (
-        "coconut or codi, trained with a decoder that must write the steps behind the vectors (needs its own loop to answer)"
-    )
+    summary = "coconut or codi, trained with a decoder that predicts the steps from the vectors (needs its own decoding loop)"
     trained = True
     Settings = SimCotSettings
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -130,7 +128,7 @@ class SimCot(Method):
             other = get(self.settings.host, recipe)
             if other.settings != self.host.settings:
                 raise CirfError(
-                    f"variants.{self.name}.settings: {self.name} goes on from {other.name}, whose settings are others than "
+                    f"variants.{self.name}.settings: {self.name} starts from {other.name}, whose settings differ from "
                     f"host_settings; give variants.{other.name}.settings the same"
                 )
 
@@ -151,9 +149,9 @@ class SimCot(Method):
         return self.host.cap(task, section)
 
     def curriculum(
-        self, train: Sequence[Lesson], validation: Sequence[Lesson], tokenizer: Any, epochs: float, updates: int
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
-        """The host's, its rows with what is to be said of their thoughts."""
+        """The host's, its rows with the decoder's targets."""
         return self.host.curriculum(train, validation, tokenizer, epochs, updates)
 
     def objective(self, model: Any, source: Path | str) -> Objective:

@@ -1,12 +1,12 @@
-"""A decoder that must say, while a model learns to think, which steps its thoughts stand for (SIM-CoT, Wei et al. 2025).
+"""A decoder that predicts, while a model learns to think, the steps that its thoughts replace (SIM-CoT, Wei et al. 2025).
 
-Of group k of c thoughts it is given the vectors that the model was fed and then the text of step k, which it learns to write::
+For group k of c thoughts it gets the vectors that were fed to the model and then the text of step k, which it learns to write::
 
     z z | 48 / 2 = 24 . <end>
 
 Groups of all rows go through it together, in as many passes as pad little (`cirf.lm.training.padding`): a group's step may be a
-word, and the last group's all the steps that are left. Its loss reaches the thoughts, and by way of them the model and the
-question. Once the training is over it is gone, and the model answers as if it had never been there.
+word, and the last group's all the steps that are left. Its gradients reach the thoughts, and through them the model and the
+question. After training it is removed, and the model answers without it.
 
 The decoder is a second set of adapters on the model that is trained, whose own weights are frozen; so it takes no more memory
 than adapters do. Where every weight is trained there is nothing frozen to share: then it is adapters on a copy of the model as it
@@ -39,7 +39,7 @@ _AT_ONCE = 10**12  # the price of a pass, in positions of padding, at which ther
 
 
 class Decoder:
-    """What reads thoughts. ``own`` is a model of its own, or ``None``: the trained one, by a second set of adapters."""
+    """Predicts steps from thoughts. ``own`` is a separate model, or ``None``: the trained one with a second set of adapters."""
 
     def __init__(self, own: torch.nn.Module | None = None) -> None:
         """See `copied`; without, it is adapters."""
@@ -60,7 +60,7 @@ class Decoder:
         self._learns = [weight for weight in self.own.parameters() if weight.requires_grad]
 
     def nothing(self) -> torch.Tensor:
-        """0, for a batch that gives it nothing to say: processes that train together wait for gradients of every weight."""
+        """0, for a batch without targets: processes that train together wait for gradients of every weight."""
         return torch.stack([weight.sum() for weight in self._learns]).sum() * 0
 
     @contextlib.contextmanager
@@ -74,7 +74,7 @@ class Decoder:
 
 
 def copied(model: Any) -> Decoder:
-    """A copy of ``model`` in float32, all of which is trained but an input matrix of its own: it is given vectors."""
+    """A copy of ``model`` in float32, all trained except its separate input matrix, since its inputs are vectors."""
     own = copy.deepcopy(model).float().requires_grad_(True)
     if not is_tied(own):
         own.get_input_embeddings().requires_grad_(False)
@@ -82,7 +82,7 @@ def copied(model: Any) -> Decoder:
 
 
 class Explaining(Objective):
-    """Another objective's loss and the decoder's, which weighs in an update as much as a batch's targets do."""
+    """The sum of another objective's loss and the decoder's, whose weight in an update follows the batch's number of targets."""
 
     def __init__(self, host: LatentObjective, decoder: Decoder, size: int, beyond: bool, weight: float, mean: bool) -> None:
         """``size``: thoughts a group; ``beyond``: the vector that would come next is a group, too; ``mean``: over the tokens of
@@ -98,7 +98,7 @@ class Explaining(Objective):
         self.module = torch.nn.ModuleDict(found) if found else None
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """The host's batch and ``groups`` [b x g x t]: the ids to say of each group, `IGNORED` behind them."""
+        """The host's batch and ``groups`` [b x g x t]: the target ids of each group, padded with `IGNORED`."""
         batch = self.host.collate(features, padding)
         count = max(len(feature.groups) for feature in features)
         longest = max((len(ids) for feature in features for ids in feature.groups), default=0)
@@ -151,8 +151,8 @@ class Explaining(Objective):
     def _losses(
         self, decoder: Any, read: torch.Tensor, mask: torch.Tensor, words: torch.Tensor, text: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One pass over vectors [r x c x d], of which ``mask`` [r x c] counts, and behind them ``words`` [r x t x d], the rows of
-        the ids ``text`` [r x t]: the loss of each id that is to be said, and the row it is of."""
+        """One pass over vectors [r x c x d], of which ``mask`` [r x c] counts, followed by ``words`` [r x t x d], the rows of
+        the ids ``text`` [r x t]: the loss of each target id, and its row."""
         length = read.shape[1] + text.shape[1]
         mask = torch.cat([mask, (text != IGNORED).to(mask)], dim=1)
         row, column = (text != IGNORED).nonzero(as_tuple=True)

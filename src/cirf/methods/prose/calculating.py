@@ -17,7 +17,7 @@ class CalculatorSettings(Section):
 
     calculator: bool = key(
         False,
-        "What stands behind a calculation and its equals sign is worked out, where there is no doubt about it. It is for "
+        "The number after a calculation and its equals sign is computed where it is unambiguous. It is for "
         "rationales and results that hold calculations (results.working: keep).",
     )
 
@@ -35,7 +35,7 @@ def calculating(tokenizer: Any) -> Steer:
 
 @functools.lru_cache(maxsize=4)
 def _of(tokenizer: Any, words: int) -> Calculator:
-    """The calculator of a tokenizer with so many words, which are looked through once."""
+    """The calculator of a tokenizer of this vocabulary size, which is scanned once."""
     from cirf.lm.decoding.calculator import Calculator
 
     return Calculator(tokenizer)

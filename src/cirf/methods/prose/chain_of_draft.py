@@ -1,7 +1,7 @@
 """Chain-of-Draft: the untrained model, shown worked examples whose steps are drafts of a few words (Xu et al., 2025, arXiv
 2502.18600).
 
-What a model is asked, in one user's turn::
+The prompt, in one user turn::
 
     Think in steps, but write only a short draft of each: ... Then write #### and the final number. Some examples:
 
@@ -12,9 +12,9 @@ What a model is asked, in one user's turn::
 
     Q: (the question)
 
-All that stands before the question is the same for all questions of a task, or of a part of it, so an engine computes it once.
+Everything before the question is the same for all questions of a task, or of a part of it, so an engine computes it once.
 The instruction and the examples are our own; the paper has examples for GSM8K and Coin Flip, and for no other of these tasks.
-The line before the question is there because small models answer the examples else.
+The line before the question is there because small models otherwise answer the examples.
 
 The worked examples are in ``drafts.yaml``, by benchmark, those of BIG-Bench Hard by part::
 
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 
 DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
-"""What is asked for beside the answer."""
+"""The request for a draft."""
 
 NOW = "Answer this question in the same way, draft first:"
-"""Stands between the examples and the question."""
+"""Between the examples and the question."""
 
 LABEL = "A:"
-"""Stands before the draft of an example."""
+"""Before the draft of an example."""
 
 
 class ChainOfDraft(Prose):
-    """The untrained backbone, asked for drafts of steps by worked examples."""
+    """The untrained backbone, prompted for drafts of steps by worked examples."""
 
     name = "chain_of_draft"
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
@@ -62,7 +62,7 @@ class ChainOfDraft(Prose):
         return f"{_opening(task, problem.subset)} {task.render(problem)}"
 
     def openings(self, task: Task) -> tuple[str, ...]:
-        """All that its prompts to a task open with: each of them is one of these, and the question behind it."""
+        """The prefixes of its prompts to a task: each prompt is one of these, followed by the question."""
         subsets = (None, *task.kinds, *(shot.subset for shot in shots_of(task)))
         return tuple(dict.fromkeys(_opening(task, subset) for subset in subsets))
 

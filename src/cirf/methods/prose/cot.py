@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
 ANSWER_MARK = "#### "
-"""Stands before the answer after prose, on a line of its own."""
+"""Before the answer after prose, on a line of its own."""
 
 
 class Prose(Method):
-    """What methods that write prose have in common: how it is read once they were taught a form, its cap, and a calculator."""
+    """What methods that write prose share: how trained forms are read, the cap, and a calculator."""
 
     caps = ("max_new_tokens",)
     Settings: ClassVar[type[Section]] = CalculatorSettings
@@ -55,7 +55,7 @@ class Cot(Prose):
         return f"{task.render(problem)}\n{task.cot_instruction(problem)}"
 
     def read(self, output: str) -> tuple[str, str]:
-        """All of it twice: where a model that was not taught a form says its answer is for the parser to find."""
+        """All of it twice: the model was not trained on a form, so the parser must find the answer."""
         return output, output
 
 
@@ -81,7 +81,7 @@ def prose_target(lines: Sequence[str], answer: str) -> str:
 
 
 def has_answer_line(output: str) -> bool:
-    """Whether an output ends in an answer behind the answer mark."""
+    """Whether an output ends in an answer after the answer mark."""
     _, mark, after = output.rpartition(ANSWER_MARK.strip())
     return bool(mark and after.strip())
 

@@ -1,4 +1,4 @@
-"""Answering at once: the untrained model asked for nothing but the answer, and the same after fine-tuning on answers."""
+"""Answering at once: the untrained model prompted for the answer alone, and the same after fine-tuning on answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Direct(Method):
     """The untrained backbone, prompted for the answer alone (the paper's ``Ans (Base)``)."""
 
     name = "direct"
-    summary = "the untrained backbone, asked for the answer alone"
+    summary = "the untrained backbone, prompted for the answer alone"
 
     def prompt(self, problem: Problem, task: Task) -> str:
         """The question and the request to answer at once."""

@@ -1,4 +1,5 @@
-"""A terse chain-of-thought: the rationale in its shortest form, without functional tokens. The fair opponent of CIRF's results.
+"""A terse chain-of-thought: the rationale in its shortest form, without functional tokens. The fair comparison for CIRF's
+results.
 
 Of ``48/2 = 24 clips in May. | 48+24 = 72 in all.`` it writes the equations alone, or CIRF's own results alone::
 
@@ -6,8 +7,8 @@ Of ``48/2 = 24 clips in May. | 48+24 = 72 in all.`` it writes the equations alon
     48+24=72         72
     #### 72          #### 72
 
-With ``subjects`` the line of each step but the first begins with whom or what that is about, where the question has the word, as
-traces with subjects have it before its token: ``ann heads``. A step without a result then has a line of its subject alone.
+With ``subjects`` the line of each step but the first begins with its subject, if that is a word of the question, as traces with
+subjects have it before the token: ``ann heads``. A step without a result then has a line of its subject alone.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class TerseSettings(CalculatorSettings):
     )
     start: Literal["backbone", "sft_cot"] = key(
         "backbone",
-        "What it is fine-tuned from. sft_cot: the model of sft_cot, which is trained first, as a control of cirf_full with "
+        "The start of fine-tuning. sft_cot: the model of sft_cot, which is trained first, as a control of cirf_full with "
         "that start.",
     )
     subjects: bool = key(
         False,
-        "The line of a step, but the first step, begins with whom or what it is about, where that is a word of the question: "
+        "The line of each step but the first begins with its subject, if that is a word of the question: "
         "`ann heads`; a control of cirf_full with subjects.",
     )
 
@@ -109,5 +110,5 @@ class TerseSubjects(Terse):
     """The subject of a step before its result."""
 
     name = "terse_subjects"
-    summary = "fine-tuned to write whom or what each step is about and its result, then the answer: no functional tokens"
+    summary = "fine-tuned to write each step's subject and result, then the answer: no functional tokens"
     Settings = with_defaults(TerseSettings, subjects=True)

@@ -1,12 +1,12 @@
-"""Answers of a model that is given vectors: a guide reads the question, and its vectors go into the cache that decoding goes on
-from.
+"""Answers of a model that is given vectors: a guide reads the question, and its vectors go into the cache from which decoding
+continues.
 
 What the decoder is shown of a prompt with two vectors, and what of it the cache holds already::
 
     How many clips? # # <end of turn> <assistant>
     [-------------- cache ---------]
 
-The guide reads the question in every answer and at its time: what it takes is part of the answer's seconds.
+The guide reads the question for every answer, and its time is part of the answer's time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Guided:
         """The vectors [b x n x d] for a batch of prompts with n places each. ``CirfError`` for prompts of unlike numbers."""
         counts = {find_run(ids, self._holder)[1] for ids in prompts}
         if len(counts) > 1:
-            raise CirfError("prompts of one batch have unlike numbers of places for vectors; ask them apart")
+            raise CirfError("prompts of one batch have different numbers of places for vectors; send them separately")
         count = counts.pop()
         rows = [self.guide.ids(self._frame.text(ids), count) for ids in prompts]
         made: torch.Tensor = self.guide(self.guide.batch(rows))
@@ -55,7 +55,7 @@ class Guided:
         for ids, own in zip(prompts, vectors, strict=True):
             start, count = find_run(ids, self._holder)
             if start + count == len(ids):
-                raise CirfError("a prompt ends with the places of vectors; nothing is left to go on from")
+                raise CirfError("a prompt ends with the places of vectors; there is no token after them")
             shown.append([*ids[:start], *[self._holder] * len(own), *ids[start + count :]])
             starts.append(start)
         cache = prefill(self._model, [row[:-1] for row in shown], starts, list(vectors))

@@ -1,7 +1,7 @@
-"""What a text means, as one vector, by some middle layers of a language model (SemCoT, He et al. 2025, arXiv 2510.24940).
+"""Sentence vectors from middle layers of a language model (SemCoT, He et al. 2025, arXiv 2510.24940).
 
 T is a copy of those layers with the final norm, then the mean over the positions and a linear map. It reads states of the layer
-that comes before its first one: those of a text, or vectors that are to mean the same::
+that comes before its first one: those of a text, or vectors that should have the same meaning::
 
     text    -> the model's layers 0 .. k-1 -> H [s x d] -> T -> [768]
     vectors                                   Z [n x d] -> T -> [768]
@@ -24,14 +24,14 @@ from cirf.errors import CirfError
 from cirf.lm.training.padding import cut, pass_price
 
 WIDTH = 768
-"""Numbers of a meaning."""
+"""Width of a sentence vector."""
 
 _FIRST, _LAST, _OF = 16, 21, 32
 _PROBE, _SLACK = 8, 0.1  # tokens tried, and by how much of its length a state may differ, which bfloat16 stays far below
 
 
 def layer_range(depth: int) -> tuple[int, int]:
-    """The first of the layers that are copied and the one behind the last, of a model with ``depth`` layers; at least one."""
+    """The first of the layers that are copied and the one after the last, of a model with ``depth`` layers; at least one."""
     first = min(depth - 1, round(depth * _FIRST / _OF))
     return first, max(first + 1, round(depth * _LAST / _OF))
 
@@ -40,7 +40,7 @@ class SentenceEncoder(torch.nn.Module):
     """T, in float32. Without dropout, whatever the model has."""
 
     def __init__(self, model: Any, attention: Literal["causal", "bidirectional"] = "causal", seed: int = 0) -> None:
-        """Copy the layers of a causal language model. ``attention``: whether a position sees those behind it.
+        """Copy the layers of a causal language model. ``attention``: whether a position sees later ones.
 
         ``CirfError`` for a model whose layers cannot be run by themselves as they run in it.
         """
@@ -71,7 +71,7 @@ class SentenceEncoder(torch.nn.Module):
         return made[places.argsort()]
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Meanings [b x 768]."""
+        """Sentence vectors [b x 768]."""
         made: torch.Tensor = self.head(self.pooled(states, mask))
         return made
 
@@ -130,7 +130,7 @@ class Texts:
 
 
 class _Taken(Exception):
-    """What is wanted of a pass is there; the layers behind it need not run."""
+    """The wanted states of a pass are there; later layers need not run."""
 
 
 def _layers(inner: Any) -> torch.nn.ModuleList:
@@ -138,14 +138,14 @@ def _layers(inner: Any) -> torch.nn.ModuleList:
 
 
 def contrast(long: torch.Tensor, short: torch.Tensor) -> torch.Tensor:
-    """L_B: how far each long text's meaning [b x w] is from telling its own short one [b x w] among all of the batch, by cosine
-    and without temperature."""
+    """L_B: the contrastive loss of matching each long text's vector [b x w] with its own short one's [b x w] among the batch, by
+    cosine and without temperature."""
     cosines = torch.nn.functional.normalize(long, dim=1) @ torch.nn.functional.normalize(short, dim=1).T
     return torch.nn.functional.cross_entropy(cosines, torch.arange(len(long), device=long.device))
 
 
 def _copied(inner: Any, first: int, last: int) -> Any:
-    """A model of those layers and what follows the last, with weights of its own and no vocabulary."""
+    """A model of those layers and what follows the last, with separate weights and no vocabulary."""
     config = copy.deepcopy(inner.config)
     config.num_hidden_layers = last - first
     if getattr(config, "layer_types", None):
@@ -184,12 +184,12 @@ def _check(model: Any, body: Any, first: int, last: int) -> None:
     ids = torch.arange(_PROBE, device=model.device)[None]
     whole = model.base_model(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states
     mask = attention_mask(torch.ones_like(ids), causal=True)
-    behind: list[Any] = []
+    outputs: list[Any] = []
     layers = next(part for part in body.children() if isinstance(part, torch.nn.ModuleList))
-    hook = layers[-1].register_forward_hook(lambda layer, given, made: behind.append(made))
+    hook = layers[-1].register_forward_hook(lambda layer, given, made: outputs.append(made))
     made = body(inputs_embeds=whole[first].float(), attention_mask=mask, use_cache=False).last_hidden_state
     hook.remove()
-    before_norm = behind[0][0] if isinstance(behind[0], tuple) else behind[0]
+    before_norm = outputs[0][0] if isinstance(outputs[0], tuple) else outputs[0]
     found, wanted = before_norm if last < len(whole) - 1 else made, whole[last].float()  # the last of all has the norm on it
     if ((found - wanted).norm(dim=-1) > _SLACK * wanted.norm(dim=-1)).any():
         kind = type(model.base_model).__name__

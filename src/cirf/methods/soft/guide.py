@@ -1,12 +1,12 @@
-"""A small model that reads a question and makes vectors of it for a larger one (SoftCoT, Xu et al. 2025; SemCoT, He et al. 2025).
+"""A small model that reads a question and computes vectors for a larger one (SoftCoT, Xu et al. 2025; SemCoT, He et al. 2025).
 
-It is asked in its own chat template, by its own tokenizer, and its turn begins with n places, at which its last states are taken
-(H after the final norm) and mapped to the width of the larger model::
+It has its own chat template and tokenizer. Its turn begins with n places, whose last states (H after the final norm) are mapped
+to the width of the larger model::
 
     Think of what helps ... How many clips? <end of turn> <assistant> # # #
                                                                       H H H  -> W H + b
 
-What stands in the places is a token that it knows already, or one vector that is learned.
+The places hold a token of its vocabulary, or one trained vector.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from cirf.recipe import schema
 from cirf.store.files import parse_json, to_json, write_atomic
 
 _FILE, _WEIGHTS = "soft.json", "soft.safetensors"
-"""Beside a saved model: who makes its vectors and how, and the weights for it."""
+"""Next to a saved model: which guide computes its vectors and how, and the weights for it."""
 
 _BATCH = 8
 
 OWN = "guide"
-"""The folder beside a saved model that holds a guide which was trained with it."""
+"""The subfolder of a saved model that holds a guide trained with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soft:
-    """How a model is given vectors: ``count`` of them where the token ``placeholder`` stands in its prompts, made by the model
+    """How a model is given vectors: ``count`` of them at the token ``placeholder`` in its prompts, from the model
     ``guide`` (a folder, a hub id, ``bundled:NAME``, or the folder `OWN`), which reads ``instruction`` before the question.
 
-    ``fingerprint`` is that of the guide's weights. ``shifted``: the states are those one place before each of its places.
+    ``fingerprint`` is that of the guide's weights. ``shifted``: the states are taken one place before each of its places.
     ``empty_system``: as in the recipe, for the guide's chat template.
     """
 
@@ -60,7 +60,7 @@ class Guide(torch.nn.Module):
     """The small model with what makes vectors of its states."""
 
     def __init__(self, model: Any, tokenizer: Any, instruction: str, width: int, shifted: bool = False, learned: bool = False):
-        """``width``: that of the larger model; ``learned``: a vector of its own stands in the places, at first the mean row."""
+        """``width``: that of the larger model; ``learned``: the places hold a trained vector, at first the mean row."""
         super().__init__()
         self.model, self.tokenizer, self.instruction, self.shifted = model, tokenizer, instruction, shifted
         self._holder = placeholder(tokenizer)
@@ -113,8 +113,7 @@ class Guide(torch.nn.Module):
         return made
 
     def requires_grad_(self, requires_grad: bool = True) -> Guide:
-        """As ever, but for the rows of its vocabulary, which are never trained: what stands in the places is a vector of its
-        own."""
+        """As usual, except for the rows of its vocabulary, which are never trained: the places hold a separate vector."""
         super().requires_grad_(requires_grad)
         for part in (self.model.get_input_embeddings(), self.model.get_output_embeddings()):
             if part is not None:
@@ -134,7 +133,7 @@ def load_guide(
 
 
 def fingerprint(model: Any) -> str:
-    """Tells weights from others: the hash of a few numbers of each of them, in bfloat16, in which any format agrees."""
+    """Identifies weights: the hash of a few numbers of each, in bfloat16, in which all formats agree."""
     digest = hashlib.sha256()
     for name, value in sorted(model.named_parameters()):
         flat = value.detach().flatten()
@@ -144,7 +143,7 @@ def fingerprint(model: Any) -> str:
 
 
 def save_soft(folder: Path, soft: Soft, projection: torch.nn.Linear, thought: torch.Tensor | None = None) -> None:
-    """Write beside a model how it is given vectors."""
+    """Write to a model's folder how it is given vectors."""
     weights = {"weight": projection.weight, "bias": projection.bias} | ({} if thought is None else {"thought": thought})
     save_file({name: value.detach().float().cpu().contiguous() for name, value in weights.items()}, folder / _WEIGHTS)
     write_atomic(folder / _FILE, to_json(asdict(soft)))
@@ -172,7 +171,7 @@ def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
     path = folder / _WEIGHTS
     try:
         weights = load_file(path)
-        # Weights that were rounded to float16 cannot be told from others, so in its place they are in the other 16 bits.
+        # The fingerprint cannot be checked on weights rounded to float16, so bfloat16 is used instead.
         number = model.config.dtype or model.dtype  # that of its values, whatever they are computed in
         dtype = "bfloat16" if number == torch.float16 else str(number).removeprefix("torch.")
         section = schema.Backbone(dtype=dtype, device=str(model.device), empty_system=soft.empty_system)
@@ -182,7 +181,7 @@ def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
         if guide.thought is not None:
             guide.thought.data.copy_(weights["thought"])
     except CirfError as error:
-        raise CirfError(f"{folder}: the model that makes its vectors cannot be had: {error}") from None
+        raise CirfError(f"{folder}: the model that computes its vectors cannot be loaded: {error}") from None
     except (OSError, SafetensorError, KeyError, RuntimeError):
         raise CirfError(f"{path}: not there, damaged or of another width; train the model again") from None
     if fingerprint(guide.model) != soft.fingerprint:

@@ -1,6 +1,6 @@
-"""What methods have in common whose model is given vectors that a smaller model, the guide, makes of the question.
+"""The shared part of methods whose model gets vectors that a smaller model, the guide, computes from the question.
 
-The vectors stand at the end of the user's turn, behind the question; what closes the turn follows them, and then the answer::
+The vectors are at the end of the user's turn, after the question; the end of the turn and the answer follow::
 
     How many clips? # # # # # <end of turn> <assistant> 72
 """
@@ -33,7 +33,7 @@ GUIDES = {
 
 
 class GuidedSettings(Section):
-    """Who makes the vectors, how many, and where they stand."""
+    """Which guide computes the vectors, how many, and where they are."""
 
     guide: str | None = key(
         None,
@@ -43,7 +43,7 @@ class GuidedSettings(Section):
     n: int = key(5, "How many vectors.", unit="vectors", ge=1)
     answered: int | None = key(
         None,
-        "How many when answering; null: as in training. Another number is a situation that the model never saw.",
+        "How many when answering; null: as in training. The model was not trained with another number.",
         unit="vectors",
         ge=1,
     )
@@ -74,7 +74,7 @@ class Guided(Method):
         self._holder = ""
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Places for vectors behind every question."""
+        """Places for vectors after every question."""
         from cirf.methods.soft.prompts import placeholder
 
         self._holder = placeholder(tokenizer)
@@ -87,7 +87,7 @@ class Guided(Method):
             tokenizer.chat_template = around_turn(tokenizer.chat_template, "", text)
 
     def caveats(self) -> tuple[str, ...]:
-        """That it answers in a situation that it never saw."""
+        """That it answers with a number of vectors it was not trained with."""
         n, answered = self.settings.n, self.settings.answered
         return () if answered in (None, n) else (f"asked with {answered} and trained with {n} vectors: never seen in training",)
 
@@ -100,16 +100,15 @@ class Guided(Method):
         return semcot.CAP if self._legacy else task.cap
 
     def prepares(self) -> bool:
-        """What the guide reads is made ready in a stage of its own."""
+        """The guide's inputs are prepared in a separate stage."""
         return True
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """How the guide is asked."""
+        """The guide's prompt."""
         return recipe.backbone.model_dump(include={"attn_implementation", "empty_system"})
 
-    def heard(self, material: Material, problems: Sequence[str]) -> list[str]:
-        """What the guide is told of these problems, by their ids: the user's turn, as it is had back from the ids of a prompt
-        when answering."""
+    def guide_texts(self, material: Material, problems: Sequence[str]) -> list[str]:
+        """The guide's texts for these problems, by id: the user's turn, as recovered from a prompt's ids when answering."""
         from cirf.lm.prompt import encode, prompt_text
         from cirf.methods.soft.prompts import Frame
 

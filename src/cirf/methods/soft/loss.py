@@ -12,7 +12,7 @@ from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import Batch, Objective
 from cirf.methods.soft.encoder import SentenceEncoder
 from cirf.methods.soft.guide import Guide
-from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompt_cache import PromptCache
 from cirf.methods.soft.prompts import find_run, slots_of, soft_logits
 from cirf.recipe import schema
 
@@ -73,7 +73,7 @@ class Live:
 class SoftObjective(Objective):
     """Next-token cross-entropy on the targets of rows whose prompts have places for vectors."""
 
-    heads: Heads | None = None
+    heads: PromptCache | None = None
     """What rows begin with, where nothing of the model itself is trained (see `soft_logits`)."""
 
     def __init__(self, placeholder: int, source: Source) -> None:
@@ -84,14 +84,14 @@ class SoftObjective(Objective):
     def join(self, model: Any, section: schema.Finetune, seed: int) -> None:
         """See what of the model is trained; activations that are computed again go with no cache."""
         trained = section.gradient_checkpointing or any(value.requires_grad for value in model.parameters())
-        self.heads = None if trained or _angles_by_length(model.config) else Heads()
+        self.heads = None if trained or _angles_by_length(model.config) else PromptCache()
 
     def leave(self) -> None:
-        """Let go of what rows begin with."""
-        self.heads = None if self.heads is None else Heads()
+        """Release the cached prompts."""
+        self.heads = None if self.heads is None else PromptCache()
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """Rows as ever, ``slots`` [b x s] (see `cirf.methods.soft.prompts`), and what their vectors are made of."""
+        """Rows as usual, ``slots`` [b x s] (see `cirf.methods.soft.prompts`), and what their vectors are made of."""
         batch = super().collate(features, padding)
         runs = [find_run(feature.ids[: feature.start], self._placeholder) for feature in features]
         starts, counts = [start for start, _ in runs], [count for _, count in runs]

@@ -1,9 +1,9 @@
-"""What rows begin with, before their vectors, in a model that is not trained: read once and kept, for all passes over them.
+"""A cache for the prompts of rows, up to their vectors, in a model that is not trained: computed once for all passes.
 
-On a CPU a beginning is read by itself, so that what is made of it hangs on nothing else: a training that goes on after a kill
-computes what it would have computed, whether anything was kept or not. An accelerator waits as long for one row as for a batch,
-so there those of a batch that are not kept are read together. Of more than there is room for some are kept, those that came
-first, and the others are read every time: rows come round once a pass, so what was used last is what comes last.
+On a CPU each beginning is read by itself, so its values depend on nothing else: a training resumed after a kill computes the
+same, whether anything was cached or not. On an accelerator one row takes as long as a batch, so the rows of a batch that are not
+cached are read together. If there is too little room, those that came first stay cached and the others are read every time: rows
+come once per epoch, so evicting the least recently used would never hit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cirf.lm.training.loss import only_at, unwrap
 from cirf.methods.latent.loop import padded_left
 
 
-class Heads:
+class PromptCache:
     """Keys and values of beginnings, by their ids."""
 
     def __init__(self, most_bytes: int | None = None, together: bool | None = None) -> None:
@@ -77,7 +77,7 @@ class Heads:
 
 
 def _row(keys: torch.Tensor, values: torch.Tensor, place: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """One row [1 x heads x length x width] out of a batch padded on the left, without what else lies in its memory."""
+    """One row [1 x heads x length x width] out of a batch padded on the left, without the rest of the batch's memory."""
     first, last = (part[place : place + 1, :, part.shape[2] - length :] for part in (keys, values))
     return (first, last) if first.shape == keys.shape else (first.clone(), last.clone())
 

@@ -7,7 +7,7 @@ A row with two vectors, its ids, and which vector goes in at which place::
 
 The ids ``#`` only hold places. They are a token that the tokenizer knows and that nothing else in a prompt can be, so the places
 are found by looking for it and not by counting from either end; a user's text cannot hold it (`cirf.lm.prompt.sanitise`). The
-vocabulary stays as it is.
+vocabulary is unchanged.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cirf.errors import CirfError
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.loss import IGNORED, only_at, read_targets, unwrap
 from cirf.methods.latent.loop import padded_left
-from cirf.methods.soft.prompt_cache import Heads
+from cirf.methods.soft.prompt_cache import PromptCache
 
 _MARK = "cirf7question"
 _UNQUOTABLE = "'\\\n"
 
 
 def placeholder(tokenizer: Any) -> str:
-    """The token that holds places: the unknown one, the end, the padding, or the first other special one that does not stand in
-    a prompt anyway. ``CirfError`` where there is none."""
+    """The token that holds places: the unknown one, the end, the padding, or the first other special one that does not occur in a
+    prompt anyway. ``CirfError`` where there is none."""
     bare = set(encode(tokenizer, prompt_text(tokenizer, _MARK)))
     named = [tokenizer.unk_token, tokenizer.eos_token, tokenizer.pad_token]
     others = [token.content for _, token in sorted(tokenizer.added_tokens_decoder.items()) if token.special]
@@ -38,14 +38,14 @@ def placeholder(tokenizer: Any) -> str:
         if len(ids) == 2 and ids[0] == ids[1] and ids[0] not in bare and not set(_UNQUOTABLE) & set(token):
             return str(token)
     raise CirfError(
-        f"{tokenizer.name_or_path}: every special token of its tokenizer stands in its prompts already, so none can hold the "
+        f"{tokenizer.name_or_path}: every special token of its tokenizer occurs in its prompts already, so none can hold the "
         "places of vectors; use another model"
     )
 
 
 def find_run(ids: Sequence[int], token: int) -> tuple[int, int]:
-    """Where the placeholders of a row begin, and how many there are. ``CirfError`` where there is none, or where they do not
-    stand together: then it is no prompt of a method that puts vectors in."""
+    """Where the placeholders of a row begin, and how many there are. ``CirfError`` where there is none, or where they are not
+    adjacent: then it is not a prompt of a method with vectors."""
     places = [place for place, given in enumerate(ids) if given == token]
     if not places or places[-1] - places[0] != len(places) - 1:
         found = "no place" if not places else "several places"
@@ -54,7 +54,7 @@ def find_run(ids: Sequence[int], token: int) -> tuple[int, int]:
 
 
 class Frame:
-    """What stands around a user's text in the prompts of a chat template, so that the text can be had back from their ids."""
+    """The text around a user's text in the prompts of a chat template, to recover the user's text from their ids."""
 
     def __init__(self, tokenizer: Any) -> None:
         """Of the tokenizer's template as it is now."""
@@ -95,36 +95,36 @@ def soft_logits(
     labels: torch.Tensor,
     slots: torch.Tensor,
     vectors: torch.Tensor,
-    heads: Heads | None = None,
+    heads: PromptCache | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [m x V] (float32) that predict the m targets, and the targets [m], row by row.
 
     ``ids``, ``labels`` and ``slots`` are [b x s], padded on the right (see `cirf.lm.training.loss.target_logits`); ``vectors``
-    are [b x n x d]. ``heads``, of a model of which no weight gets a gradient: what stands before the vectors is read without a
-    graph, and only once where it is kept; it is most of a row. Logits and the vectors' gradient are the same up to rounding.
+    are [b x n x d]. ``heads``, for a model without trained weights: tokens before the vectors, most of a row, are read without a
+    graph, and only once if cached. Logits and the vectors' gradient are the same up to rounding.
     """
     starts = (slots >= 0).int().argmax(dim=1)
     if heads is not None and int(starts.min()) > 0:
-        return _behind(model, ids, labels, slots, vectors, starts, heads)
+        return _after_heads(model, ids, labels, slots, vectors, starts, heads)
     logits, targets, _ = read_targets(model, labels, inputs_embeds=embed(model, ids, slots, vectors), use_cache=False)
     return logits, targets
 
 
-def _behind(
+def _after_heads(
     model: Any,
     ids: torch.Tensor,
     labels: torch.Tensor,
     slots: torch.Tensor,
     vectors: torch.Tensor,
     starts: torch.Tensor,
-    heads: Heads,
+    heads: PromptCache,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of rows whose first vectors stand at ``starts`` [b]: what stands before, padded on the left, into a cache, and the rest
-    behind it."""
+    """For rows whose first vectors are at ``starts`` [b]: the part before, padded on the left, goes into a cache, the rest after
+    it."""
     width = ids.shape[1]
     mask = torch.arange(int(starts.max()), device=ids.device) >= (starts.max() - starts)[:, None]
     cache = heads.cache(model, [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)])
-    ends = ((labels != IGNORED) * torch.arange(1, width + 1, device=ids.device)).amax(dim=1)  # behind each row's last target
+    ends = ((labels != IGNORED) * torch.arange(1, width + 1, device=ids.device)).amax(dim=1)  # after each row's last target
     places = starts[:, None] + torch.arange(max(1, int((ends - starts).max())), device=ids.device)
     there = places < width
     columns = places.clamp(max=width - 1)
@@ -142,7 +142,7 @@ def _behind(
 
 
 def prefill(model: Any, rows: Sequence[Sequence[int]], starts: Sequence[int], vectors: Sequence[torch.Tensor]) -> Any:
-    """The cache of rows of ids in which each row's ``vectors`` [n x d] stand from ``starts`` on, padded on the left; rows may
+    """The cache of rows of ids in which each row's ``vectors`` [n x d] begin at ``starts``, padded on the left; rows may
     have unlike numbers of vectors."""
     device = model.device
     ids, mask = (part.to(device) for part in padded_left(rows, rows[0][0]))

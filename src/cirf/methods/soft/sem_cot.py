@@ -1,15 +1,16 @@
-"""SemCoT (He et al. 2025, arXiv 2510.24940; code YinhanHe123/SemCoT, MIT): a small model says in vectors what a rationale would.
+"""SemCoT (He et al. 2025, arXiv 2510.24940; code YinhanHe123/SemCoT, MIT): a small model computes vectors that carry a
+rationale's meaning.
 
 A generator, here the guide, reads the question and n places that hold one learned vector; its states there, through a linear
-map, go into the prompt of the frozen backbone. They are to make it answer, and to mean what the rationale means::
+map, go into the prompt of the frozen backbone. They are trained for the answer, and to have the rationale's meaning::
 
     loss = alpha (1 - cos(T(Z), T(H(rationale)))) + (1 - alpha) CE(answer)
 
-What a text means is said by T, a copy of some middle layers of the backbone (`cirf.methods.soft.encoder`). It goes by steps:
+The meaning of a text is given by T, a copy of some middle layers of the backbone (`cirf.methods.soft.encoder`). The steps:
 
 A. a short form of every rationale, by a language model or by a rule;
-B. T learns to tell which short form belongs to which rationale: its linear map first, then all of it;
-C. the guide's linear map is trained, T being frozen; and then all of the guide, which is the training proper.
+B. T learns to match each rationale with its short form: its linear map first, then all of it;
+C. the guide's linear map is trained with T frozen; then all of the guide, which is the main training.
 
 A, B and the first part of C are made in a stage before the training, whose parts are each done once.
 
@@ -60,7 +61,7 @@ _ENCODER, _MEANT, _MAP, _READ = "encoder.safetensors", "meant.safetensors", "map
 
 
 class SemCotSettings(GuidedSettings):
-    """Who makes the vectors, and how it learns to."""
+    """Which guide computes the vectors, and how it is trained."""
 
     instruction: str = key("", "What the guide reads before the question.")
     alpha: float = key(0.5, "α: weight of the rationale's meaning against the answer; 0: no encoder is made.", ge=0, le=1)
@@ -68,7 +69,7 @@ class SemCotSettings(GuidedSettings):
         "own", "own: the states at the guide's places. before: those one place before each, as in the SemCoT release."
     )
     attention: Literal["causal", "bidirectional"] = key(
-        "causal", "Whether a position of the encoder sees those behind it (bidirectional), which its layers were not trained to."
+        "causal", "Whether a position of the encoder sees later ones (bidirectional), for which its layers were not trained."
     )
     short_by: Literal["rule", "llm"] = key(
         "rule", "Who writes the short rationales: a rule that keeps the words that matter most, or results.writer's model."
@@ -82,11 +83,11 @@ class SemCotSettings(GuidedSettings):
 
 
 class SemCot(Guided):
-    """A frozen backbone, given what a small model says the rationale would mean."""
+    """A frozen backbone with vectors of a small model that carry the rationale's meaning."""
 
     name = "sem_cot"
     summary = (
-        "a frozen backbone given vectors that a small trained model makes to mean the rationale (needs its own loop to answer)"
+        "a frozen backbone with vectors of a small model trained to carry the rationale's meaning (needs its own decoding loop)"
     )
     frozen = True
     Settings = SemCotSettings
@@ -110,15 +111,15 @@ class SemCot(Guided):
         return details
 
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Steps A and B, and the first part of C. In the folder then lie `_READ` (what the guide is told, a text a question),
-        `_MAP`, and where meanings count `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
+        """Steps A and B, and the first part of C. They write `_READ` (the guide's texts, one per question), `_MAP`, and if the
+        meaning has a weight `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
         from cirf.lm.backbone import load_model
         from cirf.methods.soft.guide import load_guide
         from cirf.store.files import to_json, write_atomic
 
         settings, section = self.settings, material.recipe.backbone
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
-        details = self.heard(material, names)
+        details = self.guide_texts(material, names)
         numbers = {name: place for place, name in enumerate(names)}
         write_atomic(
             material.folder / _READ, to_json({"texts": details, "rows": [numbers[row.problem] for row in material.steps]})
@@ -170,7 +171,7 @@ class SemCot(Guided):
         short = [encode(tokenizer, brief.text or ".")[:most] for brief in briefs]
         training, held_out = _split(material)
         if len(held_out) < settings.phase_rows:
-            held_out = []  # too few to be told apart
+            held_out = []  # too few for a contrastive loss
 
         read = Texts(model, encoder.first)
 
@@ -284,7 +285,7 @@ class SemCot(Guided):
         return objective
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """The guide as a model of its own in a folder of its own, its map and its learned vector."""
+        """The guide as a separate model in its own folder, its map and its learned vector."""
         from cirf.lm.saving import save_model
         from cirf.methods.soft.guide import OWN, Soft, fingerprint, save_soft
 
@@ -298,7 +299,7 @@ class SemCot(Guided):
 
 
 def _read_all(pooled: Callable[[Any], Any], texts: Sequence[list[int]], at_once: int, progress: Progress) -> torch.Tensor:
-    """The texts' vectors [t x w], so many at once, without gradients."""
+    """The texts' vectors [t x w], ``at_once`` per pass, without gradients."""
     import torch
 
     parts = []
@@ -349,8 +350,8 @@ def briefly_by_model(
     seed: int,
     progress: Progress = SILENT,
 ) -> list[Brief]:
-    """Every rationale by a language model, of the servers that also write results; ``log`` keeps the answers, and only what it
-    lacks is asked for. Too many words are cut by the rule, which also writes where there is no answer.
+    """Every rationale by a language model, of the servers that also write results; ``log`` keeps the answers, and only missing
+    ones are requested. Too many words are cut by the rule, which also writes where there is no answer.
 
     ``CirfError`` where no server is named or they have several models, or as `ask` does.
     """

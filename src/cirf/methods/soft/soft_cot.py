@@ -4,8 +4,8 @@ The smaller model, here the guide, reads the question and n places; its last sta
 is all that is trained: the answer's loss reaches it through the frozen model. The guide is frozen too, so its states are
 computed once for each question, before training.
 
-In the publication the larger model then writes its reasoning in words, told that the vectors are a smaller model's hints (preset
-``official``). What the CIRF paper compares with is the form in which it answers at once.
+In the publication the larger model then writes its reasoning in words, with a note that the vectors are a smaller model's hints
+(preset ``official``). What the CIRF paper compares with is the form in which it answers at once.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _WINDOW = 64  # questions read between two writes
 
 
 class SoftCotSettings(GuidedSettings):
-    """Who makes the vectors, and what is taught with them."""
+    """Which guide computes the vectors, and what is trained with them."""
 
     target: Literal["answer", "rationale"] = key(
-        "answer", "What is taught: the bare answer, or the rationale and the answer line."
+        "answer", "The training target: the bare answer, or the rationale and the answer line."
     )
-    lead: str = key("", "What stands between the question and the vectors, without quotes and line ends.")
+    lead: str = key("", "Text between the question and the vectors, without quotes and line ends.")
     backbone: Literal["frozen", "trained"] = key(
         "frozen", "frozen: the map alone is trained. trained: the backbone too, as finetune.adaptation says."
     )
@@ -48,7 +48,7 @@ class SoftCot(Guided):
     """A frozen backbone, given a smaller model's mapped states."""
 
     name = "soft_cot"
-    summary = "a frozen backbone given the states of a smaller model through a trained map (needs its own loop to answer)"
+    summary = "a frozen backbone with the mapped states of a smaller model in its prompt (needs its own decoding loop)"
     Settings = SoftCotSettings
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset({"n": 5}, Override(learning_rate=1e-3, weight_decay=0.01, epochs=10)),
@@ -98,7 +98,7 @@ class SoftCot(Guided):
         from cirf.methods.soft.guide import fingerprint, load_guide
 
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
-        details = self.heard(material, names)
+        details = self.guide_texts(material, names)
         section = material.recipe.backbone
         guide = load_guide(self.guide, section, embedding_width(section.model, section), self.settings.instruction)
         parts = []

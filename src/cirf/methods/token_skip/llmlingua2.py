@@ -1,9 +1,9 @@
 """LLMLingua-2's importance (Pan et al. 2024, arXiv 2403.12968), which TokenSkip uses: a token classifier says "keep".
 
-The classifiers, XLM-R large and a multilingual BERT, were trained to tell the words that GPT-4 keeps when it compresses the
-minutes of meetings. They read the rationale alone, not the question. A text of more pieces than they take is cut into
-chunks, each read by itself; a word's importance is the mean of P(keep) over its pieces, which compares across chunks: it is
-a probability.
+The classifiers, XLM-R large and a multilingual BERT, were trained to predict the words that GPT-4 keeps when it compresses
+meeting transcripts. They read the rationale alone, not the question. A text of more pieces than they take is cut into chunks,
+each read by itself; a word's importance is the mean of P(keep) over its pieces, which compares across chunks: it is a
+probability.
 
 They are loaded as any token classifier, from safetensors, with no code of theirs and no vocabulary besides their own.
 """
@@ -46,11 +46,11 @@ class _Chunk(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """A text as a classifier reads it: what stands before and behind every chunk, the ids of its pieces, and their places."""
+    """A text as a classifier reads it: the ids before and after every chunk, the ids of its pieces, and their places."""
 
     before: list[int]
     ids: list[int]
-    behind: list[int]
+    after: list[int]
     offsets: list[Span]
 
 
@@ -63,14 +63,14 @@ class LlmLingua2:
         batch_tokens: most pieces computed at once, padding included.
 
     Raises:
-        CirfError: a model whose labels do not tell which one is "keep", or a tokenizer that does not tell where its
-            tokens stand.
+        CirfError: a model whose labels do not name "keep", or a tokenizer that does not give the places where its
+            tokens are.
     """
 
     def __init__(self, model: Any, tokenizer: Any, batch_tokens: int = 1024) -> None:
         """Nothing is computed yet."""
         if not tokenizer.is_fast:
-            raise CirfError(f"{tokenizer.name_or_path}: its tokenizer does not tell where tokens stand in a text; use another")
+            raise CirfError(f"{tokenizer.name_or_path}: its tokenizer does not give the places of tokens in a text; use another")
         self._model, self._tokenizer, self._limit = model, tokenizer, batch_tokens
         self._keep = keep_label(model.config)
 
@@ -101,20 +101,20 @@ class LlmLingua2:
 
     def _most(self, pieces: _Pieces) -> int:
         """Pieces that a chunk may have. What a tokenizer states as no limit is a very large number."""
-        return min(PIECES, int(self._tokenizer.model_max_length) - len(pieces.before) - len(pieces.behind))
+        return min(PIECES, int(self._tokenizer.model_max_length) - len(pieces.before) - len(pieces.after))
 
     def _pieces(self, text: str) -> _Pieces:
         encoded = self._tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
         ids: list[int] = encoded.input_ids
         before = next((place for place, special in enumerate(encoded.special_tokens_mask) if not special), len(ids))
-        behind = next((place for place, special in enumerate(reversed(encoded.special_tokens_mask)) if not special), 0)
-        last = len(ids) - behind
+        after = next((place for place, special in enumerate(reversed(encoded.special_tokens_mask)) if not special), 0)
+        last = len(ids) - after
         offsets = [(int(start), int(end)) for start, end in encoded.offset_mapping[before:last]]
         return _Pieces(ids[:before], ids[before:last], ids[last:], offsets)
 
     def _compute(self, rows: Sequence[_Chunk], pieces: Sequence[_Pieces]) -> list[list[float]]:
         whole = [pieces[row.text] for row in rows]
-        ids = [[*of.before, *of.ids[row.first : row.last], *of.behind] for row, of in zip(rows, whole, strict=True)]
+        ids = [[*of.before, *of.ids[row.first : row.last], *of.after] for row, of in zip(rows, whole, strict=True)]
         longest = max(map(len, ids))
         padding = self._tokenizer.pad_token_id or 0
         padded = torch.tensor([[*row, *[padding] * (longest - len(row))] for row in ids], device=self._model.device)
@@ -170,7 +170,7 @@ def chunks(text: str, offsets: Sequence[Span], spans: Sequence[Span], limit: int
 
     Args:
         text: what was cut into pieces.
-        offsets: where each piece stands in it, in order.
+        offsets: each piece's place in it, in order.
         spans: its words.
         limit: most pieces of a chunk.
     """

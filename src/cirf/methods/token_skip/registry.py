@@ -81,7 +81,7 @@ SCORERS: dict[str, Kind] = {
 
 
 class Chance:
-    """Scores words by numbers drawn from [0, 1), by the seed, the question and the rationale, whatever is scored beside it."""
+    """Scores words by numbers drawn from [0, 1), by the seed, the question and the rationale alone."""
 
     def __init__(self, seed: int = 0) -> None:
         """``seed``: another one, another draw."""

@@ -46,7 +46,7 @@ _STOPS = (".", "!", "?", ":", ";")
 class Rules:
     """Scores words by rules: the whole part is the level, the fraction the word's TF-IDF within it.
 
-    The rationales scored in one call are the corpus: the same rationale may weigh otherwise beside others.
+    The rationales scored in one call are the corpus: the same rationale may be weighted differently with others.
     """
 
     def score(self, texts: Sequence[Reasoned], progress: Progress = SILENT) -> list[list[Word]]:
@@ -75,7 +75,7 @@ def _levels(text: Reasoned, spans: Sequence[Span], terms: Sequence[str]) -> list
     names = _names(text.question) | _names(text.rationale)
     levels = []
     for place, term in enumerate(terms):
-        beside = (place > 0 and working[place - 1]) or (place + 1 < len(words) and working[place + 1])
+        near = (place > 0 and working[place - 1]) or (place + 1 < len(words) and working[place + 1])
         after_number = place > 0 and numbers[place - 1] and not opening[place]
         if (
             term in answers
@@ -83,7 +83,7 @@ def _levels(text: Reasoned, spans: Sequence[Span], terms: Sequence[str]) -> list
             or (numbers[place] and place > 0 and words[place - 1].endswith(("=", "≈")))
         ):
             levels.append(5)
-        elif working[place] or (numbers[place] and (beside or _INSIDE.search(words[place]))):
+        elif working[place] or (numbers[place] and (near or _INSIDE.search(words[place]))):
             levels.append(4)
         elif numbers[place]:
             levels.append(3)
@@ -97,13 +97,13 @@ def _levels(text: Reasoned, spans: Sequence[Span], terms: Sequence[str]) -> list
 
 
 def _answers(text: str) -> set[str]:
-    """The words of an answer: as terms, but a lone letter as it stands (option ``A`` is no article)."""
+    """The words of an answer: as terms, but a lone letter unchanged (option ``A`` is no article)."""
     found = {word if len(word) == 1 else _bare(word) for word in (_EDGES.sub("", part) for part in text.split())} - {""}
     return found - FUNCTION_WORDS if len(found) > 1 else found
 
 
 def _bare(word: str) -> str:
-    """A word as it is compared: lower case, without the punctuation around it and a possessive's ending."""
+    """A word in the form for comparison: lower case, without the punctuation around it and a possessive's ending."""
     word = _EDGES.sub("", word).replace("’", "'").casefold()
     return word if word in FUNCTION_WORDS else _POSSESSIVE.sub("", word)
 
@@ -159,4 +159,4 @@ FUNCTION_WORDS = _listed(
 )
 
 NEGATIONS = _listed("no not never none nothing nobody nowhere neither nor cannot without unless except hardly false")
-"""Besides what ends in ``n't``."""
+"""Besides words ending in ``n't``."""

@@ -68,7 +68,7 @@ def shorten(
     Args:
         words: as a ``Scorer`` gives them for this text.
         ratio: above 0, at most 1.
-        count: the number of tokens of a text, of the model that is to write it. It is asked about log2(words) + 3 texts.
+        count: the number of tokens of a text, of the model that is to write it. It is called for about log2(words) + 3 texts.
         force: words that stay in any case, though the text then be longer.
 
     Raises:

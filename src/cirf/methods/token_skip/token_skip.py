@@ -1,14 +1,14 @@
-"""TokenSkip (Xia et al. 2025): rationales without their less important words, as long as the prompt asks for.
+"""TokenSkip (Xia et al. 2025): rationales without their less important words, at the length that the prompt asks for.
 
-Every rationale is taught once, at one of several ratios drawn by the seed; a ratio below 1 stands in the prompt, so that it can
-be chosen when answering::
+Every rationale is trained on once, at one of several ratios drawn by the seed; a ratio below 1 is written in the prompt, so that
+it can be chosen when answering::
 
     How many clips?              48/2 = 24 clips in May.\\n48+24 = 72 in all.\\n#### 72
     How many clips?\\nRatio: 0.5  48/2 = 24\\n48+24 = 72\\n#### 72
 
-At ratio 1 prompt and target are those of `sft_cot`. When answering, the ratio stands in the saved chat template, so that every
-engine asks for it. Which words matter is said by a scorer; the published one is a classifier
-from the hub (LLMLingua-2), the others need no download.
+At ratio 1 prompt and target are those of `sft_cot`. When answering, the ratio is in the saved chat template, so every engine
+requests it. A scorer decides which words matter; the published one is a classifier from the hub (LLMLingua-2), the others need no
+download.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class SkipSettings(CalculatorSettings):
 
     scorer: Literal["llmlingua2", "rules", "random"] = key(
         "rules",
-        "What says which words matter: a classifier trained to shorten texts (llmlingua2, from the hub), rules (numbers "
+        "The scorer of words: a classifier trained to shorten texts (llmlingua2, from the hub), rules (numbers "
         "first, function words last), or chance, the control.",
     )
     scorer_model: str | None = key(
         None,
         "The classifier of llmlingua2: a hub id or a folder; null: the large published one.",
     )
-    ratios: tuple[Ratio, ...] = key((1.0, 0.9, 0.8, 0.7, 0.6, 0.5), "Shares of its tokens at which a rationale is taught.")
+    ratios: tuple[Ratio, ...] = key((1.0, 0.9, 0.8, 0.7, 0.6, 0.5), "Shares of its tokens at which a rationale is trained on.")
     ratio: Ratio = key(0.5, "The share asked for when answering.")
-    longest: int = key(500, "A longer rationale is taught whole.", unit="tokens", ge=1)
+    longest: int = key(500, "A longer rationale is not shortened.", unit="tokens", ge=1)
     keep_numbers: bool = key(False, "Keep every word with a digit, whatever it weighs.")
     keep: tuple[str, ...] = key((), "Keep every word that holds one of these, such as Step.")
 
@@ -91,14 +91,14 @@ class TokenSkip(Prose):
         """``CirfError`` for a ratio beyond those that are taught, and for a model that the scorer does not ask."""
         settings = self.settings
         if not settings.ratios or not min(settings.ratios) <= settings.ratio <= max(settings.ratios):
-            raise CirfError(f"{self.name}: ratio {settings.ratio:g} lies outside the ratios that are taught; name it in ratios")
+            raise CirfError(f"{self.name}: ratio {settings.ratio:g} is not among the trained ratios; add it to ratios")
         if settings.scorer_model is not None and settings.scorer in ("rules", "random"):
-            raise CirfError(f"{self.name}: {settings.scorer} asks no model, so scorer_model would do nothing; remove it")
+            raise CirfError(f"{self.name}: {settings.scorer} uses no model, so scorer_model has no effect; remove it")
 
     def caveats(self) -> tuple[str, ...]:
-        """That it is asked for a ratio that it never saw."""
+        """That it answers at a ratio it was not trained at."""
         ratio, taught = self.settings.ratio, self.settings.ratios
-        return () if ratio in taught else (f"asked for ratio {ratio:g}, which was never taught",)
+        return () if ratio in taught else (f"asked for ratio {ratio:g}, which was not trained",)
 
     def training_prompt(self, example: Example, task: Task) -> str:
         """The question, and the ratio at which this rationale is taught where it is below 1."""
@@ -200,5 +200,5 @@ def achieved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def _asking(ratio: float) -> str:
-    """What stands behind a question."""
+    """The text after a question."""
     return "" if ratio == 1 else f"\nRatio: {ratio:g}"

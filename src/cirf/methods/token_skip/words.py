@@ -1,12 +1,12 @@
-"""The words of a text, which are kept or dropped whole, and what the tokens of a model say of them.
+"""The words of a text, which are kept or dropped whole, and their scores from the tokens of a model.
 
 ::
 
     "Half of 48/2=24 clips,\\nso 12."   ->   Half | of | 48/2=24 | clips, | so | 12.
 
-A word is what stands between blanks, its punctuation included: an equation written without blanks is one word and is never
+A word is the text between blanks, its punctuation included: an equation written without blanks is one word and is never
 cut through, one written with blanks is as many as it has parts. Blanks and line breaks belong to no word. Chinese and
-Japanese put no blanks between words: there every sign is one, with the punctuation at it.
+Japanese put no blanks between words: there every character is one, with adjacent punctuation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from cirf.errors import CirfError
 
 Span = tuple[int, int]
-"""Where something stands in a text: ``text[start:end]``."""
+"""A range of a text: ``text[start:end]``."""
 
 _SIGN = "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 _OPENS = "「『【〔〈《（［｛“‘(\\["
@@ -48,7 +48,7 @@ def per_word(values: Sequence[float], offsets: Sequence[Span], spans: Sequence[S
 
     Args:
         values: one a token.
-        offsets: where each token stands in the text, as fast tokenizers tell it; in order.
+        offsets: each token's place in the text, as fast tokenizers give it; in order.
         spans: the words, in order.
     """
     gathered: list[list[float]] = [[] for _ in spans]

@@ -1,4 +1,4 @@
-"""The model card: the README.md that travels with a saved model, for whoever meets it without us."""
+"""The model card: the README.md of a saved model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COMPARED = ("sft_cot", "direct_sft", "cot")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a model beside its recipe; what is not known is left out of the card."""
+    """Facts about a model besides its recipe; unknown ones are left out of the card."""
 
     functions: Mapping[str, Any] | None = None
     """The model's ``functions.json``: ``size``, ``delimiters`` and ``codes``, number to ``{"label", "count", "examples"}``;
@@ -51,24 +51,24 @@ class Known:
     notes: Sequence[str] = ()
     """Caveats of its training."""
     latents: int = 0
-    """Vectors that the model thinks in before it answers; plain engines cannot."""
+    """Latent vectors before the answer, which plain engines cannot compute."""
     guide: str | None = None
-    """The smaller model that makes them; ``None``: they are the model's own states."""
+    """The smaller model that computes them; ``None``: they are the model's own states."""
     example: str | None = None
     """An output of the model."""
     baselines: Mapping[str, Mapping[str, Any]] | None = None
-    """As ``metrics``, by name: what it is to be compared with."""
+    """As ``metrics``, by name, for comparison."""
 
 
 def model_card(method: str, recipe: Mapping[str, Any], known: Known) -> str:
     """A model card in Markdown with YAML front matter.
 
-    ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved recipe (``model_dump(mode="json")``) as the method was
-    trained by it. The text depends on the arguments alone. Latency is left out: a card has no clock. Files and models of this
-    machine go by their names without folders.
+    ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved recipe (``model_dump(mode="json")``) with
+    which the method was trained. The text depends on the arguments alone, so latency is left out. Local files and models are
+    named without folders.
     """
     functions, metrics = known.functions, known.metrics
-    answer_cap = _answer_cap(recipe) if functions else 0  # a task of one's own is found by its path alone
+    answer_cap = _answer_cap(recipe) if functions else 0  # a user's own task is found only by its path
     recipe = without_folders(recipe)
     tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
     delimiters = (functions or {}).get("delimiters", "cirf")
@@ -138,7 +138,7 @@ def card_template(name: str) -> Template:
 
 
 def hub_name(model: str) -> str:
-    """A bundled model's id on the hub; another one as it is called."""
+    """A bundled model's id on the hub; another one by its name."""
     return _HUB.get(model, model)
 
 
@@ -149,14 +149,14 @@ def _answer_cap(recipe: Mapping[str, Any]) -> int:
 
 
 def cell(text: str, longest: int = 110) -> str:
-    """A text as a cell of a Markdown table: one line, no pipes, no markup of its own, at most ``longest`` characters."""
+    """A text as a cell of a Markdown table: one line, no pipes, no markup, at most ``longest`` characters."""
     line = " ".join(text.split())
     line = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
     return re.sub(r"([\\`*_|<>\[\]#~$])", r"\\\1", line)
 
 
 def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | None, functional: bool) -> str:
-    """The YAML between the dashes. A backbone that is a folder is named in the text alone: it is no hub id."""
+    """The YAML between the dashes. A local backbone is named only in the text, since it has no hub id."""
     import yaml
 
     source = recipe["backbone"]["model"]
@@ -181,7 +181,7 @@ def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | 
 
 
 def _qualified(row: Mapping[str, Any]) -> str:
-    """What is said with every accuracy."""
+    """The qualification of every accuracy."""
     low, high = (100 * bound for bound in row["interval"])
     shares = f"{row['truncated']:.1%} truncated, {row['unparsed']:.1%} unparsed"
     return f"accuracy in % (95 % interval {low:.1f} to {high:.1f}, n = {row['n']}, {shares})"
@@ -197,7 +197,7 @@ def _facts(method: str, recipe: Mapping[str, Any], known: Known) -> dict[str, st
     epochs: float | str = (training or {}).get("epochs", tune["epochs"])  # auto is as many as the rows needed
     number_format = {"Computed in": str(training["computed_in"])} if training and "computed_in" in training else {}
     facts = {
-        "Adaptation": "none: the backbone's weights are as they were" if frozen else adapted,
+        "Adaptation": "none: the backbone's weights are unchanged" if frozen else adapted,
         "Epochs": epochs if isinstance(epochs, str) else number(epochs),
         "Rows an update": number(tune["batch_size"] * tune["gradient_accumulation_steps"]),
         "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['lr_scheduler_type']})",

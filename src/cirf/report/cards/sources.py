@@ -1,4 +1,4 @@
-"""Whose data a model or a data set was made of, and under which licences: a table of both kinds of cards."""
+"""The sources and licences of a model's or a data set's data: a table of both kinds of cards."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from cirf.store.paths import without_folders
 from cirf.tasks import JSONL, OWN, TASKS, get
 
-UNSAID = "not known to `cirf`; ask who made it"
+UNSAID = "unknown to `cirf`; ask the author"
 AS_PROBLEMS = "as the problems"
 
 
 class Source(NamedTuple):
     """A part of the data: the task or ``rationales``, where it comes from (Markdown), its licence as hubs write it (empty: not
-    known), and whether it is for evaluation alone."""
+    known), and whether it is for evaluation only."""
 
     name: str
     origin: str
@@ -24,12 +24,12 @@ class Source(NamedTuple):
 
 
 def sources(recipe: Mapping[str, Any]) -> list[Source]:
-    """What the data of a resolved recipe (``model_dump(mode="json")``) come from; files by their names without folders."""
+    """The sources of a resolved recipe's data (``model_dump(mode="json")``); files by name without folders."""
     return [*map(_task, recipe["problems"]["tasks"]), *_rationales(recipe.get("rationales") or {})]
 
 
 def licence_of(parts: Sequence[Source]) -> str | None:
-    """One licence for all that was trained on; ``None`` where they differ or one is not known."""
+    """The licence of all training data; ``None`` if they differ or one is unknown."""
     found = {source.licence for source in parts if not source.evaluation_only and source.licence != AS_PROBLEMS}
     return found.pop() if len(found) == 1 and "" not in found else None
 

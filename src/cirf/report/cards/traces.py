@@ -1,4 +1,4 @@
-"""The card of a data set of traces: the README.md that travels with the rows that a model was trained on."""
+"""The card of a data set of traces: the README.md of a model's training rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def traces_card(
     """The card in Markdown with YAML front matter.
 
     Args:
-        repository: ``OWNER/NAME`` where the rows will lie.
+        repository: ``OWNER/NAME`` of the rows.
         method: the method whose rows they are, such as ``cirf_full``.
         recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
         rows: ``prompt`` and ``completion`` each, at least one.
         end: the text of the token that ends a turn.
-        functions: what the functional tokens stand for; ``None`` for rows without them.
+        functions: the functions of the functional tokens; ``None`` for rows without them.
 
     The text depends on the arguments alone.
     """
@@ -63,7 +63,7 @@ def traces_card(
 
 
 def _front(rows: Sequence[Mapping[str, str]], licence: str | None, functional: bool) -> str:
-    """The YAML between the dashes; without a licence where there is no one licence to name."""
+    """The YAML between the dashes; without a licence if there is no single one."""
     import yaml
 
     front: dict[str, Any] = {"license": licence} if licence else {}
@@ -81,7 +81,7 @@ def _size(count: int) -> str:
 
 
 def _fenced(row: Mapping[str, str]) -> str:
-    """A row as JSON in a fence that nothing in it can close."""
+    """A row as JSON in a fence that its content cannot close."""
     text = json.dumps(row, indent=2, ensure_ascii=False)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}json\n{text}\n{fence}"

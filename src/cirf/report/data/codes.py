@@ -1,6 +1,6 @@
-"""The functional tokens of a run: what each stands for, where it is written, how its answers fare.
+"""The functional tokens of a run: the function of each, where it is written, and the accuracy of answers with it.
 
-The codes nearest to each code, by the cosine of their vectors as the codebook holds them.
+The nearest codes of each code, by the cosine of their codebook vectors.
 
 Which function follows which in the training traces: counted pair by pair.
 
@@ -35,10 +35,10 @@ Data = dict[str, Any]
 Answered = Mapping[str, Sequence[Row]]
 
 SEGMENTS = 40
-"""At most so many different steps of a code are kept for the explorer,"""
+"""Most different steps of a code that are kept for the explorer,"""
 
 LENGTH = 400
-"""and so many characters of each."""
+"""and most characters of each."""
 
 _ALL_SEGMENTS = 8000
 _FEWEST = 8
@@ -50,7 +50,7 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct``
     texts; ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of
     these; ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances;
-    ``written``, how often it stands in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`;
+    ``written``, how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`;
     ``neighbours``: see `read_neighbours`. Of all: ``transitions`` of the training traces
     (`count_transitions`), ``segments`` steps in all.
     """
@@ -109,7 +109,7 @@ def code_accuracy(answered: Answered) -> dict[int, Data]:
     """How often answers that hold a code are right: ``{"questions", "answers", "right", "interval"}`` by code.
 
     ``right`` is the mean over the questions with such an answer, of each the share of such answers that are right;
-    ``interval`` is Wilson's, counting a question once. Not what a code does to an answer: hard questions need other steps.
+    ``interval`` is Wilson's, counting a question once. This is not the effect of a code: hard questions need other steps.
     """
     found: dict[int, dict[tuple[str, str], list[bool]]] = {}
     for task, rows in answered.items():
@@ -174,7 +174,7 @@ def _written(answered: Answered) -> Counter[int]:
 
 
 def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]]) -> dict[int, str]:
-    """The labels that the model's ``functions.json`` holds, or new ones where it is not of the same codes."""
+    """The labels that the model's ``functions.json`` holds, or new ones if its codes differ."""
     held = {int(code): row["label"] for code, row in functions.get("codes", {}).items()}
     if held.keys() != {code for code, texts in segments.items() if texts}:
         return label_codes(segments)
@@ -188,7 +188,7 @@ def _folder(run: Shown, size: int | None) -> Path | None:
 
 
 MOST = 8
-"""So many neighbours of a code are told."""
+"""Number of neighbours shown for a code."""
 
 _DIGITS = 6
 
@@ -196,8 +196,8 @@ _DIGITS = 6
 def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
     """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e].
 
-    The vectors are those that quantised the steps, before a model was fine-tuned with them. A vector of zeros is near to
-    nothing. Empty where the folder holds no such file; ``CirfError`` where it is damaged or of another number of codes.
+    The vectors are those that quantised the steps, before a model was fine-tuned with them. A zero vector has no neighbours.
+    Empty without such a file; ``CirfError`` if it is damaged or has another number of codes.
     """
     path = folder / "codebook.safetensors"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Everything the report tells, gathered from a run's folder into one dict: ``report.json``.
+"""All data of the report, collected from a run's folder into one dict: ``report.json``.
 
 A worked example, cut short::
 
@@ -19,20 +19,20 @@ A worked example, cut short::
                    "rows": [{"task": "gsm8k", "id": "gsm8k/test/0", "question": "...", "gold": "18", "answers":
                              {"cirf_full": {"correct": True, "codes": [[16, "18"]], "answer": "18", "tokens": 9, ...}}}]}, ...}
 
-What the explorers of the page show: ``transitions``, which function follows which in the training traces; of a code
+Data of the page's explorers: ``transitions``, which function follows which in the training traces; of a code
 ``segments``, the steps that carry it, up to 40 of its ``distinct`` ones, ``neighbours``, the codes nearest by cosine, and
 ``answers``, how often answers that hold it are right (`functions`, `transitions`, `neighbours`); ``questions``, all that were
-evaluated, with what was cut or left out to keep them within a size (`questions`).
+evaluated, with the parts cut or left out to limit the size (`questions`).
 
 Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``.
 
 The codebooks of several sizes that a run built, side by side (paper A.2: K is chosen among several).
 
-What pruning left of the results (paper 3.4): for every threshold, and for every method whose traces are pruned.
+The results left by pruning (paper 3.4): for every threshold, and for every method with pruned traces.
 
-Test questions shown with what every method wrote: the first of each task in turn, right or wrong, none picked by hand.
+Test questions shown with what every method wrote: the first of each task in turn, right or wrong, not picked by hand.
 
-What votes answered and what that took, as the stages wrote it.
+Answers and times of votes, as the stages wrote them.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def collect(
 ) -> Data:
     """The data of a run's report.
 
-    ``stages`` are the names of those to tell of, the ones that are done by the run's recipe; ``None``: all that lie there.
+    ``stages``: the names of those to report, which are done by the run's recipe; ``None``: all that are there.
     ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
-    ``environment`` defaults to the one that the run was begun in, or this machine's where it keeps none. Raises
+    ``environment`` defaults to that of the run's start, or this machine's if there is no record. Raises
     ``CirfError`` if a file of the run is damaged.
     """
     run, recipe = Shown(folder, stages), _recipe(folder)
@@ -137,7 +137,7 @@ def _recipe(run: Path) -> Data:
 
 
 def _environment(run: Path) -> Data:
-    """What the run was begun in, else what this report is written in."""
+    """The environment of the run's start, else that of this report."""
     from cirf.environment import describe
 
     found = load_object(run / "environment.json") or describe()
@@ -187,9 +187,9 @@ def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency:
 
 
 def _protocol(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
-    """The protocol that test problems and sampling are of, and where the test is another than it says.
+    """The protocol of test problems and sampling, and deviations of the test from it.
 
-    ``partial``: tasks of which fewer problems were asked than the protocol names, or where it names all, than there are:
+    ``partial``: tasks with fewer problems than the protocol names, or if it names all, than there are:
     ``[asked, named]``. ``cut``: tasks whose test is cut from their training file, which no protocol changes, with its size.
     """
     name = recipe.get("evaluate", {}).get("protocol", "own")
@@ -211,13 +211,13 @@ def _protocol(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
 
 
 def _sampled(folder: Path) -> Data | None:
-    """The sampled runs beside a greedy evaluation, found again from their rows; ``None`` where there are none."""
+    """The sampled runs next to a greedy evaluation, recomputed from their rows; ``None`` where there are none."""
     tables = _evaluation_rows(folder)
     return numbers(tables) if tables else None
 
 
 def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels of models that were taken as they are, where all that have any agree."""
+    """The codes' labels of saved models used by the run, if all that have any agree."""
     found = [_json(Path(folder) / "functions.json").get("codes") for folder in recipe.get("models", {}).values()]
     held = [{int(code): row["label"] for code, row in codes.items()} for codes in found if codes]
     return held[0] if held and all(one == held[0] for one in held) else {}
@@ -262,9 +262,9 @@ _TOLD = ("perplexity", "column_imbalance", "disagreement")
 def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row a codebook of the recipe, by size; empty where there are not two.
 
-    ``used``: codes that stand for a step; ``least``: steps of the least used code; ``perplexity`` of the use;
+    ``used``: codes that are used by a step; ``least``: steps of the least used code; ``perplexity`` of the use;
     ``column_imbalance`` of the balanced assignment and its ``disagreement`` with the nearest code; ``autoencoder`` and
-    ``vq``: last losses; ``trained``: whether it is the one that models were trained with; ``validation``: where K was chosen
+    ``vq``: last losses; ``trained``: whether models were trained with it; ``validation``: where K was chosen
     among them, the accuracy of its trial with ``interval`` and ``n``, else ``None``.
     """
     asked = recipe.get("codebook", {})
@@ -295,7 +295,7 @@ def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | 
 
     ``thresholds``: a row a threshold of the recipe: ``gamma``, share of ``results`` kept, mean result ``tokens`` of a trace,
     share of traces left with functional tokens alone (``bare``). ``curve``: ``[gamma, share of results kept]``, up to where
-    the search went. ``methods``: what decided each method's traces and how much is left of them.
+    the search went. ``methods``: how each method's traces were pruned and how much is left.
     """
     found = {stage.partition("/")[2]: load_object(run.at(stage) / "report.json") for stage in run.each("compressed/*")}
     methods = {name: details for name, details in found.items() if details is not None}
@@ -374,10 +374,9 @@ def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str])
     """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
 
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
-    fallback each tells ``with_fallback_mean_s`` too. ``None`` where nobody voted (or a version of long ago wrote the curve), or
-    the votes are of or compared with a method that is none of ``methods``, those that are told of: an earlier recipe's, where
-    what is done cannot be told. ``latency`` ``None`` where nothing was timed, or other numbers of votes, or votes until another
-    agreement was settled. Raises ``CirfError`` for a damaged file.
+    fallback each has ``with_fallback_mean_s`` too. ``None`` without votes (or with a curve of an old version), or if the votes'
+    method or its comparison is not in ``methods``, those reported: it is an earlier recipe's. ``latency``: ``None`` if nothing
+    was timed, or for other numbers of votes or another agreement. Raises ``CirfError`` for a damaged file.
     """
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
     found = load_object(run.at(f"voting/{name}") / "voting.json")
@@ -386,7 +385,7 @@ def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str])
     timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
     points = {row["votes"]: row for row in timed.get("votes", ())}
     wanted = [row["votes"] for row in found["curve"]] + ([0] if "alone" in found else [])
-    settled = timed.get("agreement", found["agreement"])  # without it, as before votes were left, shares are of all votes
+    settled = timed.get("agreement", found["agreement"])  # without it, in old files, shares are of all votes
     if "discarded" not in timed or not points.keys() >= set(wanted) or settled != found["agreement"]:
         return {**found, "latency": None}
     joint = with_fallback(timed["rows"], found["agreement"]) if found["agreement"] is not None else {}

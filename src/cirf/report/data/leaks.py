@@ -1,4 +1,4 @@
-"""What a person must know of test questions that the models of an evaluation were trained on."""
+"""Warnings about test questions that the models of an evaluation were trained on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cirf.store.files import hash_json
 
 
 def seen_before(overlap: Mapping[str, Any]) -> list[str]:
-    """What is known of models that were trained elsewhere, from the ``overlap`` of ``problems.json``: a sentence a task and run
-    for all methods whose models were trained there, one for all of which nothing is known."""
+    """Facts about models trained elsewhere, from the ``overlap`` of ``problems.json``: a sentence per task and run for all
+    methods whose models were trained there, and one for those with unknown training data."""
     summary = []
     same: dict[str, list[dict[str, Any]]] = {}
     for row in overlap.get("models", ()):
@@ -18,7 +18,7 @@ def seen_before(overlap: Mapping[str, Any]) -> list[str]:
     for rows in same.values():
         row, who = rows[0], ", ".join(method for one in rows for method in one["methods"])
         if not row["known"]:
-            summary.append(f"{who}: what the model was trained on is not known, so no test question was looked for there")
+            summary.append(f"{who}: the model's training data are unknown, so they were not searched for test questions")
         for task, found in row["tasks"].items():
             near = f"share {overlap['words']} words in a row with one that was"
             of = f"{row['questions']:,} questions of {', '.join(row['runs'])}"

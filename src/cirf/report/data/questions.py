@@ -1,6 +1,6 @@
-"""Every evaluated question with what each method answered, for the trace explorer: within a size that a page can hold.
+"""Every evaluated question with what each method answered, for the trace explorer, limited in size.
 
-What does not fit is cut or left out, and told: ``{"of": 690, "shown": 690, "length": 1000, "cut": 12, "rows": [...]}`` says
+What does not fit is cut or left out, and reported: ``{"of": 690, "shown": 690, "length": 1000, "cut": 12, "rows": [...]}`` says
 that all 690 questions are there and 12 texts end after 1000 characters.
 """
 
@@ -18,13 +18,13 @@ Data = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
 
 LENGTHS = (4000, 2000, 1000, 500, 250)
-"""The longest of these lengths is taken, in characters of a text, with which all questions fit."""
+"""Limits of a text in characters; the longest with which all questions fit is used."""
 
 BUDGET = 3_000_000
 """Characters of all questions together."""
 
 STEPS = 100
-"""So many steps of a functional trace are shown; only one that ran on to its cap has more."""
+"""Most steps shown of a functional trace; only truncated ones have more."""
 
 _AROUND = 60
 
@@ -32,7 +32,7 @@ _AROUND = 60
 def read_questions(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Tables], budget: int = BUDGET) -> Data:
     """All questions that a method of ``rows`` answered, task by task, in the order of the test problems.
 
-    ``test`` holds the problems by task and id; of a question without one its prompt is shown. A row reads ``{"task", "id",
+    ``test`` holds the problems by task and id; for a question without one its prompt is shown. A row reads ``{"task", "id",
     "question", "choices", "gold", "rationale", "answers": {method: {...}}}``, ``rationale`` being the benchmark's own. An
     answer is the method's first run: ``correct, parsed, truncated, tokens``, and ``codes`` ([[code, result], ...]) with
     ``answer`` of a functional trace, else ``output``; ``runs`` [right, of] where it was asked more than once.
@@ -46,7 +46,7 @@ def read_questions(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Tab
                 asked.setdefault((task, row["id"]), {}).setdefault(method, []).append(row)
     places = {(task, item): place for place, (task, item) in enumerate((task, item) for task in test for item in test[task])}
     last = len(places)
-    order = sorted(asked, key=lambda where: places.get(where, last))  # those without a problem stay as they were asked
+    order = sorted(asked, key=lambda where: places.get(where, last))  # those without a problem keep their order
     made = [_question(task, item, test.get(task, {}).get(item), asked[task, item]) for task, item in order]
     lengths = [_lengths(row) for row in made]
     sizes = {limit: sum(map(sum, ([min(n, limit) + _AROUND for n in texts] for texts in lengths))) for limit in LENGTHS}

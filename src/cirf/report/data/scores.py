@@ -1,4 +1,4 @@
-"""Accuracies of a run with their intervals, and which differences between methods mean something."""
+"""Accuracies of a run with their intervals, and comparisons of methods."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Tables = Mapping[str, Sequence[Row]]
 
 
 def numbers(tables: Tables) -> Data:
-    """A method's numbers, found again from its rows: over all questions, the mean of the tasks, and by task.
+    """A method's numbers, recomputed from its rows: over all questions, the mean of the tasks, and by task.
 
-    Intervals of accuracies are Wilson's, those of ``mean_of_tasks`` and of the tokens are of the questions drawn anew
-    within their task (`bootstrap`); a question counts once, however often it was asked. ``accuracy_sd`` and
-    ``mean_of_tasks_sd`` are standard deviations over the runs; ``None`` for one run.
+    Intervals of accuracies are Wilson's, those of ``mean_of_tasks`` and of the tokens are bootstrapped over the questions within
+    each task (`bootstrap`); a question counts once, however often it was asked. ``accuracy_sd`` and ``mean_of_tasks_sd`` are
+    standard deviations over the runs; ``None`` for one run.
     """
     scores = scores_from_rows(tables)
     tokens = {task: _of_items(rows, "tokens") for task, rows in tables.items()}
@@ -59,8 +59,8 @@ def _of_items(rows: Sequence[Row], key: str) -> list[float]:
 
 
 def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
-    """Task and id of every question that a method answered. ``CirfError`` where its runs are not of the same questions, or a
-    task has no rows."""
+    """Task and id of every question that a method answered. ``CirfError`` if its runs have different questions, or a task has no
+    rows."""
     asked: set[tuple[str, str]] = set()
     for task, rows in tables.items():
         runs: dict[int, list[str]] = {}
@@ -82,10 +82,9 @@ def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
 
 
 def comparable(rows: Mapping[str, Tables], reference: str | None) -> dict[str, bool]:
-    """Whether each method answered the very questions that the reference did.
+    """Whether each method answered the same questions as the reference.
 
-    Only such methods are compared: on what two of them happen to share a difference would be one of other questions than
-    those that the accuracies beside it are of.
+    Only such methods are compared: a difference on a shared subset would be of other questions than the accuracies shown with it.
     """
     asked = {name: questions(name, tables) for name, tables in rows.items()}
     return {name: reference is not None and found == asked[reference] for name, found in asked.items()}
@@ -103,7 +102,7 @@ def comparisons(reference: str | None, rows: Mapping[str, Tables], methods: Mapp
 
 def ratios(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Data:
     """How many times fewer tokens and how many times faster a method is than another, and its share of the other's accuracy;
-    ``None`` each where it is not known."""
+    ``None`` each if unknown."""
     return {
         "token_ratio": _ratio(theirs["tokens"], ours["tokens"]),
         "speedup": _ratio(theirs["latency_mean_s"], ours["latency_mean_s"]),

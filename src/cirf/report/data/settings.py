@@ -1,4 +1,4 @@
-"""What a model was trained by: its own record, for the run's recipe may have changed since."""
+"""The settings of a model's training, from its own record, since the run's recipe may have changed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings of a model's folder, as its ``stage.json`` has them; ``None`` where it has none.
 
-    ``{"finetune": {...}, "override": {...} or None, "seed", "backbone": {...}, "vocabulary": {...}}``, the last for a
-    functional method alone. ``backbone`` holds ``model`` where it is known by name (a folder may be known by hash only).
+    ``{"finetune": {...}, "override": {...} or None, "seed", "backbone": {...}, "vocabulary": {...}}``, the last only for a
+    functional method. ``backbone`` holds ``model`` where it is known by name (a folder may be known by hash only).
     """
     section = (load_object(folder / "stage.json") or {}).get("section")
     if not isinstance(section, dict):
@@ -29,7 +29,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _name(content: str | None) -> dict[str, str | None]:
-    """A backbone's name from what identifies it in a stage's key; nothing for a folder, which is identified by a hash."""
+    """A backbone's name from its identification in a stage's key; empty for a folder, which is identified by a hash."""
     from cirf.assets import ASSETS, published_hash
     from cirf.assets.catalogue import PREFIX
 
@@ -48,10 +48,10 @@ def as_trained(
     method: str,
     codebook: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A run's recipe with what ``method`` was really trained by in place of what the recipe says now.
+    """A run's recipe with the settings of ``method``'s actual training.
 
     ``settings`` is `read_settings`'s, ``codebook`` the part of ``report.json`` (for a method that uses it).
-    What neither holds stays as in the recipe.
+    Other keys are the recipe's.
     """
     found = dict(recipe)
     if settings and found:
@@ -65,7 +65,7 @@ def as_trained(
         found["finetune"] = {**found["finetune"], **whole, **own, "overrides": overrides}
         found["seed"] = settings.get("seed", found["seed"])
         found["backbone"] = {**found["backbone"], **settings.get("backbone", {})}
-        if "vocabulary" in settings:  # published archives say nothing of it: there the model wrote the opening delimiter
+        if "vocabulary" in settings:  # published archives lack it: there the model wrote the opening delimiter
             found["vocabulary"] = {**found["vocabulary"], "opening": "written", **settings["vocabulary"]}
     if codebook and found:
         found["codebook"] = {**found["codebook"], **codebook["settings"]}

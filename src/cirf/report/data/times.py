@@ -1,4 +1,4 @@
-"""The times of a run: what each method took, and what these times are times of."""
+"""The times of a run: the time of each method, and the setup of the measurement."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_times(run: Shown, stage: str) -> Data:
 
 
 def facts(times: Mapping[str, Any]) -> Data:
-    """What the times of a measurement are times of, without the methods; empty where nothing was measured."""
+    """The setup of a measurement, without the methods; empty if nothing was measured."""
     return {key: value for key, value in times.items() if key != "methods"}
 
 
@@ -60,7 +60,7 @@ def _named(summary: Mapping[str, Any]) -> Data:
 
 
 def setting(facts: Mapping[str, Any]) -> str:
-    """Engine, device, threads and number format in words, as they stand beside every figure and table with a time."""
+    """Engine, device, threads and number format in words, as shown with every figure and table of times."""
     if not facts:
         return ""
     threads = facts.get("threads")
@@ -78,7 +78,7 @@ def holding(facts: Mapping[str, Any]) -> str:
     elif all(load["together"] for load in loads):
         details = f"All {loads[0]['models']} models were in memory at once"
     else:
-        details = f"The {loads[0]['models']} models did not fit into memory side by side and were loaded in turn, several rounds"
-    details += f"; the measurement was taken up again {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
+        details = f"The {loads[0]['models']} models did not fit into memory together and were loaded in turn, several rounds"
+    details += f"; the measurement was resumed {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
     others = facts.get("discarded")
-    return details + (f"; {others:,} answers timed before on another engine or machine were timed anew" if others else "")
+    return details + (f"; {others:,} answers timed before on another engine or machine were timed again" if others else "")

@@ -1,4 +1,4 @@
-"""What a model's folder tells of its training: the curves, and the numbers beside them."""
+"""The record of a training in a model's folder: the curves and their numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cirf.store.files import load_object
 
 
 def read_training(folder: Path) -> dict[str, Any] | None:
-    """A training as ``report.json`` holds it; ``None`` if the folder holds no ``history.json``.
+    """A training for ``report.json``; ``None`` if the folder holds no ``history.json``.
 
     ``train`` and ``validation`` are ``[[update, loss], ...]`` with the mean loss of a target token, ``numbers`` the
     other numbers of the history (rows, updates, tokens, rates), ``functional_rows`` how far the functional tokens' rows
     moved, ``trials`` the learning rates the model was chosen among (empty where there was one), ``timings`` the numbers
-    of ``timings.json`` (seconds, tokens a second), and ``notes`` what a person is to know of it. Of a training by reward the two
+    of ``timings.json`` (seconds, tokens a second), and ``notes`` for the user. For a training by reward the two
     curves are empty, and ``right`` holds ``[[update, share], ...]`` of right answers: ``sampled``, and greedy in ``validation``.
     """
     history = load_object(folder / "history.json")

@@ -1,6 +1,6 @@
-"""What a client gets, for the description at ``/openapi.json``: OpenAI's answers, and what is ours under ``cirf``.
+"""The responses, for the description at ``/openapi.json``: OpenAI's, with our own fields under ``cirf``.
 
-These describe answers and do not make them: nothing is held against them while questions are answered.
+These only describe responses: responses are not validated against them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 
 class Fault(BaseModel):
-    """Why a request is not answered: a sentence for people, a code for programs, and the field at fault, if one is."""
+    """Why a request is refused: a sentence for people, a code for programs, and the invalid field, if any."""
 
     message: str
     type: str
@@ -35,7 +35,7 @@ class Health(BaseModel):
 
 
 class OwnOfModel(BaseModel):
-    """What a model is here, the labels of its functional tokens by their codes, and the most that it may be asked for."""
+    """The model's kind, the labels of its functional tokens by code, and the limits of requests."""
 
     role: Literal["main", "beside"]
     functional: bool
@@ -71,7 +71,7 @@ class Usage(BaseModel):
 
 
 class Step(BaseModel):
-    """A functional token of a trace and its result; what stands before the first token has none."""
+    """A functional token of a trace and its result; text before the first token has none."""
 
     token: str | None
     label: str
@@ -87,7 +87,7 @@ class Alternative(BaseModel):
 
 
 class Explained(BaseModel):
-    """A functional token: what it stands for, and how sure the model was of it."""
+    """A functional token: its function and its probability."""
 
     token: str
     label: str
@@ -97,7 +97,7 @@ class Explained(BaseModel):
 
 
 class OwnOfChoice(BaseModel):
-    """The answer as it is read, and the trace taken apart."""
+    """The parsed answer and the steps of the trace."""
 
     answer: str
     steps: list[Step]
@@ -112,8 +112,8 @@ class Count(BaseModel):
 
 
 class Votes(BaseModel):
-    """How many votes there are to be, how many of a stream are given so far, how they fell, and how many were not written to
-    their end since they could have changed nothing (``left``)."""
+    """The number of votes requested, of votes given so far in a stream, their counts, and how many were stopped because they
+    could not change the result (``left``)."""
 
     asked: int = Field(ge=2)
     given: int = Field(default=0, ge=0)
@@ -123,7 +123,7 @@ class Votes(BaseModel):
 
 
 class OwnOfAnswer(BaseModel):
-    """Seconds until work began, to the first token from there, and of the work in all; how many answers were decoded together."""
+    """Seconds in the queue, from there to the first token, and of the work in all; how many answers were decoded together."""
 
     waited_seconds: float = Field(ge=0)
     first_token_seconds: float = Field(ge=0)
@@ -134,7 +134,7 @@ class OwnOfAnswer(BaseModel):
 
 
 class Given(BaseModel):
-    """How many votes are given by now."""
+    """How many votes are given so far."""
 
     votes: Votes
 
@@ -148,7 +148,7 @@ class Spoken(BaseModel):
 
 
 class Choice(BaseModel):
-    """One of the answers that were asked for."""
+    """One of the requested answers."""
 
     index: int = Field(ge=0)
     message: Spoken
@@ -170,7 +170,7 @@ class Completion(BaseModel):
 
 
 class Delta(BaseModel):
-    """What is new of an answer or of the trace before it."""
+    """The new part of an answer or of the trace before it."""
 
     role: Literal["assistant"] = "assistant"
     content: str = ""
@@ -178,7 +178,7 @@ class Delta(BaseModel):
 
 
 class ChoiceOfChunk(BaseModel):
-    """What is new of one of the answers."""
+    """The new part of one of the answers."""
 
     index: int = Field(ge=0)
     delta: Delta

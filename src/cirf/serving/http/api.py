@@ -1,9 +1,9 @@
 """The server's addresses: ``/v1/chat/completions`` and ``/v1/models`` as OpenAI has them, ``/health``, ``/openapi.json``, and the
 page at ``/``.
 
-The playground: one page with its own style and script, which may run nothing else and ask nobody but its own server.
+The playground: one page with its own style and script, which may run nothing else and contact only its own server.
 
-From what a client asks to what the engine does.
+Requests become jobs of the engine here.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _log = logging.getLogger("cirf.serving")
 
 
 def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool) -> Guard:
-    """The application, with an engine that starts and stops with it. The first of ``models`` is the main one, others stand beside
-    it; for ``key`` and ``local`` see `cirf.serving.http.guard.Guard`."""
+    """The application, with an engine that starts and stops with it. The first of ``models`` is the main one, others are served
+    with it; for ``key`` and ``local`` see `cirf.serving.http.guard.Guard`."""
     engine = Engine(limits)
     by_name = {served.name: served for served in models}
     readers = ThreadPoolExecutor(1, "cirf-tokenizer")  # tokenizers are not made for two threads
@@ -95,13 +95,13 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
 
 
 async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine, limits: Limits) -> Response:
-    """What a job brings, whole or as a stream; `Refusal` where it cannot be taken."""
+    """A job's response, whole or as a stream; `Refusal` if it is not accepted."""
     waiting = Waiting(job, limits, engine)
     completion = Completion(job, body.cirf.votes > 1)
     try:
         engine.submit(job)
     except Busy as busy:
-        raise Refusal(429, "too many questions wait already; ask again later", "queue_full", after=busy.after) from None
+        raise Refusal(429, "the queue is full; try again later", "queue_full", after=busy.after) from None
     except Closing:
         raise Refusal(503, "the server is being stopped", "closing", after=5) from None
     try:
@@ -176,7 +176,7 @@ class Waiting:
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def change(self) -> None:
-        """Until there is something new. `Refusal` if the job failed or its time is over."""
+        """Wait for something new. `Refusal` if the job failed or timed out."""
         job = self._job
         try:
             async with asyncio.timeout(job.asked + self._limits.seconds - time.perf_counter()):
@@ -184,7 +184,7 @@ class Waiting:
         except TimeoutError:
             job.cancel()
             if job.began is None:
-                summary = f"nobody came to answer this within {self._limits.seconds:g} seconds; ask again later"
+                summary = f"not started within {self._limits.seconds:g} seconds; try again later"
                 raise Refusal(503, summary, "overloaded", after=self._engine.patience()) from None
             raise Refusal(504, f"not answered within {self._limits.seconds:g} seconds", "timeout") from None
         self._event.clear()
@@ -196,7 +196,7 @@ class Waiting:
             raise Refusal(500, self._job.error, "internal_error")
 
     async def until(self, request: Request, reached: Callable[[], bool]) -> bool:
-        """Until something is reached; false if the client goes away before."""
+        """Wait for something; false if the client disconnects before."""
         gone = asyncio.ensure_future(_gone(request))
         try:
             while not reached():
@@ -212,7 +212,7 @@ class Waiting:
             gone.cancel()
 
     async def explained(self, completion: Completion, wanted: bool) -> list[Any] | None:
-        """What the model thought of the functional tokens of each choice; ``None`` where nobody wants to know."""
+        """The probabilities of the functional tokens of each choice; ``None`` if not requested."""
         if not wanted:
             return None
         from cirf.lm.decoding.alternatives import choices
@@ -228,7 +228,7 @@ class Waiting:
 
 
 class Stream(StreamingResponse):
-    """Events as they come; however it ends, the job is let go of."""
+    """Events as they come; the job is always released at the end."""
 
     def __init__(self, job: Job, events: AsyncIterator[str]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -274,7 +274,7 @@ async def _gone(request: Request) -> None:
 
 
 def _invalid(error: Mapping[str, Any]) -> Refusal:
-    """The first fault that was found, without what was sent."""
+    """The first error found, without the data that was sent."""
     place = ".".join(str(part) for part in error["loc"] if part != "body")
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "json_invalid":
@@ -287,7 +287,7 @@ _HERE = Path(__file__).parent
 
 @functools.cache
 def render() -> str:
-    """The page. It holds no data: what it shows it asks its server for."""
+    """The page. It holds no data: it requests what it shows from its server."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     def read(name: str) -> str:
@@ -314,9 +314,9 @@ _LONGEST_TOKEN = 32  # characters a token has at most in the mean of any text th
 
 
 def job_of(request: ChatRequest, served: Served, limits: Limits) -> Job:
-    """What is to be answered, and how; takes as long as the conversation's tokens need. `Refusal` if it cannot be.
+    """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible.
 
-    A request for more tokens than an answer may have, or than the context holds behind the prompt, gets those that it may have.
+    A request for more tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed.
     """
     from cirf.lm.prompt import conversation_text, encode
 
@@ -349,7 +349,7 @@ def job_of(request: ChatRequest, served: Served, limits: Limits) -> Job:
 
 
 def _how(request: ChatRequest, served: Served, count: int) -> How:
-    """Temperature and nucleus as asked, else the recipe's: those of its votes where several answers are sampled."""
+    """Temperature and nucleus as requested, else the recipe's: those of its votes where several answers are sampled."""
     usual: Any = served.limits.voting if count > 1 else served.limits
     temperature = usual.temperature if request.temperature is None else request.temperature
     top_p = usual.top_p if request.top_p is None else request.top_p

@@ -1,6 +1,6 @@
-"""What is sent back: OpenAI's chat completions, the trace as ``reasoning`` as vLLM has it, and what is ours under ``cirf``.
+"""Responses: OpenAI's chat completions, the trace as ``reasoning`` as in vLLM, and our own fields under ``cirf``.
 
-Of several sampled answers the one that most of them give.
+With votes, the answer is that of the majority.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.evaluation.voting.count import Election
 from cirf.serving.engine import Job
 from cirf.serving.explaining import explanation
-from cirf.serving.reading import Telling
+from cirf.serving.reading import StreamReader
 from cirf.tasks.parsing.answers import equal_answers, number_value
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Completion:
-    """What a job's answers look like to its client, whole or piece by piece.
+    """A job's response to its client, whole or as a stream.
 
-    ``votes``: the job's answers are votes for one, and those that could change nothing any more are left; else each is a choice
-    of its own. To be made before the job is submitted.
+    ``votes``: the job's answers are votes for one, and those that cannot change the result any more are dropped; else each is a
+    separate choice. Create it before the job is submitted.
     """
 
     def __init__(self, job: Job, votes: bool) -> None:
@@ -33,7 +33,7 @@ class Completion:
         self._job, self._votes = job, votes
         self._stops = frozenset(stop_ids(job.served.model, job.served.tokenizer))
         self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": job.served.name}
-        self._readers = [Telling(job.served.names, job.served.opened) for _ in range(1 if votes else job.count)]
+        self._readers = [StreamReader(job.served.names, job.served.opened) for _ in range(1 if votes else job.count)]
         self._finished = 0
         self.chosen = 0
         self._ballot: dict[str, Any] = {}
@@ -42,7 +42,7 @@ class Completion:
             job.enough = self._settled
 
     def text(self, place: int) -> str:
-        """An answer as far as it is written, functional tokens and all."""
+        """An answer as far as it is written, functional tokens included."""
         from cirf.lm.decoding.generate import output_of
 
         return output_of(self._job.served.tokenizer, self._job.made[place], self._stops).text if self._job.made else ""
@@ -62,11 +62,11 @@ class Completion:
         return [self.chosen] if self._votes else range(self._job.count)
 
     def whole(self, explained: Sequence[Sequence[Choice]] | None) -> dict[str, Any]:
-        """The response, all at once; ``explained`` holds of each choice what the model thought of its tokens."""
+        """The response, all at once; ``explained``: for each choice, the probabilities of its functional tokens."""
         choices = []
         for index, place in enumerate(self.places()):
-            telling = Telling(self._job.served.names, self._job.served.opened)
-            reasoning, content = telling.more(self.text(place), over=True, cut=self._cut(place))
+            reader = StreamReader(self._job.served.names, self._job.served.opened)
+            reasoning, content = reader.more(self.text(place), over=True, cut=self._cut(place))
             spoken = {"role": "assistant", "content": content, "reasoning": reasoning or None}
             choices.append({"index": index, "message": spoken, "logprobs": None} | self._ending(index, place, explained))
         summary = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
@@ -78,7 +78,7 @@ class Completion:
         return self._chunk([self._choice(index, delta) for index in range(len(self._readers))])
 
     def news(self) -> list[dict[str, Any]]:
-        """Chunks with what was written since they were last asked for; of votes, how many are given."""
+        """Chunks with the text since the last call; with votes, how many are given."""
         if not self._votes:
             return self._deltas(self._job.over)
         finished = sum(end not in (None, "left") for end in self._job.ends)
@@ -95,7 +95,7 @@ class Completion:
         return [*chunks, self._chunk([]) | {"usage": self.usage()}] if usage else chunks
 
     def usage(self) -> dict[str, int]:
-        """Tokens of the prompt and of all that was written, votes that lost among it."""
+        """Tokens of the prompt and of everything written, losing votes included."""
         prompt, written = len(self._job.ids), sum(map(len, self._job.made))
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
@@ -146,7 +146,7 @@ class Completion:
 
 
 def ballot(election: Election, answers: Mapping[int, str], asked: int) -> dict[str, Any]:
-    """How the votes fell: ``answers`` of those that were written to their end, by their places, empty where none was read."""
+    """The counts of the votes: ``answers`` of finished ones, by their places, empty if none was read."""
     counts = [{"answer": answers[places[0]], "count": len(places)} for places in election.groups]
     unread = sum(not answer for answer in answers.values())
     return {"asked": asked, "counts": counts, "unread": unread, "left": asked - len(answers)}

@@ -1,4 +1,4 @@
-"""What the server says of itself at ``/openapi.json``: its addresses, what is sent to them, what comes back, and its refusals."""
+"""The server's description at ``/openapi.json``: its routes, requests, responses and errors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cirf.serving.http.answers import Chunk, Completion, Error, Health, Model, M
 from cirf.serving.http.limits import Limits
 
 _REF = "#/components/schemas/{model}"
-_ANYWHERE = (403, 408, 413, 415, 500, 503)  # what stands before every address may refuse with these
+_ANYWHERE = (403, 408, 413, 415, 500, 503)  # the guard may refuse any request with these
 _WHY = {
-    400: "It is malformed, or asks for what cannot be had here.",
+    400: "It is malformed, or asks for something unsupported.",
     401: "There is no key, or a wrong one.",
-    403: "The server was asked under a name that is not its own, or by a page of another origin.",
+    403: "The host name is not the server's own, or the page is of another origin.",
     404: "There is no such model.",
     408: "It was not sent in time.",
     413: "It is too large.",
     415: "A body is no JSON, or does not say so.",
-    429: "Too much waits already; `Retry-After` says when to come back.",
-    500: "Something is wrong inside; the server's log says what.",
-    503: "The server is too busy, or is being stopped; `Retry-After` says when to come back.",
+    429: "The queue is full; `Retry-After` says when to try again.",
+    500: "An internal error; see the server's log.",
+    503: "The server is too busy, or is being stopped; `Retry-After` says when to try again.",
     504: "It was not answered in time.",
 }
 
@@ -51,7 +51,7 @@ _EVENT = {
 
 
 class Described(FastAPI):
-    """An application that describes itself. No page is made of that: its scripts would come from elsewhere.
+    """An application that describes itself, without FastAPI's documentation pages, whose scripts come from elsewhere.
 
     ``names``: of the models, the main one first; ``keyed``: a key is needed below ``/v1/``.
     """
@@ -61,7 +61,7 @@ class Described(FastAPI):
         super().__init__(title="cirf serve", version=cirf.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
 
     def documented(self, answer: type[BaseModel] | None, *statuses: int, keyed: bool = True) -> dict[str, Any]:
-        """What an address is described by: what it answers with, and the statuses that it may refuse with besides the usual."""
+        """The description of a route: its response, and its error statuses besides the usual ones."""
         closed = keyed and self._keyed
         refused = sorted({*_ANYWHERE, *statuses, *([401] if closed else [])})
         responses: dict[int | str, dict[str, Any]] = {status: {"description": _WHY[status]} | _json(Error) for status in refused}
@@ -69,7 +69,7 @@ class Described(FastAPI):
             responses[200] = {"description": "Answered."} | _json(answer)
         if answer is Completion:
             responses[200]["content"]["text/event-stream"] = {"itemSchema": _EVENT}
-        needed = [Depends(HTTPBearer(auto_error=False))] if closed else []  # the guard looks at it; this is for the description
+        needed = [Depends(HTTPBearer(auto_error=False))] if closed else []  # checked by the guard; this is for the description
         return {"responses": responses, "dependencies": needed} | ({} if answer is None else {"response_model": None})
 
     def openapi(self) -> dict[str, Any]:

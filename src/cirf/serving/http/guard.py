@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask, from where, how much and how long."""
+"""Checks before every request: keys, origins, sizes and times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-_DRAINED = 32  # times the limit of a body that are read and thrown away, so that the client gets to read why
+_DRAINED = 32  # times the limit of a body that are read and discarded, so that the client can read the error
 
 
 def is_loopback(host: str) -> bool:
@@ -44,8 +44,8 @@ class Guard:
     """Wraps an ASGI application.
 
     ``key``: what must be given as bearer token below ``/v1/``, compared in constant time; ``None``: nothing. ``local``: the
-    server is bound to this machine alone, and answers no other name than this machine's, lest a page from elsewhere point a name
-    of its own here (DNS rebinding). Pages of other origins are refused in any case. Bodies are read here, within the limits.
+    server is bound to this machine alone, and answers only to this machine's names, to prevent DNS rebinding. Pages of other
+    origins are refused in any case. Bodies are read here, within the limits.
     """
 
     def __init__(self, app: App, limits: Limits, key: str | None, local: bool) -> None:
@@ -71,7 +71,7 @@ class Guard:
                 given = await self._admit(scope, receive)
             except Refusal:
                 raise
-            except Exception:  # what no header should lead to, and the application is not there yet to tell of
+            except Exception:  # unexpected, and the application's own handler is not active yet
                 _log.exception("a request could not be looked at")
                 raise Refusal(500, "the server could not answer; its log says more", "internal_error") from None
             if given is not None:
@@ -82,11 +82,11 @@ class Guard:
             self._open -= 1
 
     async def _admit(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes | None:
-        """The body of a request that may pass; ``None`` if its client went away. `Refusal` for any other."""
+        """The body of an accepted request; ``None`` if its client disconnected. `Refusal` for any other."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = _host(headers.get(b"host", ""))
         if self._open > self._limits.requests:
-            raise Refusal(503, "too many requests are open; ask again later", "overloaded", after=2)
+            raise Refusal(503, "too many requests are open; try again later", "overloaded", after=2)
         if self._local and not (host and is_loopback(host)):
             raise Refusal(403, "this server answers at localhost and 127.0.0.1 alone", "host_not_allowed")
         origin = headers.get(b"origin")
@@ -123,7 +123,7 @@ class Guard:
 
 
 async def refuse(refusal: Refusal, send: Send) -> None:
-    """Send a refusal, and have the connection closed: what is left of the request is not read."""
+    """Send a refusal and close the connection: the rest of the request is not read."""
     body = json.dumps(refusal.body).encode()
     summary = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close", **refusal.headers}
     headers = [(name.lower().encode(), value.encode()) for name, value in summary.items()]
@@ -148,7 +148,7 @@ def _netloc(origin: str) -> str | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """What the application receives: the body that was read, and then whatever comes."""
+    """The application's input: the body that was read, then all later events."""
     summary = False
 
     async def receiving() -> Message:

@@ -1,4 +1,4 @@
-"""What the server does for one client, and for all of them together."""
+"""The server's limits for one client and for all together."""
 
 from __future__ import annotations
 

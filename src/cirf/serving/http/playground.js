@@ -55,7 +55,7 @@ class Column {
   }
 
   trace() {
-    // A trace reads <cirf_016>48<cirf_023>72: each functional token with its result; text before the first stands alone.
+    // A trace reads <cirf_016>48<cirf_023>72: each functional token with its result; text before the first has no token.
     const pieces = this.reasoning.split(/<cirf_(\d{3,})>/);
     const steps = pieces[0] ? [[null, pieces[0]]] : [];
     for (let place = 1; place < pieces.length; place += 2) steps.push([pieces[place], pieces[place + 1]]);
@@ -107,10 +107,10 @@ class Column {
     for (const one of tokens) {
       const item = make("li", `${one.token} ${one.label}, ${percent(one.probability)}`);
       const others = one.alternatives.map((other) => `${other.token} ${other.label ?? ""} ${percent(other.probability)}`);
-      const told = make("ul");
-      if (others.length) told.append(make("li", `might have been: ${others.join(", ")}`));
-      for (const segment of one.segments) told.append(make("li", segment));
-      item.append(told);
+      const details = make("ul");
+      if (others.length) details.append(make("li", `might have been: ${others.join(", ")}`));
+      for (const segment of one.segments) details.append(make("li", segment));
+      item.append(details);
       list.append(item);
     }
   }
@@ -119,9 +119,9 @@ class Column {
 const headers = () => ({ "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) });
 
 async function fault(response) {
-  const told = await response.json().catch(() => null);
+  const body = await response.json().catch(() => null);
   const after = response.headers.get("Retry-After");
-  return (told?.error?.message ?? `the server answered ${response.status}`) + (after ? ` (in ${after} s)` : "");
+  return (body?.error?.message ?? `the server answered ${response.status}`) + (after ? ` (in ${after} s)` : "");
 }
 
 async function* events(response) {
@@ -170,18 +170,18 @@ async function one(column, signal) {
       column.fail(await fault(response));
       return;
     }
-    for await (const told of events(response)) {
-      if (told.error) {
+    for await (const chunk of events(response)) {
+      if (chunk.error) {
         clearInterval(clock);
-        column.fail(told.error.message);
+        column.fail(chunk.error.message);
         return;
       }
-      const choice = told.choices[0];
+      const choice = chunk.choices[0];
       if (choice?.delta) column.add(choice.delta);
-      if (choice?.finish_reason) column.finish(choice, told.cirf);
-      if (told.usage) {
+      if (choice?.finish_reason) column.finish(choice, chunk.cirf);
+      if (chunk.usage) {
         clearInterval(clock);
-        column.total(told.usage);
+        column.total(chunk.usage);
       }
     }
   } catch (error) {
@@ -218,7 +218,7 @@ async function load() {
     return;
   }
   models = (await response.json()).data;
-  find("who").textContent = models.map((model) => model.id).join(" beside ");
+  find("who").textContent = models.map((model) => model.id).join(" and ");
   find("votes").max = models[0].cirf.votes;
   for (const part of document.querySelectorAll(".functional")) part.hidden = !models.some((model) => model.cirf.functional);
   find("ask").disabled = false;

@@ -1,4 +1,4 @@
-"""Requests that are not answered, and how that is told: in the form that clients of OpenAI's API know."""
+"""Refused requests, reported in the form of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_
 
 
 class Refusal(Exception):
-    """A request that is not answered: with which ``status``, why (a sentence for people, and a ``code`` for programs), which
-    parameter is at fault, and in how many seconds it may be worth asking again."""
+    """A refused request: its ``status``, the reason (a sentence for people, a ``code`` for programs), the invalid parameter, and
+    seconds until a retry may succeed."""
 
     def __init__(self, status: int, message: str, code: str, param: str | None = None, after: int | None = None) -> None:
         super().__init__(message)
@@ -23,6 +23,6 @@ class Refusal(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that go with it."""
+        """Its headers."""
         asked = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
         return asked | ({} if self.after is None else {"Retry-After": str(self.after)})

@@ -1,7 +1,7 @@
-"""What a client may ask: OpenAI's chat completions, and what is ours under the one key ``cirf``.
+"""The request schema: OpenAI's chat completions, with our own fields under the one key ``cirf``.
 
-Fields of OpenAI's that this server does not know are let pass, as clients send many that do not matter here (``user``, ``store``,
-``metadata``). Those that would change the answer, and cannot be had here, are refused; so is an unknown key under ``cirf``.
+OpenAI fields that this server does not know are ignored, as clients send many that do not matter here (``user``, ``store``,
+``metadata``). Unsupported ones that would change the answer are refused; so is an unknown key under ``cirf``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Flag = Annotated[bool, Strict()]
 Number = Annotated[float, Strict()]
 Count = Annotated[int, Strict(), Field(ge=0, le=_MANY), _WHOLE]
 Positive = Annotated[int, Strict(), Field(ge=1, le=_MANY), _WHOLE]
-# Described by a name: FastAPI would tell of its bounds as floats, which are rounded to more than they are.
+# Described by a name: FastAPI would give its bounds as floats, rounded up.
 Seed = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63), _WHOLE, WithJsonSchema({"type": "integer", "format": "int64"})]
 
 UNSUPPORTED = ("tools", "functions", "function_call", "tool_choice", "stop", "logprobs", "top_logprobs", "logit_bias", "audio")
-"""Fields that would change the answer and are not had here; what says "none of it" is let pass."""
+"""Unsupported fields that would change the answer; values that turn them off are accepted."""
 
 PENALTIES = ("frequency_penalty", "presence_penalty")
 _NOTHING: tuple[Any, ...] = (None, False, "none", "auto", 0, [], {})
@@ -62,15 +62,14 @@ class Message(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What a stream tells besides."""
+    """Additional content of a stream."""
 
     include_usage: Flag = False
 
 
 class Own(BaseModel):
-    """What is asked of this server and no other: steering (`cirf.lm.decoding.trace_grammar`), a ``calculator``, ``votes`` (how
-    many sampled answers the one is chosen from that most of them give) and ``explain`` (what each functional token stands for,
-    and how sure the model was)."""
+    """Options of this server alone: steering (`cirf.lm.decoding.trace_grammar`), a ``calculator``, ``votes`` (how many answers
+    are sampled for a majority vote) and ``explain`` (the function and probability of each functional token)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,21 +85,21 @@ class Own(BaseModel):
 
     @property
     def steered(self) -> dict[str, Any]:
-        """The settings of the steering; empty where nothing is asked for."""
+        """The settings of the steering; empty if none is requested."""
         asked = self.model_dump(include={"grammar", "budget", "results", "result_tokens", "result_cost", "at_most"})
         plain = Own().model_dump(include=set(asked))
         return {} if asked == plain else {key: value for key, value in asked.items() if key != "grammar"}
 
 
 def _refused(schema: dict[str, Any]) -> None:
-    """Describe what may stand in the fields that are refused otherwise."""
+    """Describe the values allowed in fields that are refused otherwise."""
     schema["properties"] |= {name: {"enum": list(_NOTHING)} for name in (*UNSUPPORTED, *PENALTIES)}
     schema["properties"]["response_format"] = {"enum": [None, _TEXT]}
 
 
 class ChatRequest(BaseModel):
-    """A chat completion that is asked for. ``temperature``, ``top_p`` and ``seed`` are the model's recipe's where they are not
-    given, so that a plain request is answered as ``cirf ask`` answers."""
+    """A chat completion request. ``temperature``, ``top_p`` and ``seed`` default to the model's recipe, so a plain request is
+    answered as by ``cirf ask``."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=_refused)
 

@@ -1,4 +1,4 @@
-"""From an address to a server on it: uvicorn, with patience for slow clients that ends."""
+"""The uvicorn server of an address, with a time limit for slow clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN = 64
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at that address, not yet listened at; port 0 takes a free one. ``CirfError`` if it cannot be had."""
+    """A socket at that address, not yet listened at; port 0 takes a free one. ``CirfError`` if it cannot be bound."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
@@ -48,7 +48,7 @@ def address(bound: socket.socket) -> str:
 
 def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: None) -> Server:
     """A server whose ``run(sockets=[bound])`` answers until a signal comes (Ctrl-C, SIGTERM) or ``should_exit`` is set, and then
-    finishes what is being answered. ``ready`` is called once requests are taken. Nothing of a request is logged.
+    finishes what is being answered. ``ready`` is called once requests are taken. Requests are not logged.
     """
     most, at_once = _connections(limits)
     config = Config(
@@ -111,7 +111,7 @@ def _report_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None
 
 
 def _patient(limits: Limits, most: int) -> type[H11Protocol]:
-    """The protocol of a connection. One without a whole request head, or whose client takes nothing of what is sent to it, is
+    """The protocol of a connection. One without a whole request head, or whose client does not read the response, is
     closed after ``limits.slow`` seconds; more than ``most`` are not taken."""
 
     class Patient(H11Protocol):

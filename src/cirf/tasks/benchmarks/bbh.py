@@ -1,6 +1,6 @@
-"""BIG-Bench Hard: 27 tasks that language models found hard (Suzgun et al., 2023). For evaluation alone, without examples.
+"""BIG-Bench Hard: 27 tasks that language models found hard (Suzgun et al., 2023). For evaluation only, without examples.
 
-What an answer is depends on the task, the subset here: most have options, which stand below the question; the others are
+The form of an answer depends on the task, the subset here: most have options, which follow the question; the others are
 named in ``KINDS``.
 """
 
@@ -27,7 +27,7 @@ KINDS: Mapping[str, AnswerKind] = {
     "web_of_lies": "yesno",
     "word_sorting": "list",
 }
-"""What answers are where they are not options."""
+"""The kinds of answers that are not options."""
 
 SUBSETS = (
     *KINDS,

@@ -1,6 +1,6 @@
 """Coin Flip: is the coin still heads up after some people flip it and some do not (Wei et al., 2022)?
 
-Every training row has two people and every test row four: the test asks for longer problems than were trained on.
+Every training row has two people and every test row four: the test problems are longer than those trained on.
 """
 
 from __future__ import annotations

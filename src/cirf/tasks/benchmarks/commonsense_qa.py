@@ -1,4 +1,4 @@
-"""CommonsenseQA: five options a question (Talmor et al., 2019). The official test hides its answers: validation stands in."""
+"""CommonsenseQA: five options a question (Talmor et al., 2019). The official test hides its answers: validation replaces it."""
 
 from __future__ import annotations
 

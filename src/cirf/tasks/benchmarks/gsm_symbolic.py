@@ -16,7 +16,7 @@ from cirf.tasks.steps import calculated
 from cirf.tasks.task import Option, Task
 
 _ROWS = 100_000  # the generator draws one template a row up front
-_REQUEST = "Give the result as your final answer. Do not include units."  # how to answer is said elsewhere
+_REQUEST = "Give the result as your final answer. Do not include units."  # the answer format is given elsewhere
 
 
 @lru_cache(maxsize=8)

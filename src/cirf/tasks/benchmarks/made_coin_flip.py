@@ -1,4 +1,4 @@
-"""Coin Flip made on the spot, with a worked solution in varied prose.
+"""Generated Coin Flip problems, with a worked solution in varied prose.
 
 A coin is heads up. Maria flips the coin. Noah does not flip the coin. Is the coin still heads up?
 

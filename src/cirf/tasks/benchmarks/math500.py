@@ -1,6 +1,6 @@
 """MATH-500: 500 competition problems whose answers are LaTeX (Hendrycks et al., 2021; the selection of Lightman et al., 2023).
 
-For evaluation alone. Answers are compared by what they stand for, so that ``0.5``, ``1/2`` and ``\\frac12`` are the same.
+For evaluation only. Answers are compared by value, so that ``0.5``, ``1/2`` and ``\\frac12`` are the same.
 """
 
 from __future__ import annotations

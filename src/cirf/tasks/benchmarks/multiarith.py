@@ -1,4 +1,4 @@
-"""MultiArith: two-step word problems (Roy and Roth, 2015). A few questions stand in both official splits; loading drops them."""
+"""MultiArith: two-step word problems (Roy and Roth, 2015). A few questions occur in both official splits; loading drops them."""
 
 from __future__ import annotations
 

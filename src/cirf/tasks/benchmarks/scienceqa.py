@@ -1,6 +1,6 @@
 """ScienceQA: school science with two to five options (Lu et al., 2022).
 
-For evaluation alone, and of the questions without a picture.
+For evaluation only, and only questions without a picture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """StrategyQA: yes or no after reasoning steps that the question does not name (Geva et al., 2021).
 
-For evaluation alone, and of all rows whose answers are public: the official training and development parts, which hub copies cut
-elsewhere. A mirror folder holds the original release's files (``answer`` is true or false).
+For evaluation only, with all rows whose answers are public: the official training and development parts, which hub copies split
+differently. A mirror folder holds the original release's files (``answer`` is true or false).
 """
 
 from __future__ import annotations

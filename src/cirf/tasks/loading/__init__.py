@@ -1,1 +1,1 @@
-"""Problems from benchmarks, from users' files and made on the spot; leaks between splits."""
+"""Problems from benchmarks, users' files and generators; leaks between splits."""

@@ -1,8 +1,8 @@
-"""Tasks whose problems are made on the spot, offline.
+"""Tasks whose problems are generated offline.
 
-A task's ``make`` is an endless stream of problems, one an index, fixed by the seed. Which split a question belongs to is
-fixed by the question alone (one in five is a test question), so train and test never share one, whatever the sizes, and
-a model trained with one seed may be tested with the problems of another.
+A task's ``make`` is an endless stream of problems, one per index, fixed by the seed. The split of a question depends on the
+question alone (one in five is a test question), so train and test never share one, whatever the sizes, and a model trained with
+one seed may be tested with the problems of another.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cirf.tasks.loading.questions import exact_key
 from cirf.tasks.task import Task
 
 TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200
-"""Rows made where the recipe does not say how many."""
+"""Rows generated if the recipe gives no number."""
 
-_TEST_SHARE = 5  # one question in so many is for the test
+_TEST_SHARE = 5  # one question in this many is for the test
 _PATIENCE = 5000  # indices in a row without a new question before the stream counts as exhausted
 
 
 def stream_seed(name: str, seed: int) -> int:
-    """A seed of 48 bits, so that the streams of two seeds (or two tasks) do not run into each other."""
+    """A seed of 48 bits, so that the streams of two seeds (or two tasks) do not overlap."""
     return int.from_bytes(hashlib.sha256(f"{name}/{seed}".encode()).digest()[:6], "big")
 
 
@@ -82,7 +82,7 @@ def draw(task: Task, table: str, split: str, seed: int, count: int, options: Map
             if misses > _PATIENCE:
                 raise CirfError(
                     f"problems.tasks: {table} has only {len(found)} different {split} questions with these "
-                    f"options, {count} were asked for; lower {split} or widen the options"
+                    f"options, {count} were requested; lower {split} or widen the options"
                 )
         index += 1
     return found

@@ -1,11 +1,11 @@
-r"""Layouts of rows that people and other tools write, brought into one: ``question``, ``answer``, ``rationale``.
+r"""Converts common layouts of rows to one: ``question``, ``answer``, ``rationale``.
 
 Recognised by their fields, in this order::
 
-    question, answer, rationale                          as they are
+    question, answer, rationale                          unchanged
     messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
     prompt, problem, instruction (with input), query     the question
-    completion, response, output, solution               the target; beside an ``answer``, the rationale
+    completion, response, output, solution               the target; with an ``answer``, the rationale
     steps (a list), cot, reasoning_content, reasoning    the rationale
 
 Of a target, and of an ``answer`` with its working in front (GSM8K's), the answer is what ``\boxed{...}``, ``####`` or a last
@@ -36,10 +36,10 @@ _LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
 def plain_row(
     raw: Mapping[str, Any], where: str, columns: Mapping[str, str] | None = None, answered: bool = True
 ) -> dict[str, Any]:
-    """A row in the one layout; what it has besides stays.
+    """A row in the common layout; other fields stay.
 
-    ``columns``: names of the columns by field, where they are not found by themselves. Unless ``answered``, a target need not say
-    its answer. ``RowError`` for a column that is missing, a conversation without an answer, and a target in which none is found.
+    ``columns``: names of the columns by field, if they are not detected. Unless ``answered``, a target need not have an answer.
+    ``RowError`` for a missing column, a conversation without an answer, and a target without an answer.
     """
     row = _renamed(raw, where, columns or {})
     target = _target(row, where)
@@ -70,7 +70,7 @@ def plain_row(
 
 
 def split_answer(text: str) -> tuple[str | None, str | None]:
-    """The rationale and the answer of a text that holds both; ``None`` for what it does not hold."""
+    """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
     thought, said = split_thoughts(text)
     rest = unwrapped(said)
     tagged = rest != said.strip()
@@ -92,7 +92,7 @@ def _is_bare_answer(text: str) -> bool:
 
 
 def _without_answer(text: str) -> str:
-    """The text without what states the answer at its end."""
+    """The text without the statement of the answer at its end."""
     before, mark, after = text.rpartition("####")
     if mark and "\n" not in after.strip():
         return before.strip()
@@ -127,7 +127,7 @@ def _names(row: Mapping[str, Any]) -> str:
 
 
 def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
-    """The error of a row without a question or an answer, which names what it has."""
+    """The error of a row without a question or an answer, which lists its fields."""
     advice = f"every row needs question and answer, and this has {_names(row)}; problems.tasks.*.columns says which is which"
     return RowError(where, f"the field {field} is missing; {advice}")
 

@@ -11,8 +11,8 @@ not count. A question of fewer than 13 words has no run; it can only be the same
 are a test question are never trained on (`load.load_problems`). The length of 13 words is that of Brown et al. 2020
 (GPT-3, appendix C).
 
-A shared run is a sign and no proof: tasks made from templates share long passages between questions that have nothing else
-in common, which is why near questions are reported and stay in training unless the recipe says otherwise.
+A shared run is a hint, not a proof: tasks made from templates share long passages between unrelated questions. So near questions
+are reported and stay in training unless the recipe says otherwise.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ WORDS = 13
 
 NEAR = "question shares 13 words in a row with the test"
 _EXAMPLES = 5
-_MOST_HOLDERS = 20  # training questions remembered of a run: a template's has thousands, and any of them is an example
+_MOST_HOLDERS = 20  # training questions remembered per run: a template's run has thousands, and any of them is an example
 
 Run = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A test question and the training question that shares most of its runs: ``share`` of all its runs that stand in any
-    training question, ``words`` the shared run met first."""
+    """A test question and the training question that shares most of its runs: ``share`` of its runs that occur in any training
+    question, ``words`` the shared run met first."""
 
     test: str
     train: str
@@ -61,7 +61,7 @@ def near(train: Sequence[Problem], test: Sequence[Problem], length: int = WORDS)
 
 
 def _holders(train: Sequence[Problem], test: Iterable[Problem], length: int) -> dict[Run, list[int]]:
-    """The test questions' runs that stand in training questions, with the places of (some of) these."""
+    """The test questions' runs that occur in training questions, with the places of (some of) these."""
     tested = {run for problem in test for run in runs(problem.question, length)}
     holders: dict[Run, list[int]] = {}
     for place, problem in enumerate(train):
@@ -87,12 +87,12 @@ def _pairs(train: Sequence[Problem], test: Sequence[Problem], holders: Mapping[R
 def overlap(
     train: Sequence[Problem], test: Mapping[str, Sequence[Problem]], exact: Sequence[Sequence[str]], length: int = WORDS
 ) -> dict[str, Any]:
-    """What the report tells of each test set, JSON by table name.
+    """The report on each test set, JSON by table name.
 
     ``exact`` are pairs of ids, a dropped training question and the test question it is. ``test`` counts questions,
     ``short`` those of fewer than ``length`` words, ``near`` those with a shared run; ``largest_share`` is the largest share
-    of a question's runs that stand in training, ``examples`` the nearest pairs with their first shared run. The time goes
-    with the number of words: about a second for 10,000 training and 3,000 test questions of 50.
+    of a question's runs that occur in training, ``examples`` the nearest pairs with their first shared run. The time is linear in
+    the number of words: about a second for 10,000 training and 3,000 test questions of 50.
     """
     holders = _holders(train, itertools.chain.from_iterable(test.values()), length)
     summary: dict[str, Any] = {}
@@ -111,18 +111,18 @@ def overlap(
 
 
 def seen(train: Sequence[Problem], test: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
-    """As `overlap`, of problems that a model was trained on before: ``exact`` counts the test questions that are one of them."""
+    """As `overlap`, for problems of an earlier training: ``exact`` counts the test questions among them."""
     known = {question_key(problem.question): problem.id for problem in reversed(train)}
     keys = ((problem.id, question_key(problem.question)) for problems in test.values() for problem in problems)
     return overlap(train, test, [[known[key], name] for name, key in keys if key in known])
 
 
 def settle(loaded: LoadedProblems, what: Literal["report", "drop"], trained: bool = True) -> LoadedProblems:
-    """The problems with ``report["overlap"]`` of what is trained on and what is tested with.
+    """The problems with ``report["overlap"]`` of training and test questions.
 
     With ``drop`` training and validation questions that share a run with a test question are taken out first, and counted
-    among the dropped: the numbers then tell what was there before. Fewer than asked for may be left. Where nothing is
-    ``trained`` on them, nothing is told of an overlap.
+    among the dropped: the numbers then describe the state before. Fewer than requested may be left. If nothing is ``trained`` on
+    them, no overlap is reported.
     """
     overlaps = overlap([*loaded.train, *loaded.validation], loaded.test, loaded.report["leaks"]) if trained else {}
     report = {**loaded.report, "overlap": {"words": WORDS, "near": what, "tasks": overlaps}}

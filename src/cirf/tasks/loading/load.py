@@ -1,4 +1,4 @@
-"""All problems of a run: read or made, drawn by the seed, split, and with no question in both train and test.
+"""All problems of a run: read or generated, drawn by the seed, split, and with no question in both train and test.
 
 LoadedProblems(
     train=[Problem("gsm8k/train/17", ...), ...],
@@ -27,7 +27,7 @@ from cirf.tasks.loading.sources import Reading, from_file, mirror_files, named, 
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.task import Task
 
-_CUT_SHARE = 0.2  # of a user's only file, for the test, where the recipe says no number
+_CUT_SHARE = 0.2  # of a user's only file, for the test, if the recipe gives no number
 _LEAK, _TWICE = "question is also in the test", "the question appears twice"
 _APART = "test rows of the training split"
 
@@ -36,7 +36,7 @@ _APART = "test rows of the training split"
 class LoadedProblems:
     """Problems by use. ``test`` has every table name of the recipe; ``report`` is JSON: counts, leaks, drops, warnings.
 
-    ``dropped`` are questions that did not go on, ``unusable`` the rows by file that were none.
+    ``dropped``: questions left out; ``unusable``: invalid rows by file.
     """
 
     train: list[Problem]
@@ -51,15 +51,15 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
     """Every problem the recipe asks for.
 
     A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
-    whole test split counts, not just the rows taken) is dropped and reported; so is one that stands twice in train.
+    whole test split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in train.
     Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
     training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
     ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
     cannot be used than ``section.max_unusable_share`` allows, an option a task does not have, fewer generated
-    questions than asked for.
+    questions than requested.
 
-    To look at data rather than use them: a ``tolerance`` that is looking gathers all rows that cannot be used, and a missing
-    test file of a mirror is let pass; ``whole`` cuts no test from a user's only file.
+    For inspection: a ``tolerance`` with ``looking`` collects all unusable rows, and a mirror's missing test file is accepted;
+    ``whole`` splits no test from a user's only file.
     """
     tolerance = tolerance or Tolerance(section.max_unusable_share)
     tasks = resolve(section, lenient=tolerance.looking)
@@ -102,9 +102,9 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
 def _without_leaks(
     pools: Mapping[str, tuple[list[Problem], list[Problem]]], apart: Mapping[str, list[Problem]], dropped: list[Dropped]
 ) -> tuple[dict[str, list[Problem]], list[list[str]]]:
-    """Training problems by table that are in no test and not there twice, and the leaks, ids of a training and a test problem.
+    """Training problems by table, without duplicates and test questions, and the leaks, ids of a training and a test problem.
 
-    What is left out is added to ``dropped``.
+    Those left out are added to ``dropped``.
     """
     tested: dict[str, str] = {}
     for table, (_, test) in pools.items():
@@ -132,13 +132,13 @@ def _without_leaks(
 
 
 def _warnings(entry: TaskEntry, table: str, task: Task, found: Mapping[str, int]) -> list[str]:
-    """What an entry asks for that is not there; ``found``: rows by what they are."""
+    """Requests of an entry that cannot be met; ``found``: rows by kind."""
     only = task.evaluation_only
     useless = [key for key in ("train", "rows", "test_from_train") if only and getattr(entry, key)]
-    summary = [f"{table}: it is for evaluation alone and has no training rows; remove {key}" for key in useless]
+    summary = [f"{table}: it is for evaluation only and has no training rows; remove {key}" for key in useless]
     for rows, asked in zip(found, (entry.train, entry.test, entry.test_from_train), strict=True):
         if asked is not None and found[rows] < asked and (rows == "test rows" or not only):
-            summary.append(f"{table}: {asked} {rows} were asked for, {found[rows]} are there")
+            summary.append(f"{table}: {asked} {rows} were requested, {found[rows]} are there")
     return summary
 
 
@@ -167,14 +167,14 @@ def source_files(section: Problems) -> dict[str, Path]:
 
 
 def _draw(problems: Sequence[Problem], count: int | None, seed: str) -> list[Problem]:
-    """``count`` of them in their own order; a larger count takes the smaller one's and more."""
+    """``count`` of them in their own order; a larger count includes a smaller one's."""
     places = list(range(len(problems)))
     Random(seed).shuffle(places)
     return [problems[place] for place in sorted(places[:count])]
 
 
 def _set_apart(pool: Sequence[Problem], test: Sequence[Problem], count: int, seed: str) -> list[Problem]:
-    """``count`` training problems to test on besides, no question twice and none of the test's."""
+    """``count`` additional test problems from the training split, all different and none of the test's."""
     if not count:
         return []
     tested = {question_key(problem.question) for problem in test}
@@ -215,7 +215,7 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
 
 
 def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
-    """A user's files in our own form."""
+    """A user's files in our layout."""
     from cirf.tasks.own_rows import read_test, read_train
 
     if entry.options:
@@ -253,12 +253,12 @@ def _both(
 
 
 def default_cut(path: Path) -> int:
-    """About how many rows of a user's only file are cut off for the test where the recipe says no number."""
+    """About how many rows of a user's only file are split off for the test if the recipe gives no number."""
     from cirf.store.row_files import read_row_file
 
     return cut_of(len(read_row_file(path, []).rows))
 
 
 def cut_of(rows: int) -> int:
-    """How many of so many rows are cut off for the test where the recipe says no number."""
+    """How many of ``rows`` rows are split off for the test if the recipe gives no number."""
     return max(1, round(_CUT_SHARE * rows))

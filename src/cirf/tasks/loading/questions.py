@@ -1,4 +1,4 @@
-"""Telling whether two questions are the same one."""
+"""Whether two questions are the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PUNCTUATION = re.compile(r"[;:!?\"'`\u2018\u2019\u201c\u201d]|(?<!\d)[.,]|[.,](
 
 
 def exact_key(question: str) -> str:
-    """The question up to case and white space: what generated problems are told apart and split by."""
+    """The question up to case and white space: used to distinguish and split generated problems."""
     return " ".join(question.casefold().split())
 
 
 def question_key(question: str) -> str:
-    """A question as leaks, duplicates and rationales are found by: case, spacing, punctuation (but for a number's) and a
+    """The key of a question for leaks, duplicates and rationales: case, spacing, punctuation (but for a number's) and a
     leading ``Q:`` do not count.
 
     Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How many``.

@@ -1,4 +1,4 @@
-"""Where rows come from: a mirror folder, the hub, or files of a user's own task; each row is read by the task's ``row``."""
+"""Sources of rows: a mirror folder, the hub, or files of a user's own task; each row is parsed by the task's ``row``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cirf.tasks.task import HubPart, LeftOutError, Task
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How problems are read: from which mirror folder, by which seed, how many unusable rows being let pass, with a test cut off
-    or not. ``left_out`` gathers the rows that a task leaves out on purpose."""
+    """How problems are read: mirror folder, seed, tolerance for unusable rows, and whether to split off a test. ``left_out``
+    collects the rows that a task leaves out on purpose."""
 
     data: str | None
     seed: int
@@ -34,15 +34,15 @@ class Reading:
 
 
 def mirror_paths(task: Task, data: str | None, split: str) -> dict[str, Path]:
-    """Where a mirror folder (``None``: the one that ``cirf data get`` fills) holds the parts of our ``split`` of a published data
-    set; none where it has no such split."""
+    """The paths in a mirror folder (``None``: the one that ``cirf data get`` fills) of the parts of a published data set's
+    ``split``; none if it has no such split."""
     assert task.hub is not None
     folder = (data_folder() if data is None else user_path(data)) / task.name
     return {part.stem: folder / f"{part.stem}.jsonl" for part in task.hub.parts(split)}
 
 
 def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | None:
-    """As ``mirror_paths``; ``None`` where the hub is asked: no folder is named, and the one of ``cirf data get`` lacks a file.
+    """As ``mirror_paths``; ``None`` to use the hub: no folder is named, and the one of ``cirf data get`` lacks a file.
     ``CirfError`` if the folder that is named lacks one."""
     paths = mirror_paths(task, data, split)
     if data is None and not all(path.is_file() for path in paths.values()):
@@ -57,9 +57,9 @@ def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | 
 
 
 def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]:
-    """The files of a user's own task by split: the recipe's, else those that the task names, beside its own file.
+    """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file.
 
-    Without one for ``train`` the task is there to test on. ``CirfError`` if there are some, but of splits that there are not, or
+    Without one for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or
     no ``row`` to read them by.
     """
     from cirf.tasks.own_rows import find_file
@@ -76,7 +76,7 @@ def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]
 
 
 def named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
-    """The problems with ids of the run. Where the data's own ids are not all there and different, places stand in."""
+    """The problems with ids of the run. If the data's ids are incomplete or not unique, places replace them."""
     own = [problem.id for problem in problems]
     use = all(own) and len(set(own)) == len(own)
     return [
@@ -98,8 +98,8 @@ def from_file(task: Task, table: str, split: str, path: Path, reading: Reading) 
 def published(task: Task, table: str, split: str, reading: Reading) -> list[Problem]:
     """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split.
 
-    The rows of several configurations come in turn, so that the first rows are some of each. Rows that are malformed as they
-    are published are left out and counted; ``CirfError`` for a part in which there are no others.
+    The rows of several configurations alternate, so that the first rows have some of each. Malformed published rows are left out
+    and counted; ``CirfError`` for a part without valid rows.
     """
     assert task.hub is not None
     parts = task.hub.parts(split)
@@ -123,7 +123,7 @@ def published(task: Task, table: str, split: str, reading: Reading) -> list[Prob
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of which table and split the rows of a file are, what lists and messages call it, and its configuration."""
+    """The table and split of a file's rows, its name in lists and messages, and its configuration."""
 
     table: str
     split: str
@@ -140,7 +140,7 @@ def _read_all(
     reading: Reading,
     published: bool = False,
 ) -> list[Problem]:
-    """The problems of some rows with their numbers. Without an id of its own, a row of a configuration gets ``CONFIG-PLACE``.
+    """The problems of some rows with their numbers. Without its own id, a row of a configuration gets ``CONFIG-PLACE``.
 
     ``CirfError`` if more rows than the reading allows cannot be used, those that are malformed as ``published`` apart.
     """
@@ -177,7 +177,7 @@ def _read_all(
 
 
 class _MalformedError(RowError):
-    """A row with all the columns, whose values make no problem of the task."""
+    """A row with all columns, but invalid values."""
 
 
 def _read(task: Task, row: Mapping[str, Any], where: str) -> Problem:
@@ -195,13 +195,13 @@ def _read(task: Task, row: Mapping[str, Any], where: str) -> Problem:
 
 def hub_rows(task: Task, part: HubPart) -> list[dict[str, Any]]:
     """The rows of a piece of a data set on the hub; ``CirfError`` if the hub does not give them."""
-    from datasets import Image, load_dataset  # a second and a half: only where the hub is really asked
+    from datasets import Image, load_dataset  # takes 1.5 s, so only when the hub is used
 
     assert task.hub is not None
     try:
         found = load_dataset(task.hub.id, part.config or task.hub.config, split=part.split, revision=task.hub.revision)
         for name, feature in found.features.items():
-            if isinstance(feature, Image):  # whether there is a picture is all that is asked
+            if isinstance(feature, Image):  # only whether there is a picture matters
                 found = found.cast_column(name, Image(decode=False))
     except Exception as error:  # the hub, the network and the cache fail in dozens of ways; all end here the same
         first = (str(error).splitlines() or [""])[0][:200]

@@ -21,7 +21,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class UnusableRow(Record):
-    """A row of which nothing could be made: its file and line, the stage that dropped it, and why (``reason`` is said alike of
+    """An unusable row: its file and line, the stage that dropped it, and why (``reason`` is said alike of
     all rows with the same mistake, ``message`` of this one)."""
 
     file: str
@@ -33,8 +33,8 @@ class UnusableRow(Record):
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The rows of one file that cannot be used; ``rows`` is how many the file has in all, ``file`` what lists call it.
-    ``published``: they are malformed in a benchmark as it is published, which stops no run."""
+    """The rows of one file that cannot be used; ``rows``: all rows of the file; ``file``: its name in lists.
+    ``published``: they are malformed in a published benchmark, which stops no run."""
 
     file: str
     rows: int
@@ -51,7 +51,7 @@ class Unusable:
         return f"{len(self.errors):,} of {self.rows:,} {'row' if self.rows == 1 else 'rows'}"
 
     def stops(self, allowed: float) -> bool:
-        """Whether a run stops that allows such a share of each file: also where no row is left."""
+        """Whether a run that allows this share of each file stops; also if no row is left."""
         return self.share == 1 or (self.share > allowed and not self.published)
 
     @property
@@ -63,18 +63,18 @@ class Unusable:
 
     @property
     def dropped(self) -> str:
-        """A line for the log of a run that goes on without them."""
+        """A line for the log of a run that continues without them."""
         verb = "is" if len(self.errors) == 1 else "are"
         return f"{self.file}: {self._of} cannot be used and {verb} dropped: {self.counts}"
 
     def predicted(self, allowed: float) -> str:
-        """As ``dropped``, with what a run will do that allows such a share of each file."""
+        """As ``dropped``, with the effect on a run that allows this share of each file."""
         why = f", since problems.max_unusable_share is {allowed:g}" if self.share < 1 else ""
         does = f"stops{why}" if self.stops(allowed) else "drops them and goes on"
         return f"{self.file}: {self._of} ({_percent(self.share)}) cannot be used: {self.counts}; `cirf run` {does}"
 
     def too_many(self, allowed: float) -> CirfError:
-        """The end of a run that allows only so large a share."""
+        """The error of a run that allows only this share."""
         first = min(self.errors, key=lambda error: error.line)
         what = first.message.partition("; ")[0]  # without its own advice
         more = f"; {first.place}: {what[:_LONGEST]}" if what != first.reason else ""
@@ -83,11 +83,11 @@ class Unusable:
         return CirfError(
             f"{first.file}: {self._of} ({_percent(self.share)}) cannot be used, more than "
             f"problems.max_unusable_share: {allowed:g} allows: {self.counts}{more}; "
-            f"mend {'it' if len(self.errors) == 1 else 'them'}, or raise problems.max_unusable_share"
+            f"fix {'it' if len(self.errors) == 1 else 'them'}, or raise problems.max_unusable_share"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts as JSON-ready values; ``told`` says them in words."""
+        """The counts as JSON-ready values."""
         reasons = {
             reason: {"rows": row["rows"], "first": [int(place.rpartition(" ")[2]) for place in row["first"]]}
             for reason, row in by_reason(self.errors).items()
@@ -98,20 +98,20 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Which share of a file's rows may be unusable. A run drops so many and stops above it, or at the first for 0; ``looking``
-    gathers them all. ``files`` are those that have some."""
+    """Which share of a file's rows may be unusable. A run drops up to that share and stops above it, or at the first for 0;
+    ``looking`` collects them all. ``files``: those with unusable rows."""
 
     allowed: float
     looking: bool = False
     files: list[Unusable] = field(default_factory=list)
 
     def begin(self) -> Refused | None:
-        """Where the reader of a file puts its rows that cannot be used; ``None``: it is to raise the first."""
+        """The list for a reader's unusable rows; ``None``: raise the first."""
         return [] if self.allowed or self.looking else None
 
     def settle(self, file: str, usable: int, refused: Refused | None, published: bool = False) -> None:
-        """A file has been read: ``CirfError`` if more than is allowed of its rows were refused, or all; of ``published``
-        ones only if all."""
+        """Record a file: ``CirfError`` if more of its rows than allowed were refused, or all; for ``published`` ones only if
+        all."""
         if not refused:
             return
         found = Unusable(file, usable + len(refused), tuple(refused), published)
@@ -126,7 +126,7 @@ class Tolerance:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What a stage's report says of them; nothing where there are none."""
+        """Their part of a stage's report; empty if there are none."""
         return {"unusable": [file.to_dict() for file in self.files]} if self.files else {}
 
 
@@ -144,6 +144,6 @@ def _percent(share: float) -> str:
 
 
 def _places(where: Sequence[str], count: int) -> str:
-    """``lines 4, 17, 90, ...`` from the places of the first few of so many rows."""
+    """``lines 4, 17, 90, ...`` from the places of the first few of ``count`` rows."""
     word, numbers = where[0].rpartition(", ")[2].split(" ")[0], [place.rpartition(" ")[2] for place in where]
     return f"{word}{'s' if count > 1 else ''} {', '.join(numbers)}{', ...' if count > len(numbers) else ''}"

@@ -1,4 +1,4 @@
-r"""Where a text says outright what its answer is: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
+r"""Explicit statements of the answer in a text: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 _Answer = TypeVar("_Answer", bound=Hashable)
 
 SAID = r"(?=([^\n]{0,2000}))"
-"""In a pattern: what stands behind it on the line, as one group, at most so many characters of it."""
-_MOST = 200  # anchors that are looked at, the last ones: a model that says one thing over and over says no more than that
+"""In a pattern: the text after it on the line, as one group, up to 2,000 characters."""
+_MOST = 200  # anchors that are read, the last ones: a model in a loop only repeats itself
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"[{}]")
@@ -31,7 +31,7 @@ _TAGGED = re.compile(
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.IGNORECASE)
 ENCLOSED = frozenset({"boxed", "tagged"})
-"""Anchors that tell where what they say ends."""
+"""Anchors that mark the end of their content."""
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)[\"'”’)*]*\s+(?=[^\s])")
 
 
@@ -42,9 +42,9 @@ def anchors(text: str, *extra: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
-    """As ``anchors``, each with the place in ``text`` where what it says begins. Braces inside a box must balance; boxes that
-    nothing but a comma, *and* or *or* stands between are one. "The answer isn't x" says ``not x``. Of more
-    than 200 the last ones, and of a line behind a phrase the first 2,000 characters."""
+    """As ``anchors``, each with the place in ``text`` where its content begins. Braces inside a box must balance; boxes separated
+    only by a comma, *and* or *or* are one. "The answer isn't x" says ``not x``. Of more than 200 the last ones, and of a line
+    after a phrase the first 2,000 characters."""
     found = [(match.start(1), "hashes", match[1]) for match in _HASHES.finditer(text)]
     found += _boxes(text)
     for match in _TAGGED.finditer(text):
@@ -90,7 +90,7 @@ def _closed_braces(text: str) -> dict[int, int]:
 
 
 class SeveralError(Exception):
-    """Raised by a reader of what an anchor says: it names more than one answer."""
+    """Raised by a reader of an anchor's content that names more than one answer."""
 
 
 _DENIAL = re.compile(r"[\s\"'“‘$*(]*(?:not|never)\b(?!\s*only\b)\s*", re.IGNORECASE)
@@ -98,8 +98,8 @@ _INSTEAD = re.compile(r"(?<![\s,;–—-])[\s,;–—-]+(?:but(?:\s+rather)?|rat
 
 
 def denial(said: str) -> tuple[str, str]:
-    """What an anchor denies and what it says: ``18`` and ``20`` of *not 18 but 20*, nothing and all of it where it denies
-    nothing."""
+    """The denied and the stated part of an anchor: ``18`` and ``20`` of *not 18 but 20*; nothing and all of it without a
+    denial."""
     opens = _DENIAL.match(said)
     if not opens:
         return "", said
@@ -108,10 +108,10 @@ def denial(said: str) -> tuple[str, str]:
 
 
 def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Answer | None]) -> tuple[_Answer | None, bool]:
-    """What the last anchor that ``read(anchor, said)`` can read says, and whether that is the last word.
+    """The answer of the last anchor that ``read(anchor, said)`` can read, and whether that is final.
 
-    An anchor that names several answers, or one that a later anchor denies, is the last word and no answer; so is a denial
-    with no anchor before it.
+    An anchor that names several answers, or is denied by a later one, is final and no answer; so is a denial without an earlier
+    anchor.
     """
     denied: set[_Answer] = set()
     last_word = False
@@ -140,7 +140,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def states_answer_only(sentence: str) -> bool:
-    """Whether a sentence does nothing but state the answer: it opens with *the answer*, or holds no word and no equation."""
+    """Whether a sentence only states the answer: it opens with *the answer*, or holds no word and no equation."""
     return _ANSWERS.match(sentence) is not None or (not _WORD.search(_BOXED.sub("", sentence)) and "=" not in sentence)
 
 

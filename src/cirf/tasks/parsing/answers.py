@@ -1,7 +1,7 @@
-r"""Reading an answer out of what a model wrote, and telling whether two answers are the same.
+r"""Parsing answers from model outputs, and comparing two answers.
 
 What follows the end of a turn (``</s>``, ``<|im_end|>``) is not read, and neither is what follows an answer: another
-question (``Q: ...`` on a line of its own), or a last paragraph that checks the answer or notes something. First the
+question (``Q: ...`` on its own line), or a last paragraph that checks the answer or notes something. First the
 **anchored** answer: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``, ``Answer: x``; the last
 anchor that can be read wins. A ``####`` line that holds no answer is a heading, and "the answer is clear" is no anchor.
 A number, option or formula that an anchor denies is none, and where the last anchor offers several numbers or options
@@ -15,13 +15,13 @@ A number, option or formula that an anchor denies is none, and where the last an
 * yesno, truth: the last clear *yes*, *no*, *true* or *false* ("no longer" and "yes or no" are not clear), but not one that the
   reason for another names;
 * validity: the last *valid* or *invalid* in the same way ("not valid" is invalid; "whether it is valid" says nothing);
-* list: the longest row of the question's own words, the question's list said again last of all;
+* list: the longest row of the question's own words, a repetition of the question's list last;
 * brackets: the last line's row of brackets that closes, not those that prose names;
 * latex: the last formula that the last sentence with one sets apart, else a text that is nothing but a formula or a number;
 * text: the text itself if it is one line, else its last line.
 
-What cannot be read is ``None``, which is not the same as wrong. No letter inside a word and no article is ever an option.
-Each kind is a file of ``cirf.tasks.parsing``, which says more.
+An unreadable answer is ``None``, which is not the same as wrong. No letter inside a word and no article is ever an option.
+Each kind is a file of ``cirf.tasks.parsing``, which has the details.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from cirf.tasks.parsing.words import parse_truth, parse_validity, parse_yesno
 __all__ = ["anchors", "equal_answers", "mentions", "normalise_text", "number_value", "parse_answer"]
 
 READING = 3
-"""Raised with the versions of the tasks by whatever changes what is read: a task in a file of the user's own has no version of
-ours, and is told by this one that its answers are to be read again."""
+"""Raised with the tasks' versions when parsing changes: a user's own task has no version of ours, and this one triggers parsing
+its answers again."""
 _CHECKED: frozenset[AnswerKind] = frozenset({"number", "option", "yesno", "truth", "validity"})
-_FEW = 4  # questions and checks that are looked at: a model that loops writes thousands
+_FEW = 4  # questions and checks that are read: a model in a loop writes thousands
 
 
 def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = None, question: str = "") -> str | None:
     """The canonical answer of that kind in ``text``; ``None`` if there is none that can be read safely.
 
-    ``choices`` are the options' texts, for options; ``question`` tells which words a list is made of, and which brackets
+    ``choices`` are the options' texts, for options; ``question``: gives the words of a list, and which brackets
     an answer may repeat.
     """
     text = unmarked(text)
     for before, apart, asks in itertools.islice(other_questions(text), _FEW):
         anchored = bool(anchors(before))
-        if not (anchored or asks) or " ".join(before.split()) in " ".join(question.split()):  # the question is said again
+        if not (anchored or asks) or " ".join(before.split()) in " ".join(question.split()):  # the question is repeated
             continue
         found = _read(kind, before, choices, question)
         if anchored or (found is not None and apart):
             return found
-        if found is not None:  # an answer, or what the question that follows is about
+        if found is not None:  # an answer, or the subject of the next question
             rest = _read(kind, text[len(before) :], choices, question)
             return found if rest is None or equal_answers(kind, rest, found) else None
     return _read(kind, text, choices, question)
@@ -100,7 +100,7 @@ def _read(kind: AnswerKind, text: str, choices: Sequence[str] | None, question: 
 def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
     """Whether two canonical answers are the same.
 
-    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by what it stands for (see
+    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by value (see
     ``cirf.tasks.parsing.latex``); brackets by the brackets alone; text after ``normalise_text``, and a number in it with or
     without its unit; all else exactly.
     """

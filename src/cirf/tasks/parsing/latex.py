@@ -1,9 +1,8 @@
-r"""Answers in LaTeX: found in ``\boxed{}``, behind an anchor or between dollar signs, and compared by what they stand for.
+r"""Answers in LaTeX: found in ``\boxed{}``, after an anchor or between dollar signs, and compared by value.
 
-math-verify tells whether two formulas stand for the same thing. It stops itself by an alarm signal, which works in the main
-thread alone and not while C code runs. So a process of its own does the work; it is started once, kept, and killed when a pair
-takes too long. Processor time is what counts, so that a verdict does not depend on what else the machine does; by the clock there
-is a second, wider limit.
+math-verify decides whether two formulas are equal. Its timeout uses an alarm signal, which works only in the main thread and not
+while C code runs. So a separate process does the work; it is started once, kept, and killed when a pair takes too long. The limit
+is on processor time, so a verdict does not depend on the machine's load; there is a second, wider limit of wall time.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 _DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
-_LONGEST = 200  # characters of an answer that nothing sets apart
-_FAR = 500  # characters behind an anchor in which a number is looked for
+_LONGEST = 200  # characters of an answer without any delimiter
+_FAR = 500  # characters after an anchor in which a number is looked for
 
 
 def parse_latex(text: str) -> str | None:
-    r"""The formula that a text answers with, without delimiters; ``None`` if there is none.
+    r"""The formula that is a text's answer, without delimiters; ``None`` if there is none.
 
     The last anchor that holds one: all of ``\boxed{x}``, of another anchor the formula it opens with, or all of it where it
     is no prose, or the number in it. Else the last formula set apart by ``$`` and the like in the last sentence that has
@@ -71,7 +70,7 @@ def _inside(match: re.Match[str]) -> str:
 
 
 def _opening(said: str, alone: bool = False) -> str | None:
-    """The answer that a line behind an anchor opens with. ``alone``: the text is all there is, so it must be all answer."""
+    """The answer at the start of a line after an anchor. ``alone``: there is no other text, so all of it must be the answer."""
     formulas = list(_FORMULA.finditer(said))
     if formulas and not alone:
         parts, end = [_inside(formulas[0])], formulas[0].end()
@@ -91,12 +90,12 @@ def _opening(said: str, alone: bool = False) -> str | None:
 
 
 def _words_alone(text: str) -> bool:
-    """Whether a text is a word or two, such as *east*, and not what is said of an answer, such as *correct*."""
+    """Whether a text is a word or two, such as *east*, and not a comment on an answer, such as *correct*."""
     return re.fullmatch(r"[A-Za-z][A-Za-z'’-]*(?: [A-Za-z'’-]+)?", text) is not None and _REMARK.search(text) is None
 
 
 def tidy_latex(text: str) -> str:
-    r"""A formula without delimiters, emphasis, space around it, a full stop behind it, or a box around all of it."""
+    r"""A formula without delimiters, emphasis, space around it, a full stop after it, or a box around all of it."""
     text = " ".join(text.split())
     while True:
         bare = _ended(text.lstrip(" *`"))
@@ -112,7 +111,7 @@ def tidy_latex(text: str) -> str:
 
 
 def _ended(text: str) -> str:
-    r"""Without what ends a sentence or a line; the full stops of ``\right.`` and ``3..`` stay. A loop over places, not texts."""
+    r"""Without the end of a sentence or a line; the full stops of ``\right.`` and ``3..`` stay. A loop over places, not texts."""
     end = len(text)
     while end and text[end - 1] in " *`\\.,;:":
         if text[end - 1] == "." and (text.endswith(r"\right", 0, end - 1) or re.match(r"\d\.", text[max(0, end - 3) : end - 1])):
@@ -151,7 +150,7 @@ def same_latex(parsed: str, gold: str) -> bool:
     if not ours or not theirs or all(number_value(text) is not None for text in (ours, theirs)):
         return False
     if any(number_value(one) is not None and _NO_NUMBER.search(other) for one, other in ((ours, theirs), (theirs, ours))):
-        return False  # without asking: most wrong answers end here
+        return False  # without the other process: most wrong answers end here
     if any(re.fullmatch(r"[a-z'()-]{2,}", text) for text in (ours, theirs)):  # words
         return ours.strip("()") == theirs.strip("()")
     ends = [text[0] + text[-1] for text in (ours, theirs)]
@@ -161,7 +160,7 @@ def same_latex(parsed: str, gold: str) -> bool:
 
 
 def normal_latex(text: str) -> str:
-    """One spelling of a formula among the many that look the same on paper."""
+    """One canonical spelling of formulas that look the same on paper."""
     text = (
         re.sub(r"[−–﹣－]", "-", tidy_latex(text))
         .replace("\\\\", "\0")
@@ -195,14 +194,14 @@ LIMIT = 3.0
 """Seconds of processor time for one pair; one that needs more is not equal."""
 
 _CLOCK = 5 * LIMIT
-_START = 600.0  # seconds by the clock until the process is ready: a busy machine may take long to read sympy
-_LONGEST_EQUATION = 600  # characters; what is longer is no answer
+_START = 600.0  # seconds of wall time until the process is ready: a busy machine may take long to read sympy
+_LONGEST_EQUATION = 600  # characters; a longer text is no answer
 _WORKER = Path(__file__).with_name("symbolic_worker.py")
 
 
 @lru_cache(maxsize=65_536)
 def same_formula(parsed: str, gold: str) -> bool:
-    """Whether two LaTeX formulas, without delimiters, are mathematically the same; ``False`` where it cannot be told."""
+    """Whether two LaTeX formulas, without delimiters, are mathematically the same; ``False`` if that cannot be decided."""
     if max(len(parsed), len(gold)) > _LONGEST_EQUATION:
         return False
     return COMPARER.same(parsed, gold)

@@ -1,4 +1,4 @@
-"""What surrounds an answer and is none of it: marks of the end of a turn, tags, another question, a check, an explanation."""
+"""Text around an answer that is not part of it: marks of the end of a turn, tags, another question, a check, an explanation."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _CHECKS = re.compile(
     r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]",
     re.IGNORECASE | re.MULTILINE,
 )
-_FEW = 4  # words of an answer that stands alone above its explanation
+_FEW = 4  # words of an answer on its own line above its explanation
 
 
 def unmarked(text: str) -> str:
     """The text up to the mark that ends a model's turn, such as ``</s>`` or ``<|im_end|>``, without the one that begins it.
 
-    What a model writes behind its end is another turn, in which it may well answer another question. A text of marks alone
-    stays as it is: they may be what was asked for.
+    Text after the end is another turn, which may answer another question. A text of marks alone stays unchanged: they may be the
+    answer.
     """
     summary = text
     for match in _START.finditer(text):
@@ -56,14 +56,15 @@ def unmarked(text: str) -> str:
 
 
 def without_explanation(text: str) -> str:
-    """The first line, where it is a word or a few and the next line says that it explains it; else the text."""
+    """The first line if it has a few words and the next line introduces an explanation; else the text."""
     match = _EXPLAINS.match(text)
     return match[1] if match and len(match[1].split()) <= _FEW else text
 
 
 def other_questions(text: str) -> Iterator[tuple[str, bool, bool]]:
     """The text before each line that opens another question (``Question:``, ``Q:``, ``Problem 2:``), with whether a blank line
-    parts the two, and whether the line's word asks outright; not before one that opens the text or that the text announces."""
+    separates them, and whether the line's word means a question; not before one that opens the text or that the text
+    announces."""
     for match in _ASKS.finditer(text):
         before = text[: match.start()]
         if before.strip() and not _GIVEN.match(before) and not before.rstrip(" \t\n*_#").endswith((":", "：")):
@@ -74,7 +75,7 @@ def before_a_check(text: str) -> tuple[str, str]:
     """The text without a last paragraph that checks the answer or notes something (``Check: 18 + 2 = 20.``), and that paragraph
     if it is a check; empty where it is a note or there is none."""
     for match in _CHECKS.finditer(text):
-        behind = text[match.end() :].strip()
-        if text[: match.start()].strip() and "\n\n" not in behind:
-            return text[: match.start()], "" if match["note"] else behind
+        after = text[match.end() :].strip()
+        if text[: match.start()].strip() and "\n\n" not in after:
+            return text[: match.start()], "" if match["note"] else after
     return text, ""

@@ -80,7 +80,7 @@ def parse_number(text: str) -> str | None:
     parts = [part for line in text.splitlines() for part in SENTENCE_END.split(line)]
     for place, written in reversed(list(enumerate(parts))):
         sentence = plain_numbers(written)
-        if UNREAD in sentence.rpartition("=")[2]:  # it, and not another number, may be what the text comes to
+        if UNREAD in sentence.rpartition("=")[2]:  # it, and not another number, may be the result
             return None
         numbers = [number for number in find_numbers(sentence) if not UNSETTLED.match(sentence, number.end)]
         numbers = [one for one in numbers if not _DENIED.search(sentence[max(0, one.start - 8) : one.start])] or numbers
@@ -100,7 +100,7 @@ def parse_number(text: str) -> str | None:
 def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, lists: bool = True) -> bool:
     """Whether two neighbouring numbers are both offered: ``18 or 19``, ``$5 and then $6``, ``5, 6``, ``5-6``.
 
-    The same number again is none of its own, nor one that says it in another unit or as a share (``90 minutes or 1.5
+    A repetition of the same number does not count, nor the same value in another unit or as a share (``90 minutes or 1.5
     hours``); things counted one after the other (``5 apples and 3 pears``) are read by the first.
     """
     one, two = pair
@@ -109,21 +109,21 @@ def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, list
         return False
     unit = between["unit"].strip().casefold().rstrip("s")
     if between["other"]:
-        behind = re.match(r"\s*([A-Za-z]*)", sentence[two.end :])
-        theirs = behind[1].casefold().rstrip("s") if behind else ""
+        after = re.match(r"\s*([A-Za-z]*)", sentence[two.end :])
+        theirs = after[1].casefold().rstrip("s") if after else ""
         return one.percent == two.percent and not (unit and theirs and unit != theirs)
     if unit:
         return False
     if between["more"]:
         return lists and not _COMPARES.match(sentence, two.end)
-    if between[0].strip() == ":":  # 3:30, but not 5:00, nor a remark behind a colon
+    if between[0].strip() == ":":  # 3:30, but not 5:00, nor a remark after a colon
         return ranges and two.start == one.end + 1 and sentence[two.start : two.end] != "00"
     return ranges
 
 
 def _right_side(sentence: str) -> Fraction | None:
-    """What the last equation of a sentence comes to: the first number behind its sign, or the one before it where that is all
-    there is and an operation follows (``22 = 43 - 21``). ``None`` without an equation."""
+    """The result of a sentence's last equation: the first number after its sign, or the one before it if that is the only one and
+    an operation follows (``22 = 43 - 21``). ``None`` without an equation."""
     left, sign, right = sentence.rpartition("=")
     numbers = find_numbers(right) if sign else []
     if not numbers:
@@ -134,14 +134,14 @@ def _right_side(sentence: str) -> Fraction | None:
 
 
 def _said_again(numbers: list[Numeral], before: list[str]) -> Fraction | None:
-    """Of the numbers of a conclusion the one that the last equation before it came to."""
+    """The number of a conclusion that is the result of the last equation before it."""
     reached = next((value for part in reversed(before) if (value := _right_side(plain_numbers(part))) is not None), None)
     return reached if any(number.value == reached for number in numbers) else None
 
 
 def _anchored_number(said: str, strict: bool) -> Fraction | None:
     """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
-    bold, or the last of the sentence. ``None`` for an expression that was never worked out; ``SeveralError`` for several."""
+    bold, or the last of the sentence. ``None`` for an unevaluated expression; ``SeveralError`` for several."""
     sentence = _MINUS.sub(r"\1-", plain_numbers(first_sentence(said), answer=True))
     if _NAMED_TWICE.search(sentence):
         raise SeveralError
@@ -180,13 +180,13 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
 
 
 def _unread_first(text: str) -> bool:
-    """Whether a number that is not read stands before all others."""
+    """Whether an unreadable number comes before all others."""
     place, number = text.find(UNREAD), first_number(text)
     return place >= 0 and (number is None or place < number.start)
 
 
 def _is_unworked(sentence: str) -> bool:
-    """Whether a sentence without an equation begins with an expression that is still to be worked out."""
+    """Whether a sentence without an equation begins with an unevaluated expression."""
     numbers = find_numbers(sentence)
     if not numbers or _right_side(sentence) is not None:
         return False
@@ -210,13 +210,13 @@ _SCIENTIFIC = re.compile(r"[0-9]\s?[×x*]\s?$|\\(?:times|cdot)\s?$")
 _LONGEST = 40  # characters of a power that is written out
 
 UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")
-"""What follows a number that is raised to something and was not worked out."""
+"""The text after an unevaluated power."""
 
 
 def worked_powers(text: str) -> str:
-    """The text with its powers worked out where base and exponent are plain numbers and the value is not too long.
+    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long.
 
-    Two stars are a power between digits, unless they end what two others made bold. ``3 × 10^4`` stays as it is.
+    Two stars are a power between digits, unless they close bold text. ``3 × 10^4`` is unchanged.
     """
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
     if "**" in text:
@@ -225,7 +225,7 @@ def worked_powers(text: str) -> str:
 
 
 def _with_signs(line: str) -> str:
-    """A line with ``^`` for the stars that raise a number."""
+    """A line with ``^`` for the stars of powers."""
     pieces, end = [], 0
     opened = [match.end() for match in _OPENS.finditer(line)]
     closed = [match.end() for match in _CLOSES.finditer(line)]

@@ -1,4 +1,4 @@
-"""Options: a letter of its own, or an option's own text."""
+"""Options: a separate letter, or an option's own text."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NEGATION = re.compile(
 
 
 def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Where options' texts stand in ``text`` as whole words: ``(start, end, index)`` in order, longer options first.
+    """Where options' texts occur in ``text`` as whole words: ``(start, end, index)`` in order, longer options first.
 
-    A leading article of an option may be missing, and a plural ``s`` may be there or not. Where one option's text lies
-    inside another's, the longer one counts.
+    A leading article of an option may be missing, and a plural ``s`` may be there or not. If one option's text is inside
+    another's, the longer one counts.
     """
     spans: list[tuple[int, int, int]] = []
     for index, choice in enumerate(choices):
@@ -47,7 +47,7 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
         pattern = r"\s+".join(re.escape(word) for word in singular.split(" "))
         found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.IGNORECASE)
         spans.extend((match.start(), match.end(), index) for match in found)
-    outer, reach = [], -1  # the furthest end of what begins earlier, or as early and is longer
+    outer, reach = [], -1  # the furthest end of matches that begin earlier, or as early and are longer
     for (_, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
         if reach < end:
             outer += list(group)
@@ -61,7 +61,7 @@ _CONTRAST = re.compile(
 
 
 def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
-    """The letter of the option that a text settles on; ``None`` if it settles on none, or on several."""
+    """The letter of the option that a text decides for; ``None`` for none or several."""
     count = len(choices) if choices else 26
     anchored = anchors(text, _BEST_IS, _CHOICE_IS, _CHOOSE, _IS_RIGHT)
     letter, last_word = settled(anchored, lambda _, said: _option_at_front(_opening(said), choices or (), count))
@@ -87,7 +87,7 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     return _only_mention(last, choices or (), whole=False)
 
 
-# A last sentence that is nothing but words of judgement and a letter: "Therefore, C", "I'd say it is definitely (C)."
+# A last sentence with only words of judgement and a letter: "Therefore, C", "I'd say it is definitely (C)."
 _VERDICT = re.compile(
     r"(?:\W*\b(?:therefore|thus|so|hence|consequently|finally|overall|in conclusion|then|i|we|you|would|will|must|should|can|be|"
     r"am|say|think|believe|guess|conclude|choose|pick|select|go|going|with|for|it|that|this|which|is|not only|the|my|our|best|"
@@ -98,7 +98,7 @@ _VERDICT = re.compile(
 
 
 def _lone_line(text: str, count: int) -> str | None:
-    """The capital letter that stands by itself in the last line; ``None`` if another one does in another line."""
+    """The capital letter that is alone in the last line; ``None`` if another one is in another line."""
     alone = [match[1] for line in text.splitlines() if (match := re.fullmatch(r"[\W_]*([A-Z])[\W_]*", line))]
     lines = [line for line in text.splitlines() if line.strip()]
     last = bool(alone) and re.fullmatch(r"[\W_]*[A-Z][\W_]*", lines[-1]) is not None
@@ -108,7 +108,7 @@ def _lone_line(text: str, count: int) -> str | None:
 
 
 def _ends_in_a_list(text: str, choices: Sequence[str]) -> bool:
-    """Whether the last two lines are two options, each its letter and text and no more: the question's list said again."""
+    """Whether the last two lines are two options, each its letter and text and no more: a repetition of the question's list."""
     lines = [line for line in text.splitlines() if line.strip()][-2:]
     marked = [re.fullmatch(r"\W*([A-Z])[).:]\s+(.*)", line.strip()) for line in lines]
     named = [match[1] for match in marked if match and _is_option(match[1], match[2], choices)]
@@ -152,7 +152,7 @@ _SAYS_MORE = re.compile(
 
 
 def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | None:
-    """The option that a text begins with: a letter of its own, or an option's own text. ``SeveralError`` for several."""
+    """The option that a text begins with: a separate letter, or an option's own text. ``SeveralError`` for several."""
     said = _HEDGE.sub("", plain(said).strip().lstrip("\"'“‘$*: ")).lstrip("\"'“‘$*: ")
     alone = _letter_alone(said, count)
     if alone:
@@ -186,7 +186,7 @@ def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int)
             continue
         other = re.compile(r"([A-Z])(?![\w'’])").match(rest, joint.end())
         there = [(end, chr(65 + index)) for start, end, index in named if start == joint.end()]
-        text = next((one for one in there if one[1] == letter), there[0] if there else None)  # its own, if it stands twice
+        text = next((one for one in there if one[1] == letter), there[0] if there else None)  # its own, if it occurs twice
         if text and text[1] != letter and not (joint["weak"] and _SAYS_MORE.match(rest, text[0])):
             raise SeveralError
         if other is None or other[1] == letter or not _in_range(other[1], count):

@@ -35,12 +35,11 @@ def list_words(question: str) -> tuple[str, ...]:
 def parse_list(text: str, question: str = "") -> str | None:
     """The words of a list in their order: ``a, b and c``, ``a -> b``, a line each, numbered or not.
 
-    With the words of the question known, an answer is a row of such words with nothing else between them but commas, arrows,
-    line ends, numbering and *and*; a row ends where a word comes again, and a line that says more than words of the list
-    adds nothing to a row of lines before it. Read is the first row behind the last anchor that has one, else the last one of
-    the longest, if it holds at least half of the words or is all that the text has; the words in the question's own order
-    only where no other row is as good. Without the question's words: the last anchor's line, else the text behind its last
-    colon, else the text.
+    With the words of the question known, an answer is a row of such words separated only by commas, arrows, line ends, numbering
+    and *and*. A row ends where a word occurs again, and a line with other words adds nothing to a row of lines before it. The
+    result is the first row after the last anchor that has one, else the last one of the longest, if it holds at least half of the
+    words or is all that the text has; the words in the question's own order only where no other row is as good. Without the
+    question's words: the last anchor's line, else the text after its last colon, else the text.
     """
     given = list_words(question)
     anchored = places(text)
@@ -155,11 +154,11 @@ def parse_brackets(text: str, question: str = "") -> str | None:
     """The brackets that an answer consists of; spaces, commas, quotes and *and* between them do not count.
 
     Of the last anchored line with such a row the first row; else of the last line that ends in one or is nothing else, if
-    all of it closes or it says the question's sequence again. A row stands at the front of what is said or behind words such
-    as *is* and *with*, and prose that names brackets here and there has none. Remarks in parentheses, arrows and comparisons
-    (``2 < 3``) are passed over, and without an anchor also what touches a word or a sign of calculation. An answer that repeats
-    the whole sequence of the question and goes on counts as what it goes on with, since the task is to complete it; one that
-    only repeats it is no answer.
+    all of it closes or it says the question's sequence again. A row is at the start of a statement or after words such as *is*
+    and *with*; prose that mentions single brackets has none. Remarks in parentheses, arrows and comparisons (``2 < 3``) are
+    passed over, and without an anchor also what touches a word or a sign of calculation. An answer that repeats the whole
+    sequence of the question and goes on counts as what it goes on with, since the task is to complete it; one that only repeats
+    it is no answer.
     """
     given = "".join(_brackets(_last(_RUN.findall(_plainer(question)))))
     boxes = [match[1] for match in _BOX.finditer(text)]

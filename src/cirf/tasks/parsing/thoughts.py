@@ -21,9 +21,9 @@ _WRAPPED = re.compile(
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """The thoughts of a text and the rest, without their marks; no thoughts and the very text where it holds no marks.
+    """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks.
 
-    What stands before a closing mark without an opening one is a thought, as is all behind an opening one that is never closed.
+    Text before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed.
     """
     if "<|channel|>" in text:
         return _harmony(text)

@@ -50,8 +50,8 @@ def _clear(text: str) -> list[_Found]:
 
 
 def parse_yesno(text: str) -> str | None:
-    """``yes`` or ``no``: of the last anchor that holds a clear one the one that it opens with, with a comma or nothing behind
-    it, or its last; else the text's last. *True* is yes, *False* no. What a reason names ("because") does not count."""
+    """``yes`` or ``no``: of the last anchor that holds a clear one the one that it opens with, with a comma or nothing after it,
+    or its last; else the text's last. *True* is yes, *False* no. What a reason names ("because") does not count."""
     for _, said in reversed(anchors(text)):
         sentence = first_sentence(plain(said))
         found = _clear(sentence)

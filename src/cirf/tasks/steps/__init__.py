@@ -11,8 +11,8 @@ A result is the value the next steps go on with, in as few characters as can be:
     "The capital of France is Paris."                        -> "Paris"
     "Now we need the price of one egg."                      -> ""
 
-``produced`` tells by a step's content which of these it is, whatever the final answer is. The others are its parts, for tasks
-whose steps are all of one kind.
+``produced`` decides by a step's content which of these it is, independently of the final answer. The others are its parts, for
+tasks whose steps are all of one kind.
 """
 
 from cirf.tasks.steps.calculations import calculated, calculated_or_stated, numbers_in, strip_annotations, worked_out

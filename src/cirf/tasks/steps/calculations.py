@@ -166,7 +166,7 @@ def worked_out(segment: str) -> tuple[str, ...]:
 
 
 def _consequence(text: str) -> str:
-    """The only number of the last sentence, where that is a conclusion, or of what follows its *so*."""
+    """The only number of the last sentence if that is a conclusion, or of the part after its *so*."""
     last = SENTENCES.split(text.strip())[-1]
     so = list(_SO.finditer(last))
     said = last if CONCLUDES.match(last) else last[so[-1].end() :] if so else ""
@@ -224,7 +224,7 @@ def _stands_alone(text: str, number: Numeral) -> bool:
 
 
 def _before(text: str, number: Numeral) -> str:
-    """What stands right before a number; all of it for each of a long text's numbers would take a time with its square."""
+    """The text right before a number, limited in length so that long texts take linear time."""
     return text[max(0, number.start - _NEAR) : number.start]
 
 

@@ -40,8 +40,8 @@ def unsolved(segment: str) -> str:
 
 
 def unworked(segment: str, previous: tuple[str, ...]) -> str:
-    """Of a step that works nothing out, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
-    that results before it have (``x-2`` in ``He has x - 2 left`` behind ``x``)."""
+    """For a step without a result, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
+    that results before it have (``x-2`` in ``He has x - 2 left`` after ``x``)."""
     known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
     runs = [run for run in _runs(plain_numbers(strip_annotations(segment)), within=True) if len(run[-1]) > 1]
     return _last(run for run in runs if all(term in known for side in run for term in side if term.isalpha()))
@@ -53,8 +53,8 @@ def _last(runs: Iterable[list[list[str]]]) -> str:
 
 
 def left_side(value: str, segment: str) -> str:
-    """What stands before ``value`` in the last equation in unknowns that comes to it, with the equals sign: ``1555+X=``; empty
-    where that is nothing but the unknown. Numbers are compared by what they are worth: ``14.50`` is ``14.5``."""
+    """The left side of the last equation in unknowns whose result is ``value``, with the equals sign: ``1555+X=``; empty if that
+    is only the unknown. Numbers are compared by value: ``14.50`` is ``14.5``."""
     worth = number_value(value)
     for run in reversed(list(_runs(plain_numbers(strip_annotations(segment))))):
         if len(run) < 2 or not _has_letter(run) or not any(_is_sum(side) for side in run[:-1]):
@@ -80,7 +80,7 @@ def _is_sum(side: list[str]) -> bool:
 
 
 def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
-    """Every run of terms, signs and equals signs that nothing else breaks, as its sides; a run behind the equals sign of words
+    """Every uninterrupted run of terms, signs and equals signs, as its sides; a run after the equals sign of words
     (``Cost = 2x + 3``), or ``within`` other text, is a single side. Runs that are a part of something longer are left out."""
     run: list[list[str]] = []
     depth, last_end, after_word = 0, 0, False
@@ -129,7 +129,7 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
 
 
 def _breaks(before: str, glued: bool) -> bool:
-    """Whether a run that begins behind this sign, or glued to a word (``P(A)``), is the rest of something longer."""
+    """Whether a run that begins after this sign, or directly at a word (``P(A)``), is the rest of something longer."""
     return glued or (bool(before) and before in "+*/^-")
 
 

@@ -1,4 +1,4 @@
-"""What a step produced, told by what the step says and not by what the final answer is.
+"""The result of a step, read from the step alone and not from the final answer.
 
 The answer in words that a step concludes with: ``no`` in ``9 is divisible by 3. Hence no.``
 
@@ -24,7 +24,7 @@ _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 2
     r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))",
     re.IGNORECASE | re.MULTILINE,
 )
-_JUDGED = re.compile(  # what is said of a number: "91 is not prime"
+_JUDGED = re.compile(  # a statement about a number: "91 is not prime"
     r"\d\s+(?:is|are)(?:n['’]t\b|\s(?:also\s|thus\s|therefore\s|indeed\s)?(?:not|an?|prime|composite|even|odd|divisible|greater"
     r"|larger|bigger|smaller|less|more|fewer|higher|lower|equal|enough|sufficient|possible|impossible)\b)",
     re.IGNORECASE,

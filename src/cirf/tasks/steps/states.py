@@ -126,7 +126,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
 
 def _complement(text: str, verb: re.Match[str]) -> str:
-    """The words behind a verb that say what, without articles and what follows them; empty where they are too many."""
+    """The complement of a verb, without articles and following text; empty if it has too many words."""
     if verb["holds"] and re.match(r"(?:to|not|[a-z]+(?:ed|en))\s", text):  # "has to pay", "has moved"
         return ""
     if verb["copula"] and re.match(r"[a-z]+ing\s", text):  # "is walking home"
