@@ -341,7 +341,7 @@ def test_rationales_with_another_answer_are_shown_by_example_and_their_key_is_na
     mine = write_lines(tmp_path / "mine.jsonl", *(row | {"answer": f"{place + 2} cups"} for place, row in enumerate(UNITS)))
     said = tinyrun.cirf("check", mine)
     example = "12 rationales end in another answer: jsonl/train/0 has `2 cups`, its rationale says `3`; fix them, or set "
-    assert f"note: {example}rationales.check=keep" in said.out and "no rationale to cut" not in said.out
+    assert f"note: {example}rationales.check=keep" in said.out and "there are no rationales" not in said.out
     assert f"{example}rationales.check=keep" in tinyrun.cirf("init", mine).error()
     assert checked(mine, "--set", "rationales.check=keep")["total"]["usable"] == 12
 
@@ -352,7 +352,7 @@ def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path
     mine = write_lines(tmp_path / "mine.jsonl", *rows)
     for command in ("check", "init"):
         said = tinyrun.cirf(command, mine)
-        assert "6: answer is a number; write the option's letter" in said.error() and "no rationale to cut" not in said.out
+        assert "6: answer is a number; write the option's letter" in said.error() and "there are no rationales" not in said.out
 
 
 def test_a_row_without_a_question_is_told_with_the_fields_that_it_has(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_it_thinks_as_its_host_does() -> None:
         ({"host_settings": {"stage": 3}}, r"variants\.sim_cot\.settings: host_settings\.stage: .*\(coconut\)"),
         ({"host": "codi", "host_settings": {"stages": 3}}, r"host_settings\.stages: .*\(codi\)"),
         ({"host_settings": {"stages": "three"}}, r"host_settings\.stages: "),
-        ({"host_settings": {"thoughts": 0}}, "there is nothing to say"),
+        ({"host_settings": {"thoughts": 0}}, "there is nothing to decode"),
         ({"start": "host", "host_settings": {"thoughts": 1}}, "starts from coconut, whose settings differ from"),
     ],
 )

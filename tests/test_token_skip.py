@@ -65,7 +65,7 @@ def test_at_ratio_one_it_is_sft_cot() -> None:
     ("settings", "said"),
     [
         ({"ratio": 0.3}, "ratio 0.3 is not among the trained ratios"),
-        ({"ratios": []}, "lies outside"),
+        ({"ratios": []}, "is not among"),
         ({"scorer": "random", "scorer_model": "x"}, "random uses no model"),
         ({"scorer": "magic"}, "variants.token_skip.settings.scorer: "),
     ],

@@ -137,7 +137,7 @@ def test_line_ends_before_a_digit_stay_together(tmp_path: Path, pre: str) -> Non
 
 
 def test_an_unknown_way_of_splitting_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CirfError, match="llama-bpe, is not known"):
+    with pytest.raises(CirfError, match="llama-bpe, is not supported"):
         converted(tmp_path, pre="llama-bpe")
 
 

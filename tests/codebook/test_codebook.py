@@ -140,7 +140,7 @@ def test_what_cannot_be_quantised_is_said(trained: Trained, small: schema.Codebo
         trained[0].quantise(np.zeros((0, 12), np.float32))
     section = small.model_copy(update={"representation": "random", "autoencoder_epochs": 0, "vq_epochs": 0})
     noise = train(trained[3], 10, section, 1, tmp_path, SILENT)[0]
-    with pytest.raises(CirfError, match="stand for noise"):
+    with pytest.raises(CirfError, match="are of noise"):
         noise.quantise(trained[3][:2])
 
 

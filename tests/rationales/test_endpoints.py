@@ -155,7 +155,7 @@ def test_what_stays_unanswered_is_said_and_what_came_is_kept(tmp_path: Path) -> 
 def test_a_server_that_refuses_everybody_ends_it_at_once(tmp_path: Path, status: int) -> None:
     server = Server(echo)
     server.refuse = {"question": status}
-    with serve(server), pytest.raises(CirfError, match=rf"HTTP {status} \(refused with {status}: Bearer none\); look at"):
+    with serve(server), pytest.raises(CirfError, match=rf"HTTP {status} \(refused with {status}: Bearer none\); check"):
         ask(requests(90), section(server), RowLog(tmp_path / "log"))
     assert len(server.asked) <= 16
 
@@ -386,7 +386,7 @@ def test_an_answer_in_parts_is_put_together_and_an_error_in_place_of_one_is_quot
 
 def test_a_url_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     endpoint = schema.Endpoint(url="http://127.0.0.1:99999/v1", model=MODEL)
-    with pytest.raises(CirfError, match=r"127\.0\.0\.1:99999/v1: not a URL"):
+    with pytest.raises(CirfError, match=r"127\.0\.0\.1:99999/v1: not a usable URL"):
         ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
 
 
@@ -457,7 +457,9 @@ def test_no_redirect_is_followed_and_it_is_said_where_it_leads(tmp_path: Path, m
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
         server.status, server.raw = 307, b""
         server.headers = {"Location": f"{other.url}/chat/completions?key=sk-secret-of-mine"}
-        with pytest.raises(CirfError, match=rf"it redirects to {other.url}/chat/completions\?key=\*\*\*; if that is the server"):
+        with pytest.raises(
+            CirfError, match=rf"it redirects to {other.url}/chat/completions\?key=\*\*\*; if that is the right server"
+        ):
             ask(requests(1), schema.Asked(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
         assert len(server.asked) == 1 and not other.asked
 
@@ -476,7 +478,7 @@ def test_a_key_is_not_repeated_by_any_complaint(tmp_path: Path, monkeypatch: pyt
         _, refused = ask(requests(1, start=3), dropping, RowLog(tmp_path / "log"))
         assert refused and "secret" not in str(refused)
         monkeypatch.setenv("MY_API_KEY", "sk\u2013secret")
-        with pytest.raises(CirfError, match="MY_API_KEY holds characters that no API key has"):
+        with pytest.raises(CirfError, match="MY_API_KEY has characters that no API key has"):
             ask(requests(1, start=8), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
     assert server.keys == {"Bearer sk-secret"}
 

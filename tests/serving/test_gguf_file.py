@@ -92,7 +92,7 @@ def test_smaller_formats_are_near_it(tiny: Any, tmp_path: Path, kind: Kind, most
 
 def test_what_cannot_be_exported_is_said(tiny: Any, tmp_path: Path) -> None:
     saved(tiny, tmp_path / "gpt2", "gpt2")
-    with pytest.raises(CirfError, match="models of type gpt2 are not exported"):
+    with pytest.raises(CirfError, match="models of type gpt2 are not supported"):
         write_gguf(tmp_path / "gpt2", tmp_path / "out.gguf")
     with pytest.raises(CirfError, match="no model's folder"):
         write_gguf(tmp_path, tmp_path / "out.gguf")

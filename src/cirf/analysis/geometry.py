@@ -73,7 +73,7 @@ def make(source: Source) -> Found:
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
-    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` where that is not defined.
+    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` if undefined.
 
     A row of zeros has no direction: it counts for the bias share and for no pair.
     """

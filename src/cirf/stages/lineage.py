@@ -29,7 +29,7 @@ _PARTS = ("train.jsonl", "validation.jsonl")
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A model that this run did not train: the ``methods`` that it answers for, and the ``runs`` whose problems it has seen, its
-    own first; none where that is not known."""
+    own first; none if unknown."""
 
     methods: tuple[str, ...]
     runs: tuple[Path, ...]

@@ -53,7 +53,7 @@ def finetune(
 ) -> dict[str, Any]:
     """Train one method from the backbone, or from another's model, and save a plain, merged checkpoint.
 
-    ``section`` is the recipe's, or `Finetune.alone` of it where one training of several is asked for; ``tracked`` is what
+    ``section`` is the recipe's, or `Finetune.alone` of it for one training of several; ``tracked`` is what
     trackers call the training (the method's name if not given). Without ``keep`` only the training's record is written. A
     ``trial`` is never ended early: the choice among trials detects a bad rate.
     """

@@ -300,9 +300,9 @@ class Planner:
             timed["voting"]["agreement"] = (
                 section.agreement if section.fallback else None
             )  # until it is settled votes are written
-            beside = {} if other is None else {"alone": self.answering[f"model/{other}"]}
+            extra = {} if other is None else {"alone": self.answering[f"model/{other}"]}
             timed |= self._judging(methods)
-            self._add(f"voting-latency/{name}", timed, inputs | beside, votes.latency, name, version=3)
+            self._add(f"voting-latency/{name}", timed, inputs | extra, votes.latency, name, version=3)
 
     def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:
         """What answers and verdicts depend on besides the models: the tasks' rules, and their wordings if an untrained method is
