@@ -172,6 +172,15 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 
 
+def test_a_recipe_of_no_usable_row_is_told_the_reason_as_a_run_is(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [row | {"answer": f"{row['answer']} s"} for row in tinyrun.sums(12)])
+    task = {"task": "jsonl", "train_file": str(mine), "answer": "number", "test": 4}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task])
+    said = tinyrun.cirf("check", recipe).error()
+    assert "no usable row: answer is not a number (12: lines 1, 2, 3, ...); line 1: answer '" in said
+    assert said == run(tmp_path).error()
+
+
 def test_rationales_of_other_questions_are_told_and_not_passed_over(tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(4)])
     other = tinyrun.write_jsonl(
