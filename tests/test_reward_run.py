@@ -116,6 +116,11 @@ def test_it_answers_with_other_settings_and_is_asked_on_its_own(trained: Path, t
     assert said.code == 0 and "again" in said.out, said.err
 
 
+def test_it_has_no_rows_for_other_trainers(trained: Path, tmp_path: Path) -> None:
+    said = tinyrun.cirf("export", trained, "--format", "trl", "--out", tmp_path / "rows", "--method", "longer").error()
+    assert "longer is trained by reward and has no rows of its own; see docs/how-to/reward.md" in said
+
+
 def test_its_card_tells_how_it_was_trained(trained: Path) -> None:
     card = card_from_report("again", collect(trained))
     assert "Trained by reward" in card and "4 to each of 2 questions" in card and "Epochs" not in card
