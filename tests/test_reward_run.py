@@ -20,7 +20,7 @@ from cirf.records import Problem
 from cirf.report.cards.model import card_from_report
 from cirf.report.data.collect import collect
 from cirf.report.data.training import read_training
-from cirf.stages.rewards import own_reward, rewarded
+from cirf.stages.rewards import own_reward, rewarded, unchanged
 from cirf.tasks import get as task_of
 
 LONG = "def reward(answer):\n    return answer['tokens'] / 10\n\nREWARD = reward\n"
@@ -71,6 +71,19 @@ def test_a_variant_goes_on_from_its_start_and_is_evaluated_as_it(trained: Path) 
         "asked_by.json",
     }
     assert not (trained / "models/longer/scratch").exists()
+
+
+def test_a_model_that_no_update_made_better_is_told_to_be_its_start(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    variants = {"on": {"method": "cirf_full", "reward": {"updates": 1, "learning_rate": 1e-12}}}
+    keys = {"methods": ["cirf_full", "on"], "variants": variants, "reward": SETTINGS, "evaluate__check_questions": 3}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", run)
+    line = "the model of on is its start, cirf_full: no update was better"
+    assert said.code == 0 and f"models/on: {line}" in said.err and f"warning: {line}" in said.out, said.err
+    assert line in (run / "report.html").read_text()
+    assert unchanged({"method": "on", "start": "cirf_full", "best_update": 2}) == [] == unchanged({"losses": []})
 
 
 def test_its_curves_are_in_the_report(trained: Path) -> None:
