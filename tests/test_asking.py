@@ -116,6 +116,16 @@ def test_codes_are_listed_before_there_is_a_model(finished: Path, workshop: tiny
     assert {row["label"] for row in document("codes", run, TEXT)} == {""}
 
 
+def test_where_the_cirf_model_is_not_there_another_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+    asked = tinyrun.cirf("ask", tmp_path, "How many?").error()
+    assert asked.endswith(f"cirf_full; name a model's folder, such as {tmp_path / 'models' / 'a'}")
+    (tmp_path / "models" / "b" / "functions.json").write_text("{}")
+    assert str(tmp_path / "models" / "b") in tinyrun.cirf("codes", tmp_path).error()
+
+
 def test_a_rationale_is_cleaned_as_the_pipeline_does(finished: Path) -> None:
     written = document("codes", finished, TEXT)
     assert [row["segment"] for row in written] == ["There are 2 + 3 = 5 coins.", "There are 5 + 1 = 6 coins."]
