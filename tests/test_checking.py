@@ -205,6 +205,10 @@ def test_overrides_are_obeyed_and_wrong_ones_named(workshop: tinyrun.Workshop, t
     assert by_tokens["tokens_counted_by"] == str(workshop.backbone)
     assert by_words["tokens_counted_by"].startswith("words, digits and marks")
     assert by_tokens["total"]["rationale_tokens"] != by_words["total"]["rationale_tokens"]
+    redundant = ("--set", "segments.redundant=drop")
+    note = "segments.redundant has no effect: these rationales are cut by sentence; set segments.by: function"
+    assert note in checked(mine, "--set", "segments.by=sentence", *redundant)["notes"]
+    assert not any("no effect" in one for one in checked(mine, "--set", "segments.by=function", *redundant)["notes"])
     assert "codebook.sise: no such key" in tinyrun.cirf("check", mine, "--set", "codebook.sise=3").error()
     assert "segments.by: expected" in tinyrun.cirf("check", mine, "--set", "segments.by=page").error()
     assert "/no/such/model: no such folder" in tinyrun.cirf("check", mine, "--set", "backbone.model=/no/such/model").error()
