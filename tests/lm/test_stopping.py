@@ -53,7 +53,7 @@ def test_the_second_signal_is_as_it_was_before(capfd: pytest.CaptureFixture[str]
         stop.on_save(None, None, control)
         raise AssertionError("went on")
     assert ended.value.code == 143
-    assert capfd.readouterr().err.count("stopping behind this update") == 1
+    assert capfd.readouterr().err.count("stopping after this update") == 1
 
 
 def test_one_that_comes_behind_the_last_update_is_not_forgotten() -> None:
