@@ -32,8 +32,8 @@ START, ROWS, CONFIG = "start", "rows/train.jsonl", "config.yaml"
 def write_trainer(
     out: Path, trainer: str, rows: Sequence[Row], tokenizer: Any, keep: Collection[int], section: Finetune
 ) -> dict[str, Any]:
-    """Write the rows and the settings for a trainer; answers how many rows, how many were left out, and the command (of unsloth, which has none,
-    where its script is).
+    """Write the rows and the settings for a trainer; answers how many rows, how many were left out, and the command; of
+    unsloth, which has none, where to find its script.
 
     Rows longer than ``finetune.max_length`` tokens are left out, as our training leaves them out. ``keep`` are the ids of the new
     tokens. ``CirfError``: no row is left, or TRL would cut a row into other tokens than ours.
