@@ -78,6 +78,16 @@ def test_a_trace_that_was_cut_off_has_no_answer(finished: Path, monkeypatch: pyt
     assert len(lines) == 4 and lines[2] == answer and lines[3].startswith("4 tokens") and ("cut off" in lines[3]) == cut
 
 
+@pytest.mark.parametrize(("text", "formed"), [("3 + <cirf_001>5 and", False), ("<cirf_001>5</cirf>5", True)])
+def test_an_ill_formed_trace_is_warned_of(finished: Path, monkeypatch: pytest.MonkeyPatch, text: str, formed: bool) -> None:
+    monkeypatch.setattr(decode, "generate_one", lambda *arguments, **more: decode.TimedOutput(4, 0.1, 0.1, text, False))
+    assert document("ask", finished, "How many?")["well_formed"] is formed
+    said = tinyrun.cirf("ask", finished, "How many?")
+    warning = "warning: the trace is not well-formed; the model is not trained enough (see the run's report.html)"
+    assert said.code == 0 and (warning in said.err.splitlines()) == (not formed)
+    assert "well_formed" not in document("ask", finished / "models" / "direct_sft", "How many?")
+
+
 @pytest.mark.parametrize("start", ["", "<cirf>"])
 def test_a_code_beyond_the_functions_is_shown_without_a_label(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
@@ -104,6 +114,16 @@ def test_codes_are_listed_before_there_is_a_model(finished: Path, workshop: tiny
     shutil.rmtree(run / "traces")
     assert "neither a model's folder" in tinyrun.cirf("codes", run).error()
     assert {row["label"] for row in document("codes", run, TEXT)} == {""}
+
+
+def test_where_the_cirf_model_is_not_there_another_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+    asked = tinyrun.cirf("ask", tmp_path, "How many?").error()
+    assert asked.endswith(f"cirf_full; name a model's folder, such as {tmp_path / 'models' / 'a'}")
+    (tmp_path / "models" / "b" / "functions.json").write_text("{}")
+    assert str(tmp_path / "models" / "b") in tinyrun.cirf("codes", tmp_path).error()
 
 
 def test_a_rationale_is_cleaned_as_the_pipeline_does(finished: Path) -> None:

@@ -172,6 +172,15 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 
 
+def test_a_recipe_of_no_usable_row_is_told_the_reason_as_a_run_is(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [row | {"answer": f"{row['answer']} s"} for row in tinyrun.sums(12)])
+    task = {"task": "jsonl", "train_file": str(mine), "answer": "number", "test": 4}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task])
+    said = tinyrun.cirf("check", recipe).error()
+    assert "no usable row: answer is not a number (12: lines 1, 2, 3, ...); line 1: answer '" in said
+    assert said == run(tmp_path).error()
+
+
 def test_rationales_of_other_questions_are_told_and_not_passed_over(tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(4)])
     other = tinyrun.write_jsonl(
@@ -196,6 +205,10 @@ def test_overrides_are_obeyed_and_wrong_ones_named(workshop: tinyrun.Workshop, t
     assert by_tokens["tokens_counted_by"] == str(workshop.backbone)
     assert by_words["tokens_counted_by"].startswith("words, digits and marks")
     assert by_tokens["total"]["rationale_tokens"] != by_words["total"]["rationale_tokens"]
+    redundant = ("--set", "segments.redundant=drop")
+    note = "segments.redundant has no effect: these rationales are cut by sentence; set segments.by: function"
+    assert note in checked(mine, "--set", "segments.by=sentence", *redundant)["notes"]
+    assert not any("no effect" in one for one in checked(mine, "--set", "segments.by=function", *redundant)["notes"])
     assert "codebook.sise: no such key" in tinyrun.cirf("check", mine, "--set", "codebook.sise=3").error()
     assert "segments.by: expected" in tinyrun.cirf("check", mine, "--set", "segments.by=page").error()
     assert "/no/such/model: no such folder" in tinyrun.cirf("check", mine, "--set", "backbone.model=/no/such/model").error()

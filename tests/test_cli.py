@@ -188,6 +188,11 @@ def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_p
     assert "not a run's folder" in tinyrun.cirf("codes", tmp_path / "none", "Step 1: a").error()
     assert "codebook-4: the codebook is not there yet" in tinyrun.cirf("codes", tmp_path, "Step 1: a").error()
     assert "no such file" in tinyrun.cirf("check", tmp_path / "none.jsonl").error()
+    for ending in (".jsonl", ".csv", ".parquet", ".jsonl.gz"):
+        rows = tmp_path / f"mine{ending}"
+        rows.write_bytes(b"\xff{}")
+        said = f"{rows} holds rows, not a recipe: cirf init {rows} > {tmp_path / 'mine.yaml'}"
+        assert said in tinyrun.cirf("run", rows, "--out", tmp_path / "run").error()
     assert "none.yaml" in tinyrun.cirf("run", tmp_path / "none.yaml").error()
     assert "there is no shipped recipe 'none'" in tinyrun.cirf("recipes", "none").error()
     assert "expected KEY=VALUE" in tinyrun.cirf("run", recipe, "--set", "seed").error()

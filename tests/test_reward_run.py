@@ -20,7 +20,7 @@ from cirf.records import Problem
 from cirf.report.cards.model import card_from_report
 from cirf.report.data.collect import collect
 from cirf.report.data.training import read_training
-from cirf.stages.rewards import own_reward, rewarded
+from cirf.stages.rewards import own_reward, rewarded, unchanged
 from cirf.tasks import get as task_of
 
 LONG = "def reward(answer):\n    return answer['tokens'] / 10\n\nREWARD = reward\n"
@@ -73,6 +73,19 @@ def test_a_variant_goes_on_from_its_start_and_is_evaluated_as_it(trained: Path) 
     assert not (trained / "models/longer/scratch").exists()
 
 
+def test_a_model_that_no_update_made_better_is_told_to_be_its_start(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    variants = {"on": {"method": "cirf_full", "reward": {"updates": 1, "learning_rate": 1e-12}}}
+    keys = {"methods": ["cirf_full", "on"], "variants": variants, "reward": SETTINGS, "evaluate__check_questions": 3}
+    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", run)
+    line = "the model of on is its start, cirf_full: no update was better"
+    assert said.code == 0 and f"models/on: {line}" in said.err and f"warning: {line}" in said.out, said.err
+    assert line in (run / "report.html").read_text()
+    assert unchanged({"method": "on", "start": "cirf_full", "best_update": 2}) == [] == unchanged({"losses": []})
+
+
 def test_its_curves_are_in_the_report(trained: Path) -> None:
     found = read_training(trained / "models/longer")
     assert found is not None and found["train"] == [] == found["validation"]
@@ -114,6 +127,11 @@ def test_it_answers_with_other_settings_and_is_asked_on_its_own(trained: Path, t
     assert said.code == 0 and "functional tokens alone" in said.out, said.err
     said = tinyrun.cirf("evaluate", str(trained), "--method", "again", "--limit", "2", "--out", str(tmp_path / "asked"))
     assert said.code == 0 and "again" in said.out, said.err
+
+
+def test_it_has_no_rows_for_other_trainers(trained: Path, tmp_path: Path) -> None:
+    said = tinyrun.cirf("export", trained, "--format", "trl", "--out", tmp_path / "rows", "--method", "longer").error()
+    assert "longer is trained by reward and has no rows of its own; see docs/how-to/reward.md" in said
 
 
 def test_its_card_tells_how_it_was_trained(trained: Path) -> None:

@@ -78,7 +78,8 @@ def test_the_start_model_knows_the_tokens_and_its_prompt_opens_the_trace(finishe
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     out = tmp_path / "out"
-    assert tinyrun.cirf("export", finished, "--format", "unsloth", "--out", out).code == 0
+    said = tinyrun.cirf("export", finished, "--format", "unsloth", "--out", out)
+    assert said.code == 0 and "see docs/how-to/other-trainers.md for the script" in said.out and "train.py" not in said.out
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out / "start"), AutoTokenizer.from_pretrained(out / "start")
     rows = [json.loads(line) for line in (out / "rows" / "train.jsonl").read_text().splitlines()]
     asked = json.loads((finished / "problems" / "train.jsonl").read_text().splitlines()[0])["question"]

@@ -118,6 +118,11 @@ def test_hyperparameters_are_the_recipes(analysed: Path) -> None:
     rows = {row["key"]: row for row in rows_of(analysed, "hyperparameters", "hyperparameters")}
     assert rows["codebook.hidden"]["value"] == "16" and rows["codebook.hidden"]["paper"] == "1024"
     assert rows["codebook.hidden"]["same"] == "no" and rows["finetune.adam_beta2"]["same"] == "yes"
+    assert "codebook.sizes" not in rows and rows["codebook.size"]["value"] == "4"
+    config = json.loads((analysed / "models" / "cirf_full" / "config.json").read_text())
+    names = {"hidden_size": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
+    for key, name in names.items():
+        assert rows[f"backbone.architecture.{key}"]["value"] == str(config[name])
 
 
 def test_what_a_run_lacks_is_said_and_what_it_has_is_made(finished: Path, tmp_path: Path) -> None:

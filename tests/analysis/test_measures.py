@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from cirf.analysis import get
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Found
+from cirf.analysis.analysis import Found, Lacking
 from cirf.analysis.clustering import measure
 from cirf.analysis.geometry import measures, pairwise_cosines
 from cirf.analysis.scaling_law import drawn, fit
@@ -210,6 +210,19 @@ def test_points_without_times_leave_the_others_theirs(tmp_path):
     found = make(timed, untimed)
     assert fits(found)["points"] == 8 and fits(found, "seconds")["points"] == 4
     assert any("4 of 8 points have no time" in note for note in found.notes)
+
+
+def test_token_counts_that_hardly_differ_have_no_line(tmp_path):
+    shares = {name: {"sums": 0.5} for name in FUNCTIONAL[:4]}
+    tokens = dict(zip(shares, (100, 101, 104, 108), strict=True))
+    said = "the models' token counts differ by less than 10 %"
+    with pytest.raises(Lacking, match=said):
+        make(made.run(tmp_path / "untimed", shares, tokens=tokens))
+    found = make(made.run(tmp_path / "timed", shares, tokens=tokens, seconds={name: TOKENS[name] / 10 for name in shares}))
+    assert [row["against"] for row in found.tables[0].rows] == ["seconds"]
+    assert any(note.endswith(f"the line against tokens is left out: {said}.") for note in found.notes)
+    far = make(made.run(tmp_path / "far", shares, tokens=tokens | {FUNCTIONAL[0]: 97}))
+    assert fits(far)["points"] == 4
 
 
 def test_backbones_of_one_last_part_have_lines_of_their_own(tmp_path):

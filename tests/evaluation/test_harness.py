@@ -404,6 +404,14 @@ def test_shares_and_loops_are_counted() -> None:
     assert "2 repeat '<cirf_001>'" in bad and "finetune.epochs" in bad and "finetune.new_token_lr_multiplier" in bad
 
 
+def test_settings_that_answers_suffer_from_are_named_where_nothing_is_trained() -> None:
+    found = check([_row("x", True, well_formed=True), _row("y", well_formed=False)], 0.5)
+    assert faults("two", found, {"at_most": {7: 0}, "results": False}) == [
+        "two: with its settings (at_most {7: 0}, results false) only 50 % of answers are well-formed; loosen them"
+    ]
+    assert "train longer" in faults("two", found, {})[0]
+
+
 def test_a_model_that_works_has_no_fault() -> None:
     assert faults("m", check([_row("x", True, well_formed=True), _row("x", True, well_formed=True)], 0.5)) == []
     half = [_row("x"), _row("y", True)] * 15

@@ -199,6 +199,12 @@ def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:
     assert float(scores[0, blanks]) == 0.0 and torch.isneginf(scores[0, mark])
 
 
+def test_names_of_more_codes_than_the_model_has_are_told_its_size(made: tuple[Any, Any]) -> None:
+    said = r"has no token <cirf_004>, so its traces cannot be steered; its codebook has 4 codes: use token_names\(4\)"
+    with pytest.raises(CirfError, match=said):
+        Steered(Steering(), token_names(32), made[1], [0])
+
+
 def test_a_model_without_the_tokens_cannot_be_steered(tiny: Any) -> None:
     with pytest.raises(CirfError, match="has no token <cirf>"):
         Steered(Steering(), NAMES, tiny.build_tokenizer(), [0])

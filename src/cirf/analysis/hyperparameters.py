@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found
 from cirf.analysis.published import published
-from cirf.analysis.source import Source
+from cirf.analysis.source import Run, Source
+from cirf.errors import CirfError
 from cirf.pictures.table import Column, Table
 
 _COLUMNS = (
@@ -26,13 +29,28 @@ _BEYOND = (
 """Additional parameters that the paper's table omits."""
 
 
+_SHAPE = {
+    "backbone.architecture.hidden_size": "hidden_size",
+    "backbone.architecture.layers": "num_hidden_layers",
+    "backbone.architecture.heads": "num_attention_heads",
+}
+"""Keys that a recipe need not set, and what a model's configuration calls them."""
+
+
 def make(source: Source) -> Found:
     """A row a parameter; with the paper's values a column of theirs, and whether ours differs."""
     run = source.single
     rows: list[dict[str, Any]] = []
+    shape = _shape(run)
     for row in published("hyperparameters"):
-        ours = run.key(row["key"])
-        rows.append({"step": row["step"], "parameter": row["parameter"], "key": row["key"], "value": _text_of(ours)})
+        key, ours = row["key"], run.key(row["key"])
+        if key == "codebook.sizes" and not ours:  # one alone
+            key, ours = "codebook.size", run.key("codebook.size")
+        text = _text_of(ours)
+        if key in _SHAPE and ours is None:
+            ours = shape.get(key)
+            text = "" if ours is None else str(ours)
+        rows.append({"step": row["step"], "parameter": row["parameter"], "key": key, "value": text})
         rows[-1] |= {"paper": _text_of(row["value"]), "same": "yes" if _same(ours, row["value"]) else "no"}
     adapted = run.key("finetune.adaptation") == "lora"
     rows += [
@@ -46,6 +64,22 @@ def make(source: Source) -> Found:
     notes = source.notes(run)
     notes += [f"{method} is trained with its own settings: {_text_of(keys)}." for method, keys in kept.items() if keys]
     return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
+
+
+def _shape(run: Run) -> dict[str, int]:
+    """The backbone's own values of `_SHAPE`, from the configuration of a trained model or its own; none without either."""
+    from cirf.assets import listing
+    from cirf.lm.backbone import load_config
+    from cirf.recipe.schema import Backbone
+
+    model = str(run.key("backbone.model"))
+    trained = [found.parent for name in run.recipe["methods"] if (found := run.file(f"models/{name}", "config.json"))]
+    own = [place for place in (Path(model).expanduser(), Path(listing().get(model, model))) if (place / "config.json").is_file()]
+    for place in [*trained, *own][:1]:
+        with suppress(CirfError):
+            config = load_config(place, Backbone()).get_text_config(decoder=True)
+            return {key: int(value) for key, name in _SHAPE.items() if (value := getattr(config, name, None))}
+    return {}
 
 
 def _same(ours: Any, theirs: Any) -> bool:

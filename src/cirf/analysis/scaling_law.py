@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 LEAST = 4
 """Fewest points for a line: two always fit, and three hardly test it."""
 
+_ALIKE = 0.1
+"""Of token counts that differ by a smaller share a slope a doubling says nothing."""
+
 _UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
 _FITS = (
     Column("backbone", "Backbone"),
@@ -68,7 +71,7 @@ def make(source: Source) -> Found:
     rows: list[Point] = []
     pictures: dict[str, str] = {}
     notes: list[str] = []
-    most = 0
+    most, narrow = 0, False
     for (backbone, domain), group in _gathered(source).items():
         points, others = alike(group)
         most = max(most, len(points))
@@ -78,6 +81,10 @@ def make(source: Source) -> Found:
             notes.append(f"{backbone}, {DOMAINS[domain]}: {len(others)} points answered other questions and are left out.")
         for cost in COSTS:
             known, unknown = costed(points, cost)
+            if cost == "tokens" and len(known) >= LEAST and _close([point[cost] for point in known]):
+                notes.append(f"{backbone}, {DOMAINS[domain]}: the line against tokens is left out: {_CLOSE}.")
+                narrow = True
+                continue
             found = _fitted(known, cost) if len(known) >= LEAST else None
             if found is None:
                 continue
@@ -88,6 +95,8 @@ def make(source: Source) -> Found:
             name = file_name(f"{backbone}-{domain}-{cost}")
             put(pictures, name, _picture(known, line, name, f"{backbone}, {DOMAINS[domain]}", cost))
         rows += points
+    if not fits and narrow:
+        raise Lacking(_CLOSE)
     if not fits:
         raise Lacking(
             f"it needs at least {LEAST} functional methods, of one run or several, that answered the same questions at differing"
@@ -104,6 +113,13 @@ def make(source: Source) -> Found:
         Table("points", "Points that the lines go through.", _POINTS, [without_answers(point) for point in rows]),
     )
     return Found(tables, pictures, notes)
+
+
+_CLOSE = f"the models' token counts differ by less than {_ALIKE:.0%}".replace("%", " %")
+
+
+def _close(values: Sequence[float]) -> bool:
+    return max(values) < (1 + _ALIKE) * min(values)
 
 
 def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:

@@ -22,7 +22,10 @@ def find_model(path: Path) -> Path:
         if (folder / "config.json").is_file():
             return folder
     refuse_archive(path)
-    raise CirfError(f"{path}: neither a model's folder (config.json) nor a run with a finished {MODEL}")
+    others = sorted(one.parent for one in path.glob("models/*/config.json"))
+    others.sort(key=lambda folder: not (folder / "functions.json").is_file())  # those that have functional tokens first
+    advice = f"; name a model's folder, such as {others[0]}" if others else ""
+    raise CirfError(f"{path}: neither a model's folder (config.json) nor a run with a finished {MODEL}{advice}")
 
 
 def functions_of(folder: Path) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from cirf.store.files import parse_json
 if TYPE_CHECKING:
     from cirf.serving.model import Served
 
+_ILL_FORMED = "the trace is not well-formed; the model is not trained enough (see the run's report.html)"
+
 
 def ask(
     path: Path,
@@ -41,7 +43,8 @@ def ask(
     explain: bool = False,
     trust: bool = False,
 ) -> None:
-    """Answer one question and print the trace, each token with its label, the answer and the time.
+    """Answer one question and print the trace, each token with its label, the answer and the time; a trace that is not
+    well-formed is warned of.
 
     It uses its recipe's number format, device and caps; without a recipe the defaults. ``steering`` are
     settings of `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a
@@ -51,6 +54,7 @@ def ask(
     """
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
+    from cirf.lm.vocabulary import is_closed
     from cirf.serving.model import load_served
     from cirf.tasks.task import with_options
 
@@ -69,14 +73,19 @@ def ask(
     summary = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
     output = decode.generate_one(model, tokenizer, prompt, *how, on_text=summary, prefixes=served.thinking, steer=steer)
     explained = _explained(served, prompt, output.ids) if explain else []
+    closed = None if served.names is None else is_closed(output.text, served.names)
     if as_json:
         read = served.read(output.text, output.truncated)
         timed = {"tokens": output.tokens, "seconds": round(output.seconds, 3), "truncated": output.truncated}
         found = {"answer": read.answer, "steps": read.steps, "output": output.text} | timed
+        found |= {} if closed is None else {"well_formed": closed and not output.truncated}
         print(json.dumps(found | ({"explain": explained} if explain else {}), indent=2, ensure_ascii=False))
         return
     print(printable(lines.more(output.text, over=True, cut=output.truncated)), end="")
     print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
+    if closed is False:
+        sys.stdout.flush()
+        print(f"warning: {_ILL_FORMED}", file=sys.stderr)
     for one in explained:
         _print_explanation(one)
 

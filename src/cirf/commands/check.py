@@ -135,6 +135,11 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
             "and counts are scaled up"
         )
     notes += left_out_notes(made["redundant"] or {})
+    rules = made["segmentation"]["rules"]
+    if recipe.segments.redundant == "drop" and rules and "function" not in rules:
+        notes.append(
+            f"segments.redundant has no effect: these rationales are cut by {' and '.join(rules)}; set segments.by: function"
+        )
     for name, counts in made["problems"]["tasks"].items():
         if counts["test"]:
             notes.append(f"{name}: {counts['test']:,} test rows are set aside and not counted here")

@@ -125,6 +125,8 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
         raise CirfError(f"--out {out}: not an empty folder; name a new one")
     context = opened(open_run(run), run, quiet=as_json)
     method = get(name, context.recipe)
+    if method.reward is not None:
+        raise CirfError(f"--method {name}: {name} is trained by reward and has no rows of its own; see docs/how-to/reward.md")
     kind = type(method)
     alone = kind.curriculum is Method.curriculum and kind.objective is Method.objective and not method.prepares()
     if not method.trained or not alone or method.latents or method.guide or method.learner != name:

@@ -79,15 +79,25 @@ def _turned(said: str) -> str:
     return said[start:] + said[:start] if start > 0 else said
 
 
-def faults(name: str, found: Check) -> list[str]:
-    """A sentence if a model does not write the trained form, or is no better than the most frequent answer."""
+def faults(name: str, found: Check, limits: Mapping[str, Any] | None = None) -> list[str]:
+    """A sentence if a model does not write the trained form, or is no better than the most frequent answer.
+
+    ``limits``: settings that limit the answers of another method's model. If there are any, the sentence names them.
+    """
     summary = []
-    if found.well_formed is not None and found.well_formed < WELL_FORMED:
+    ill_formed = found.well_formed is not None and found.well_formed < WELL_FORMED
+    if ill_formed and limits:
+        named = ", ".join(f"{key} {str(value).lower()}" for key, value in limits.items())
+        summary.append(
+            f"{name}: with its settings ({named}) only {100 * (found.well_formed or 0):.0f} % of answers are well-formed; "
+            "loosen them"
+        )
+    elif ill_formed:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
         said, count = next(iter(found.loops.items()), ("", 0))
         looping = f" ({count} repeat {said!r})" if count else ""
         summary.append(
-            f"{name} is not trained enough to be used: only {found.well_formed:.0%} of its answers to {found.n} held-out "
+            f"{name} is not trained enough to be used: only {found.well_formed or 0:.0%} of its answers to {found.n} held-out "
             f"questions are well-formed{cut}{looping}; {_ADVICE}"
         )
     if not summary and found.right <= found.majority and found.n >= ENOUGH:

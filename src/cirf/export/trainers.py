@@ -24,6 +24,7 @@ from cirf.recipe.schema import Finetune
 from cirf.store.files import to_json, write_atomic, write_rows
 
 TRAINERS = ("trl", "unsloth", "llama-factory", "axolotl")
+_PAGE = "docs/how-to/other-trainers.md"
 START, ROWS, CONFIG = "start", "rows/train.jsonl", "config.yaml"
 """Of the exported folder: the model to start from, the rows, and the trainer's settings."""
 
@@ -31,7 +32,8 @@ START, ROWS, CONFIG = "start", "rows/train.jsonl", "config.yaml"
 def write_trainer(
     out: Path, trainer: str, rows: Sequence[Row], tokenizer: Any, keep: Collection[int], section: Finetune
 ) -> dict[str, Any]:
-    """Write the rows and the settings for a trainer; answers how many rows, how many were left out, and the command.
+    """Write the rows and the settings for a trainer; answers how many rows, how many were left out, and the command; of
+    unsloth, which has none, where to find its script.
 
     Rows longer than ``finetune.max_length`` tokens are left out, as our training leaves them out. ``keep`` are the ids of the new
     tokens. ``CirfError``: no row is left, or TRL would cut a row into other tokens than ours.
@@ -65,13 +67,13 @@ def write_trainer(
         warmup = plan_updates(len(kept), section, float(section.epochs)).warmup
         settled = section.model_copy(update={"warmup_steps": warmup})
         write_atomic(out / CONFIG, _settings(trainer, settled, end, sorted(keep)))
-    command = {
+    commands = {
         "trl": f"trl sft --config {CONFIG}",
         "llama-factory": f"llamafactory-cli train {CONFIG}",
         "axolotl": f"axolotl train {CONFIG}",
-        "unsloth": f"python train.py  # FastLanguageModel.from_pretrained({START!r}), load_dataset('rows')",
-    }[trainer]
-    return {"rows": len(kept), "left_out": len(dropped), "end_token": end, "command": f"cd {out} && {command}"}
+    }
+    command = f"cd {out} && {commands[trainer]}" if trainer in commands else f"see {_PAGE} for the script"
+    return {"rows": len(kept), "left_out": len(dropped), "end_token": end, "command": command}
 
 
 def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> str:

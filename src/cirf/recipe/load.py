@@ -9,6 +9,7 @@ import copy
 import difflib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from cirf.recipe.schema import Recipe, Section, with_own_methods
 from cirf.recipe.write import dump
 from cirf.recipe.yaml import Document, YamlError
 from cirf.store.paths import refuse_archive, user_path, without_folders
+from cirf.store.row_files import is_row_file
 
 Validated = TypeVar("Validated", bound=Section)
 
@@ -61,6 +63,9 @@ def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
     Raises ``CirfError``, one line: the file (or ``--set a.b``), the key, what was expected and what was found.
     """
     path = find(path_or_name, shipped(), "recipe")
+    if is_row_file(path.name) and path.suffix != ".json":  # a recipe may be written in JSON
+        file, made = shlex.quote(str(path_or_name)), shlex.quote(str(Path(path_or_name.removesuffix(".gz")).with_suffix(".yaml")))
+        raise CirfError(f"{path_or_name} holds rows, not a recipe: cirf init {file} > {made}")
     text = read_text(path, path_or_name, "recipe")
     source = str(path_or_name if path_or_name.endswith((".yaml", ".yml")) else path)
     if is_sweep(text):

@@ -58,7 +58,14 @@ def train(context: Context, name: str, work: Path) -> dict[str, Any]:
         shutil.copyfile(Path(source) / "functions.json", work / "functions.json")
     del model, policy, training
     gc.collect()
-    return {"rows": history["answers"], "notes": _notes(history)}
+    return {"rows": history["answers"], "notes": _notes(history) + unchanged({"method": name, "start": method.start} | history)}
+
+
+def unchanged(history: Mapping[str, Any]) -> list[str]:
+    """A sentence where the best model of a training by reward is the one that it started from."""
+    if history.get("best_update") != 0:
+        return []
+    return [f"the model of {history['method']} is its start, {history['start']}: no update was better"]
 
 
 def _notes(history: Mapping[str, Any]) -> list[str]:

@@ -97,7 +97,9 @@ class Steered:
         ids = tokenizer.convert_tokens_to_ids(list(names.all))
         known = tokenizer.get_added_vocab()
         if missing := [name for name in names.all if name not in known]:
-            raise CirfError(f"the model has no token {missing[0]}, so its traces cannot be steered")
+            size = sum(name in known for name in names.codes)
+            advice = f"; its codebook has {size} codes: use token_names({size})" if missing[0] in names.codes else ""
+            raise CirfError(f"the model has no token {missing[0]}, so its traces cannot be steered{advice}")
         self.steering, self.stops = steering, list(stops)
         self.opening, self.closing, self.codes = ids[0], ids[1], ids[2:]
         check_codes(dict(steering.at_most), names)

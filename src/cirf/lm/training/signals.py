@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from cirf.lm.training.trainer import Diverged
 
-_SAID = b"cirf: stopping after this update and its checkpoint; repeat the signal to stop at once\n"
+_SAID = b"cirf: stopping after this update; its checkpoint is saved first. Press Ctrl-C again to stop at once\n"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 

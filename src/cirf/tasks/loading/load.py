@@ -237,6 +237,10 @@ def _both(
         wanted = entry.test or cut_of(len(questions))
         cut = set(questions[:wanted])
         if len(cut) == len(questions):
+            tolerance = reading.tolerance
+            for unusable in tolerance.files:  # when looking, they have stopped nothing yet
+                if unusable.file == Path(file).name and unusable.stops(tolerance.allowed):
+                    raise unusable.too_many(tolerance.allowed)
             raise CirfError(
                 f"{file}: too few different questions ({len(questions)}) to cut {wanted} test rows from; "
                 "give test_file or lower test"
