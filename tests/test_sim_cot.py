@@ -62,7 +62,7 @@ def test_its_host_is_checked_under_its_name() -> None:
     early = {"finetune": {"epochs": 3}, "variants": {"sim_cot": {"settings": {"host_settings": {"stage_epochs": 1.0}}}}}
     with pytest.raises(CirfError, match="sim_cot: the last stage would begin after 3 of 3 epochs"):
         _get(Recipe.model_validate(_recipe().model_dump() | early))
-    with pytest.raises(CirfError, match=r"gradient_checkpointing: sim_cot goes on"):
+    with pytest.raises(CirfError, match=r"gradient_checkpointing: sim_cot continues"):
         _get(Recipe.model_validate(_recipe(host="codi").model_dump() | {"finetune": {"gradient_checkpointing": True}}))
 
 

@@ -333,8 +333,8 @@ def test_states(tmp_path: Path) -> None:
     house.run(a, after)
     assert (state(a), state(after), state(b)) == ("done", "done", "stale")
     assert state(house.plan("after", of=b)) == "stale"
-    state = house.folder.state(a)
-    assert state.rows == 1 and state.seconds is not None and state.seconds >= 0
+    found = house.folder.state(a)
+    assert found.rows == 1 and found.seconds is not None and found.seconds >= 0
 
     def fail(work: Path) -> None:
         raise CirfError("no")
