@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -85,14 +86,15 @@ def bigrams(codes: Sequence[Sequence[int]], known: Sequence[Sequence[int]] | Non
 
 def scores(rows: Rows, known: Sequence[Sequence[int]] | None) -> dict[str, Vector]:
     """Of each row how sure the model was, by several measures; the larger the surer. Those of functional tokens only where there
-    are any, and the mean log-probability of line breaks in their place where not."""
+    are any, and the mean log-probability of line breaks in their place where not. A row without such tokens is the least sure."""
 
     def of(letters: str, how: Callable[[Sequence[float]], float], key: str = "logp") -> Vector:
         found = []
         for row in rows:
             values = [value for kind, value in zip(row["kinds"], row[key], strict=False) if kind in letters]
-            found.append(how(values) if values else 0.0)
-        return np.array(found)
+            found.append(how(values) if values else math.nan)
+        scored = np.array(found)
+        return np.where(np.isnan(scored), np.nanmin(scored) if np.isfinite(scored).any() else 0.0, scored)
 
     marks = "f" if any("f" in row["kinds"] for row in rows) else "m"
     found = {
@@ -241,6 +243,8 @@ def routed(rows: Rows, fast: str, slow: str) -> dict[str, Any]:
     items = [item for item in quick if item in prose]
     right = np.array([[by[item]["correct"] for item in items] for by in (quick, prose)])
     tokens = np.array([[by[item]["tokens"] for item in items] for by in (quick, prose)], dtype=float)
+    if not items:
+        raise SystemExit(f"no question has answers of both {fast} and {slow}")
     prose_right = dict(zip(items, right[1].astype(float).tolist(), strict=True))
     summary: dict[str, Any] = {"n": len(items), "right": right.mean(axis=1).tolist(), "tokens": tokens.mean(axis=1).tolist()}
     summary |= {"either": float(right.any(axis=0).mean()), "by": {}}

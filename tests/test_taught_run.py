@@ -118,7 +118,7 @@ def test_what_a_recipe_would_send_and_where_is_told_before_it_is_sent(
     endpoint = {"url": url, "model": "m", "api_key_env": "THEIR_API_KEY"}
     path = recipe(workshop, tmp_path / "recipe.yaml", url, rationales__teacher__endpoints=[endpoint])
     said = tinyrun.cirf("run", path, "--out", tmp_path / "run", "--dry-run")
-    assert said.code == 0 and f"{url}: asked for m, with the API key in THEIR_API_KEY" in said.out, said.err
+    assert said.code == 0 and f"{url}: requests for m, with the API key in THEIR_API_KEY" in said.out, said.err
     endpoint["api_key_env"] = "AWS_SECRET_ACCESS_KEY"
     path = recipe(workshop, tmp_path / "recipe.yaml", url, rationales__teacher__endpoints=[endpoint])
     for more in ([], ["--dry-run"]):

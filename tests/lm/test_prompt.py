@@ -39,6 +39,13 @@ def test_a_system_message_is_put_in_front_of_the_question_as_in_training_rows(ti
         messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi?"}]
         asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         assert asked == prompt_text(tokenizer, "Be brief.\n\nHi?")
+        parts = [turn | {"content": [{"type": "text", "text": turn["content"]}]} for turn in messages]
+        if template is tiny.CHATML:  # a template that reads parts gets parts
+            loops = tokenizer.chat_template.replace("message['content']", "(message['content'] | map(attribute='text') | join)")
+            tokenizer.chat_template, before = loops, tokenizer.chat_template
+            again = tokenizer.apply_chat_template(parts, tokenize=False, add_generation_prompt=True)
+            tokenizer.chat_template = before
+            assert again == asked
         turns = [*messages, {"role": "assistant", "content": "Ho."}, {"role": "user", "content": "And?"}]
         more = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         assert more.index("Be brief.") < more.index("Hi?") < more.index("Ho.") < more.index("And?")

@@ -232,7 +232,7 @@ def test_a_conversation_goes_by_the_models_template(server: Running, traces: Ser
         {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "2+2?"}]},
     ]
     written = (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n"
+        "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nBe brief.\n\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n"
         "2< |im_end|><|im_end|>\n<|im_start|>user\nAnd\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<cirf>"
     )
     made = generate_one(traces.model, traces.tokenizer, written, 9)

@@ -11,6 +11,7 @@ is no target of ours. So rows hold the rendered prompt, and what follows it, as 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def write_trainer(
         for row, feature in zip(written, features, strict=True):
             if tokenizer(row["prompt"] + row["completion"] + end).input_ids != list(feature.ids):
                 raise CirfError(
-                    f"--format {trainer}: {row['completion'][:40]!r} joins the prompt's last token, so {trainer} would train on "
-                    "other tokens; use --format axolotl or llama-factory"
+                    f"--format {trainer}: {row['completion'][:40]!r} has other tokens when it is encoded with its prompt, so "
+                    f"{trainer} would train on these; use --format axolotl or llama-factory"
                 )
     else:
         texts = [(row.prompt, sanitise(row.target, tokenizer, keep) + end) for row in kept]
@@ -72,7 +73,7 @@ def write_trainer(
         "llama-factory": f"llamafactory-cli train {CONFIG}",
         "axolotl": f"axolotl train {CONFIG}",
     }
-    command = f"cd {out} && {commands[trainer]}" if trainer in commands else f"see {_PAGE} for the script"
+    command = f"cd {shlex.quote(str(out))} && {commands[trainer]}" if trainer in commands else f"see {_PAGE} for the script"
     return {"rows": len(kept), "left_out": len(dropped), "end_token": end, "command": command}
 
 

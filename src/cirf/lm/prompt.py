@@ -18,6 +18,7 @@ import datetime
 import re
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from cirf.errors import CirfError
@@ -36,11 +37,16 @@ _EMPTY_SYSTEM = (
     "{%- set messages = [{'role': 'system', 'content': ''}] + (messages | list) %}"
     "{%- endif -%}\n"
 )
-_SYSTEM_FIRST = (
+_SYSTEM_FIRST = (  # contents are texts, or lists of parts
     "{%- if messages and messages[0]['role'] == 'system' and messages[0]['content'] and (messages | length) > 1 "
-    "and messages[1]['role'] == 'user' %}"
-    "{%- set messages = [{'role': 'user', 'content': messages[0]['content'] ~ '\\n\\n' ~ messages[1]['content']}] "
-    "+ (messages | list)[2:] %}"
+    "and messages[1]['role'] == 'user' and messages[1]['content'] "
+    "and (messages[0]['content'] is string) == (messages[1]['content'] is string) %}"
+    "{%- if messages[0]['content'] is string %}"
+    "{%- set merged = (messages[0]['content'] | trim) ~ '\\n\\n' ~ messages[1]['content'] %}"
+    "{%- else %}"
+    "{%- set merged = messages[0]['content'] + [{'type': 'text', 'text': '\\n\\n'}] + messages[1]['content'] %}"
+    "{%- endif %}"
+    "{%- set messages = [{'role': 'user', 'content': merged}] + (messages | list)[2:] %}"
     "{%- endif -%}\n"
 )
 _NO_THINKING = "{%- set enable_thinking = false -%}\n"
@@ -198,6 +204,23 @@ def stop_ids(model: Any, tokenizer: Any) -> list[int]:
     listed = model.generation_config.eos_token_id if model.generation_config is not None else None
     own = listed if isinstance(listed, list) else [listed]
     return list(dict.fromkeys(int(i) for i in [end_token(tokenizer), tokenizer.eos_token_id, *own] if i is not None))
+
+
+def listed_stop_ids(folder: str, tokenizer: Any) -> list[int]:
+    """`stop_ids` of a saved model, by its `generation_config.json`; no weights are read."""
+    from transformers import GenerationConfig
+
+    try:
+        config = GenerationConfig.from_pretrained(folder)
+    except OSError:  # a model without one
+        config = None
+    return stop_ids(SimpleNamespace(generation_config=config), tokenizer)
+
+
+def before_template(template: str, statement: str) -> str:
+    """A settled chat template with one more statement, which finds a system message in the user's turn already."""
+    first, rest = (_SYSTEM_FIRST, template.removeprefix(_SYSTEM_FIRST)) if template.startswith(_SYSTEM_FIRST) else ("", template)
+    return first + statement + rest
 
 
 def response_template(tokenizer: Any, start: str, end: str) -> dict[str, Any]:

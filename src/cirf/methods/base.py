@@ -245,11 +245,14 @@ class Method:
 
 def around_turn(template: str, before: str, after: str) -> str:
     """A chat template that puts ``before`` and ``after`` around the text of the user's turn which is to be answered."""
-    return (
+    from cirf.lm.prompt import before_template
+
+    return before_template(
+        template,
         "{%- if add_generation_prompt and messages and messages[-1]['role'] == 'user' %}"
         "{%- set messages = (messages | list)[:-1] + [{'role': 'user', 'content': "
         f"{_quoted(before)} + messages[-1]['content'] + {_quoted(after)}}}] %}}"
-        "{%- endif -%}\n" + template
+        "{%- endif -%}\n",
     )
 
 

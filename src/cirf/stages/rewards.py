@@ -161,9 +161,10 @@ def for_trl(run: str | Path, name: str) -> tuple[str, list[dict[str, Any]], Call
     and the number of its ``question``, and the reward function. ``CirfError``: the variant is not trained by reward."""
     from cirf.lm.backbone import load_tokenizer, prompt_text
     from cirf.lm.decoding.generate import output_of
-    from cirf.lm.prompt import end_token
+    from cirf.lm.prompt import listed_stop_ids
+    from cirf.lm.training.sft_rows import beginning_of
     from cirf.recipe.load import load
-    from cirf.stages.models import source_of
+    from cirf.stages.models import source_of, template_of
     from cirf.store.run_folder import RunFolder
 
     context = Context(load(str(Path(run) / "recipe.yaml")), RunFolder(Path(run)))
@@ -172,11 +173,16 @@ def for_trl(run: str | Path, name: str) -> tuple[str, list[dict[str, Any]], Call
         raise CirfError(f"{run}: {name} is not trained by reward; name a variant that has `reward`")
     source = source_of(context, method.start)
     tokenizer = load_tokenizer(source, context.recipe.backbone)
+    tokenizer.chat_template = template_of(context, name, source, tokenizer, tokenizer.chat_template)
     questions = _questions(context, method, partial(prompt_text, tokenizer))
+    stops, beginning = (
+        listed_stop_ids(str(source), tokenizer),
+        beginning_of(tokenizer),
+    )  # TRL's tokenizer adds the beginning itself
 
     def reward(completion_ids: Sequence[Sequence[int]], question: Sequence[int], **more: Any) -> list[float]:
-        outputs = [output_of(tokenizer, list(ids), [end_token(tokenizer)]) for ids in completion_ids]
+        outputs = [output_of(tokenizer, list(ids), stops) for ids in completion_ids]
         return [questions.judge(place, output)[0] for place, output in zip(question, outputs, strict=True)]
 
-    rows = [{"prompt": prompt, "question": place} for place, prompt in enumerate(questions.training)]
+    rows = [{"prompt": prompt.removeprefix(beginning), "question": place} for place, prompt in enumerate(questions.training)]
     return str(source), rows, reward

@@ -141,7 +141,7 @@ class RewardTraining:
                 course.seconds = time.perf_counter() - before
                 control = TrainerControl(should_save=course.update % self.how.save_steps == 0)
                 stop.on_step_end(None, None, control)
-                if control.should_save and course.ended is None:
+                if control.should_save:
                     self._save(root)
                     stop.on_save(None, None, control)
                 release_freed_memory()
@@ -345,7 +345,12 @@ class RewardTraining:
         if course.best is None or (row["right"], row["reward"]) > (course.best["right"], course.best["reward"]):
             course.best = row
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.trained.items()}
-        elif how.max_fall is not None and row["right"] <= course.best["right"] - how.max_fall and course.ended is None:
+        elif (
+            how.max_fall is not None
+            and row["right"] < course.best["right"]
+            and row["right"] <= course.best["right"] - how.max_fall
+            and course.ended is None
+        ):
             fell = f"from {course.best['right']:.1%} to {row['right']:.1%}"
             course.ended = f"validation accuracy fell {fell} (reward.max_fall)"
 

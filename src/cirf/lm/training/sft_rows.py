@@ -16,11 +16,11 @@ from cirf.lm.training.batches import Row
 
 def sft_rows(rows: Sequence[Row], tokenizer: Any, keep: Collection[int] = ()) -> list[dict[str, str]]:
     """``prompt`` and ``completion`` of each row; ``keep`` are the added tokens that belong in a completion, as in `tokenise`."""
-    beginning = _beginning(tokenizer)
+    beginning = beginning_of(tokenizer)
     return [{"prompt": row.prompt.removeprefix(beginning), "completion": sanitise(row.target, tokenizer, keep)} for row in rows]
 
 
-def _beginning(tokenizer: Any) -> str:
+def beginning_of(tokenizer: Any) -> str:
     """What the tokenizer puts before a text by itself; usually nothing."""
     first = tokenizer("").input_ids[:1]
     return str(tokenizer.bos_token) if first and first == [tokenizer.bos_token_id] else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import AutocastKwargs
 from safetensors.torch import load_file, save_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
@@ -160,9 +161,15 @@ class TargetTrainer(Trainer):
             self._prepare(optimizer)
         return optimizer
 
+    def _autocast(self) -> contextlib.AbstractContextManager[None]:
+        """The Trainer's. Casts of gathered weights are not cached, or they would add up to the whole model."""
+        handler = AutocastKwargs(cache_enabled=False) if is_sharded(self.model) else None
+        made: contextlib.AbstractContextManager[None] = self.accelerator.autocast(autocast_handler=handler)
+        return made
+
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """The objective's loss of a batch."""
-        with self.accelerator.autocast():  # also outside the model; weights are cast once for all passes
+        with self._autocast():  # also outside the model; weights are cast once for all passes
             loss = self.objective.loss(model, inputs, num_items_in_batch)
         return loss * self.accelerator.num_processes  # gradients are averaged over the processes
 
@@ -181,7 +188,7 @@ class TargetTrainer(Trainer):
                 # Every process makes as many passes as the others.
                 rows = [self._validation[i] for i in batches[min(mine, len(batches) - 1)]]
                 inputs = self._prepare_inputs(self._collate(rows))
-                with self.accelerator.autocast():
+                with self._autocast():
                     logits, targets = self.objective.logits(model, inputs)
                 if mine < len(batches):
                     nll = torch.nn.functional.cross_entropy(logits, targets, reduction="none").double().cpu()

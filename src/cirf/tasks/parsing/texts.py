@@ -86,6 +86,8 @@ def parse_text(text: str) -> str | None:
 
 
 def tidy(text: str) -> str:
-    """Without quotation marks, emphasis and a closing full stop."""
-    text = plain(text).strip().strip('"“”‘’ ').strip()
-    return text.removesuffix(".").strip()
+    """Without quotation marks, emphasis and closing full stops."""
+    text = " ".join(plain(text).split())
+    while (barer := text.strip().strip('"“”‘’ ').rstrip(".").strip()) != text:
+        text = barer
+    return text
