@@ -9,7 +9,7 @@ with the same faults, where as many questions take ten and a hundred times as lo
 hundredth of a fleet takes as long as all of them at all of it. The last fleet's client is killed half way and started again.
 
 Beside each stand the hours that the arithmetic foretells (`foretell`). *Wasted* are requests that brought no answer, *lost*
-questions without an answer in the log, *twice* answers that were made again. The last line is JSON; ``ratio`` is foretold over
+questions without an answer in the log, *twice* answers that were made again. The last line is JSON; ``ratio`` is predicted over
 simulated hours, of the second fleet if it was simulated.
 """
 
@@ -210,8 +210,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         ratio, each = predicted["hours"] / ran.hours, ran.client_s / options.questions * 1000
         print(f"{name:14}{fleet.servers:8}{fleet.workers:8,}{predicted['hours']:12.3f}{ran.hours:11.3f}{ratio:8.3f}", end="")
         print(f"{ran.wasted:9,}{predicted['wasted']:10,.0f}{ran.lost:6}{ran.twice:7}{each:21.2f}", flush=True)
-        summary[name] = {"servers": fleet.servers, "workers": fleet.workers, "foretold_hours": round(predicted["hours"], 4)}
-        summary[name] |= {"ratio": round(ratio, 4), "foretold_wasted": round(predicted["wasted"]), **asdict(ran)}
+        summary[name] = {"servers": fleet.servers, "workers": fleet.workers, "predicted_hours": round(predicted["hours"], 4)}
+        summary[name] |= {"ratio": round(ratio, 4), "predicted_wasted": round(predicted["wasted"]), **asdict(ran)}
     first = next(iter(summary.values()))
     each_log, each_held = (first[key] / options.questions for key in ("log_bytes", "grown_bytes"))
     print(f"\nan answer of the first fleet: {each_log:,.0f} bytes of the log, {each_held:,.0f} bytes of the client's memory")
@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     often = foretell(whole, 10_000_000)
     print(f"ten million questions at {whole.workers:,} places: {often['hours']:.1f} h, {often['wasted']:,.0f} requests wasted")
     shown = summary.get("faults") or next(iter(summary.values()))
-    ours, peer = shown["foretold_hours"], shown["hours"]
+    ours, peer = shown["predicted_hours"], shown["hours"]
     line: dict[str, Any] = {
         "benchmark": "fleet",
         "ours": ours,

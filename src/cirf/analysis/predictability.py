@@ -38,7 +38,7 @@ _BEFORE = "task, place, code before"
 _COLUMNS = (
     Column("known", "What is known"),
     Column("loss", "Loss of the code, nats", "number", bounds=True),
-    Column("right", "Foretold rightly", "share"),
+    Column("right", "Predicted right", "share"),
     Column("steps", "Steps", "count"),
     Column("questions", "Questions", "count"),
 )

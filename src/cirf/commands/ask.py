@@ -82,7 +82,7 @@ def ask(
         print(json.dumps(found | ({"explain": explained} if explain else {}), indent=2, ensure_ascii=False))
         return
     print(printable(lines.more(output.text, over=True, cut=output.truncated)), end="")
-    print(f"{output.tokens} tokens, {output.seconds:.2f} s{', cut off at the cap' if output.truncated else ''}")
+    print(f"{output.tokens} tokens, {output.seconds:.2f} s{', truncated at the cap' if output.truncated else ''}")
     if closed is False:
         sys.stdout.flush()
         print(f"warning: {_ILL_FORMED}", file=sys.stderr)

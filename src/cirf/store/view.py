@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-_TOLD = ("evaluation", "sampled", "probes", "latency", "voting", "voting-latency", "compressed")
+_REPORTED = ("evaluation", "sampled", "probes", "latency", "voting", "voting-latency", "compressed")
 _NOWHERE = ".left-out"
 
 
@@ -32,6 +32,6 @@ class Shown:
 
     def left_out(self) -> list[str]:
         """Finished stages with numbers that are not shown."""
-        there = [path.parent for kind in _TOLD for path in sorted(self.root.glob(f"{kind}/**/stage.json"))]
+        there = [path.parent for kind in _REPORTED for path in sorted(self.root.glob(f"{kind}/**/stage.json"))]
         names = (path.relative_to(self.root).as_posix() for path in there)
         return [name for name in names if self.names is not None and name not in self.names]

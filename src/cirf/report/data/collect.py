@@ -256,7 +256,7 @@ def _data(run: Shown, train: Sequence[Row]) -> Data:
     }
 
 
-_TOLD = ("perplexity", "column_imbalance", "disagreement")
+_REPORTED = ("perplexity", "column_imbalance", "disagreement")
 
 
 def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -280,7 +280,7 @@ def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, A
         losses = report.get("losses", {})
         rows.append(
             {"size": size, "used": sum(1 for count in usage if count), "least": min(usage, default=0)}
-            | {name: report.get(name) for name in _TOLD}
+            | {name: report.get(name) for name in _REPORTED}
             | {name: losses[name][-1]["total"] if losses.get(name) else None for name in ("autoencoder", "vq")}
             | {"trained": size == asked.get("size"), "validation": trials.get(size)}
         )

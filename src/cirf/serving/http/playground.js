@@ -91,7 +91,7 @@ class Column {
   total(usage) {
     const speed = `${usage.completion_tokens} tokens in ${seconds(this.own.seconds)}`;
     const waited = this.own.waited_seconds > 0.1 ? `, after waiting ${seconds(this.own.waited_seconds)}` : "";
-    this.fact(speed + waited + (this.cut ? "; cut off at the cap" : ""));
+    this.fact(speed + waited + (this.cut ? "; truncated at the cap" : ""));
   }
 
   ballot(votes) {
