@@ -382,7 +382,7 @@ class Reward(Section):
     questions: Positive = key(8, "Fewest questions per update whose answers have different rewards; others are counted and left out.", unit="questions")
     answers: int = key(8, "Answers sampled to each question.", unit="answers", ge=2)
     draws: Positive = key(4, "Most draws of questions for one update, up to twice as many at once; then it uses what there is.")
-    choose: Literal["uniform", "success"] = key("uniform", "uniform: all training questions in turn, shuffled anew in each pass. success: prefer those answered right about half the time so far.")
+    choose: Literal["uniform", "success"] = key("uniform", "uniform: all training questions in turn, in another order in each pass. success: prefer those answered right about half the time so far.")
     temperature: float = key(1.0, "Temperature of the sampled answers.", gt=0)
     top_p: Fraction = key(1.0, "Nucleus of the sampled answers; on a CPU 0.999 is faster with a large vocabulary.")
     max_tokens: Positive | None = key(None, "Cap of a sampled answer; null: that of the evaluation.", unit="tokens")
