@@ -75,7 +75,7 @@ def test_a_trace_that_was_cut_off_has_no_answer(finished: Path, monkeypatch: pyt
     summary = document("ask", finished, "How many?")
     assert summary["answer"] == answer and [step["result"] for step in summary["steps"]] == ["5", "6"]
     lines = tinyrun.cirf("ask", finished, "How many?").out.splitlines()
-    assert len(lines) == 4 and lines[2] == answer and lines[3].startswith("4 tokens") and ("cut off" in lines[3]) == cut
+    assert len(lines) == 4 and lines[2] == answer and lines[3].startswith("4 tokens") and ("truncated" in lines[3]) == cut
 
 
 @pytest.mark.parametrize(("text", "formed"), [("3 + <cirf_001>5 and", False), ("<cirf_001>5</cirf>5", True)])
