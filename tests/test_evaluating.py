@@ -173,7 +173,7 @@ def test_a_method_named_twice_is_asked_once(workshop: tinyrun.Workshop, tmp_path
 def test_models_of_one_run_are_told_of_in_one_sentence(finished: Path, tmp_path: Path) -> None:
     keys = ("--set", "evaluate.latency_questions=0", "--limit", "2", "--quiet")
     said = tinyrun.cirf("evaluate", finished, *keys, "--out", tmp_path / "out")
-    lines = [line for line in said.out.splitlines() if "trained on" in line or "training data" in line]
+    lines = [line for line in said.out.splitlines() if "were trained on" in line or "training data are unknown" in line]
     assert [line.partition(":")[0] for line in lines] == ["cirf_full, direct_sft", "cot"]
 
 

@@ -133,6 +133,13 @@ def test_prose_is_asked_where_results_are_improbable(tmp_path: Path, capsys: pyt
     assert lines[0] == "n = 200; terse 75.0%, 6.0 tokens; sft_cot 37.5%, 60.0 tokens; either right 87.5%"
 
 
+def test_a_trace_without_results_is_the_least_sure() -> None:
+    rows = [answer(item, True, "terse", -0.1, sure) for item, sure in enumerate((-0.1, -0.9))]
+    rows.append(rows[0] | {"kinds": "ae", "logp": [-0.01], "entropy": [0.0, 0.0]})
+    found = uses.scores(rows, None)["results, sum"]
+    assert found[2] == found.min() < found[0]
+
+
 def test_a_surer_signal_gains_more() -> None:
     right = np.array([[True] * 60 + [False] * 40, [True] * 30 + [False] * 30 + [True] * 40])
     found = uses.gains(right, np.array([[10.0] * 100, [100.0] * 100]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cirf.lm import vocabulary
 from cirf.lm.prompt import encode, end_token, prompt_text, render, response_template, sanitise, settle_template
-from cirf.methods.base import at_head_of_answer
+from cirf.methods.base import around_turn, at_head_of_answer
 from cirf.recipe import schema
 
 
@@ -49,6 +49,17 @@ def test_a_system_message_is_put_in_front_of_the_question_as_in_training_rows(ti
         turns = [*messages, {"role": "assistant", "content": "Ho."}, {"role": "user", "content": "And?"}]
         more = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         assert more.index("Be brief.") < more.index("Hi?") < more.index("Ho.") < more.index("And?")
+
+
+def test_a_method_adds_to_the_users_turn_with_the_system_message_in_it(tiny: Any) -> None:
+    tokenizer = tiny.build_tokenizer()
+    settle_template(tokenizer)
+    tokenizer.chat_template = around_turn(tokenizer.chat_template, "Question: ", "?")
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert "<|im_start|>user\nQuestion: Be brief.\n\nHi?<|im_end|>" in asked and asked == prompt_text(
+        tokenizer, "Be brief.\n\nHi"
+    )
 
 
 def test_the_key_switches_the_empty_system_message_off(tiny: Any) -> None:

@@ -159,10 +159,10 @@ def model_names(runs: Iterable[Run]) -> dict[str, str]:
 
 def file_name(name: str) -> str:
     """A name as part of a file's name, of at most 60 bytes."""
-    summary = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
-    if len(summary.encode()) <= _LONGEST_NAME:
-        return summary
-    return f"{summary.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}-{_hashed(name)}"
+    made = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name).strip("-")
+    if len(made.encode()) <= _LONGEST_NAME:
+        return made
+    return f"{made.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}-{_hashed(name)}"
 
 
 def put(pictures: dict[str, str], name: str, picture: str) -> None:

@@ -59,8 +59,8 @@ def make(source: Source) -> Found:
         if adapted or "lora" not in key
     ]
     columns = (*_COLUMNS, Column("paper", "Paper"), Column("same", "The same")) if source.paper else _COLUMNS
-    summary = run.key("finetune.overrides") or {}
-    kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in summary.items()}
+    overrides = run.key("finetune.overrides") or {}
+    kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in overrides.items()}
     notes = source.notes(run)
     notes += [f"{method} is trained with its own settings: {_text_of(keys)}." for method, keys in kept.items() if keys]
     return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)

@@ -53,11 +53,11 @@ def make(source: Source) -> Found:
     repeated = False
     for run, label in zip(runs, _labels(runs), strict=True):
         head = {"source": run.source, "backbone": model_name(run)}
-        for domain, summary in DOMAINS.items():
+        for domain, domain_title in DOMAINS.items():
             tasks = shared_by_all(run, domain == "in")
             if not tasks:
                 continue
-            title = ", ".join(filter(None, (label, summary)))
+            title = ", ".join(filter(None, (label, domain_title)))
             found, others = _answered(run, tasks)
             notes += [f"{title}: {left_out(others)}"] if others else []
             if len(found) < 2:

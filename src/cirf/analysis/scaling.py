@@ -32,7 +32,7 @@ def make(source: Source) -> Found:
     pictures: dict[str, str] = {}
     notes: list[str] = []
     for family in families(source.runs):
-        for domain, summary in DOMAINS.items():
+        for domain, domain_title in DOMAINS.items():
             found = [points_of(setting, domain, (*CIRF, *BASELINES)) for setting in settings_of(family)]
             found = [points for points in found if any(row["of"] in CIRF for row in points)]
             if len({points[0]["model"] for points in found}) < 2:
@@ -41,15 +41,15 @@ def make(source: Source) -> Found:
             for points in ordered:
                 mark_fronts(points)
                 rows += [without_answers(_beaten(point, points)) | {"settings": family.label} for point in points]
-                notes += _notes(points, summary, family.label)
+                notes += _notes(points, domain_title, family.label)
             everything = [point for points in ordered for point in points]
             for cost in COSTS:
                 unknown = costed(everything, cost)[1]
-                notes += [f"{', '.join(filter(None, (summary, family.label)))}: {unknown}"] if unknown else []
+                notes += [f"{', '.join(filter(None, (domain_title, family.label)))}: {unknown}"] if unknown else []
                 for points in ordered:
                     if known := costed(points, cost)[0]:
                         name = "-".join(filter(None, (points[0]["backbone"], domain, cost, family.label)))
-                        title = ", ".join(filter(None, (points[0]["backbone"], summary, family.label)))
+                        title = ", ".join(filter(None, (points[0]["backbone"], domain_title, family.label)))
                         put(pictures, file_name(name), picture(known, title, cost, everything))
     if not rows:
         raise Lacking("it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes such")

@@ -158,8 +158,8 @@ def _model(run: Run, name: str) -> str:
     taken = run.recipe.get("models", {}).get(name)
     folder = run.shown.at(f"models/{name}") if taken is None else Path(taken)
     try:
-        summary = parse_json((folder / "stage.json").read_text(encoding="utf-8"))
-        return str(summary["key"])
+        manifest = parse_json((folder / "stage.json").read_text(encoding="utf-8"))
+        return str(manifest["key"])
     except (OSError, ValueError, KeyError, TypeError):
         return str((run.folder / "models" / name if taken is None else folder).resolve())
 

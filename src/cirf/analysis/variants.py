@@ -33,13 +33,13 @@ def make(source: Source) -> Found:
     pictures: dict[str, str] = {}
     notes: list[str] = []
     for family in families(source.runs):
-        for domain, summary in DOMAINS.items():
+        for domain, domain_title in DOMAINS.items():
             lines = [line for setting in settings_of(family) if len(line := points_of(setting, domain, CIRF)) > 1]
             if not lines:
                 continue
             lines.sort(key=lambda line: line[0]["parameters"] or 0)
             rows += [without_answers(_against(point, line[0])) | {"settings": family.label} for line in lines for point in line]
-            title = ", ".join(filter(None, (summary, family.label)))
+            title = ", ".join(filter(None, (domain_title, family.label)))
             for cost, axis in COSTS.items():
                 unknown = costed([point for line in lines for point in line], cost)[1]
                 drawn = [known for line in lines if (known := costed(line, cost)[0])]

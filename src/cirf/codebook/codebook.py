@@ -226,6 +226,6 @@ def _network(name: str, tensors: Mapping[str, Tensor]) -> FeedForward:
 
 
 def _name(embedder: Mapping[str, str | None]) -> str:
-    revision, summary = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
-    changed = [f", {key} {summary[how]}" for key in WORDING if (how := embedder.get(key)) in summary]
+    revision, words = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
+    changed = [f", {key} {words[how]}" for key in WORDING if (how := embedder.get(key)) in words]
     return f"{embedder.get('model')}" + (f" at {revision}" if revision else "") + "".join(changed)

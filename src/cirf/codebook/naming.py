@@ -68,10 +68,10 @@ def write_labels(folder: Path, labels: Mapping[int, str], counts: Mapping[int, i
 
 def clean(label: str) -> str:
     """A label on one line; ``CirfError`` if it is empty, longer than 40 characters, or holds a tag or signs for a terminal."""
-    summary = " ".join(label.split())
-    if not summary or len(summary) > _LONGEST or "<" in summary or ">" in summary or not summary.isprintable():
+    text = " ".join(label.split())
+    if not text or len(text) > _LONGEST or "<" in text or ">" in text or not text.isprintable():
         raise CirfError(f"{label!r} cannot be a label: 1 to {_LONGEST} printable characters, without < and >")
-    return summary
+    return text
 
 
 def name_by_model(

@@ -70,8 +70,8 @@ def ask(
     def show(text: str) -> None:
         print(printable(lines.more(text, over=False)), end="", flush=True)
 
-    summary = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
-    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=summary, prefixes=served.thinking, steer=steer)
+    streamed = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
+    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=streamed, prefixes=served.thinking, steer=steer)
     explained = _explained(served, prompt, output.ids) if explain else []
     closed = None if served.names is None else is_closed(output.text, served.names)
     if as_json:
@@ -118,11 +118,11 @@ def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tupl
     """The steering of an answer, ``None`` if none is requested, and whether there is a calculator."""
     from cirf.methods.cirf.cirf import TraceSettings, formed
 
-    summary = TraceSettings(**settings)
-    if formed(summary) and not functions:
+    settled = TraceSettings(**settings)
+    if formed(settled) and not functions:
         asked = "--budget, --no-results, --grammar, --forbid and --at-most"
         raise CirfError(f"{asked} steer functional tokens, but this model has none")
-    return (summary.steering() if formed(summary) else None), summary.calculator
+    return (settled.steering() if formed(settled) else None), settled.calculator
 
 
 def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, int]:

@@ -204,8 +204,8 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
     cut = cut_all(found.rationales, recipe.segments, problems)
     results = write_results(cut.annotated, problems, tasks, recipe.results, recipe.problems.data)
     steps: dict[str, list[tuple[str, str]]] = {}
-    for row, summary in zip(cut.steps, results, strict=True):
-        steps.setdefault(row.problem, list(zip(row.segments, summary, strict=True)))
+    for row, written in zip(cut.steps, results, strict=True):
+        steps.setdefault(row.problem, list(zip(row.segments, written, strict=True)))
     dropped = {row.problem: row.reason for row in (*found.dropped, *cut.dropped)}
     return [
         {

@@ -314,10 +314,10 @@ def print_estimate(made: dict[str, Any]) -> None:
     for name, row in made.get("by_reward", {}).items():
         answers = f"{row['answers']:,} sampled answers at least in {row['updates']:,} updates"
         print(f"{name}: trained by reward with {answers}; about {row['memory_gib']} GiB of memory")
-    summary = made.get("updates", [])
-    for each in summary:  # usually one for all methods
+    planned = made.get("updates", [])
+    for each in planned:  # usually one for all methods
         line: str = each["summary"]
-        print(line if len(summary) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
+        print(line if len(planned) == 1 else f"{', '.join(each['methods'])}: {line.removeprefix('updates: ')}")
     if "asks" in made:
         asks = made["asks"]
         models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"

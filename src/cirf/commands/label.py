@@ -29,10 +29,10 @@ def label(
     elif model is not None or api_key_env is not None:
         raise CirfError("--model and --api-key-env go with --endpoint: name the server (or local) too")
     for entry in given:
-        code, sign, summary = entry.partition("=")
+        code, sign, words = entry.partition("=")
         if not sign or not code.strip().isdecimal() or int(code) not in segments:
             raise CirfError(f"{entry!r}: give CODE=LABEL with one of the codes (see `cirf codes {folder}`)")
-        changed[int(code)] = clean(summary) if summary.strip() else None
+        changed[int(code)] = clean(words) if words.strip() else None
     if changed:
         labels = _changed(labels, changed)
         write_labels(folder, labels, counts)

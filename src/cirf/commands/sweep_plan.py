@@ -134,9 +134,9 @@ def _with_name(point: Point, work: Callable[[], T]) -> T:
 def _check_folder(out: Path, name: str) -> None:
     if (out / "recipe.yaml").exists():
         raise CirfError(f"--out {out}: a run is there; give the sweep its own folder")
-    summary = read_record(out).get("name", name)
-    if summary != name:
-        raise CirfError(f"--out {out}: the sweep {summary} is there; give {name} its own folder")
+    other = read_record(out).get("name", name)
+    if other != name:
+        raise CirfError(f"--out {out}: the sweep {other} is there; give {name} its own folder")
 
 
 def read_record(out: Path) -> dict[str, Any]:

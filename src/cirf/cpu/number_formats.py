@@ -43,14 +43,14 @@ def _multiplies(dtype: str) -> bool:
 
 def _has_amx() -> bool:
     """Whether oneDNN multiplies by AMX: the processor has it, and oneDNN is not limited below it."""
-    summary = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
-    return torch.cpu._is_amx_tile_supported() and (summary in ("ALL", "DEFAULT") or "AMX" in summary)
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")).upper()
+    return torch.cpu._is_amx_tile_supported() and (limit in ("ALL", "DEFAULT") or "AMX" in limit)
 
 
 def _by_intel() -> bool:
     """Whether the processor is Intel's."""
     try:
-        summary = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        name = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        summary = platform.processor()
-    return "GenuineIntel" in summary
+        name = platform.processor()
+    return "GenuineIntel" in name

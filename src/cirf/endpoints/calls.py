@@ -245,20 +245,20 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _words(summary: Any) -> str:
+def _words(body: Any) -> str:
     """A server's own message, from an error object or its replacement."""
-    summary = summary.get("error", summary) if isinstance(summary, Mapping) else summary
-    return " ".join(str(summary.get("message", summary) if isinstance(summary, Mapping) else summary).split())
+    body = body.get("error", body) if isinstance(body, Mapping) else body
+    return " ".join(str(body.get("message", body) if isinstance(body, Mapping) else body).split())
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait by a ``Retry-After`` header, a number or a date; ``None`` without a readable one."""
-    summary = headers.get("retry-after", "")
+    after = headers.get("retry-after", "")
     try:
-        seconds = float(summary)
+        seconds = float(after)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(summary).timestamp() - time.time()
+            seconds = parsedate_to_datetime(after).timestamp() - time.time()
         except (ValueError, TypeError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -68,10 +68,8 @@ def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: s
 
 def _check_visibility(repository: str, private: bool, public: bool) -> None:
     if private == public:
-        there, summary = ("private", "leave out") if private else ("public", "give")
-        raise CirfError(
-            f"{repository}: is there already and is {there}; {summary} --public, or change that in its settings first"
-        )
+        there, advice = ("private", "leave out") if private else ("public", "give")
+        raise CirfError(f"{repository}: is there already and is {there}; {advice} --public, or change that in its settings first")
 
 
 def _data(data: Any) -> Any:

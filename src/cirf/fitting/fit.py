@@ -97,8 +97,8 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
         chosen.append(Choice("problems.data", recipe.problems.data, "as --data said"))
     if facts.unusable is not None and facts.unusable.share > recipe.problems.max_unusable_share:
         share = math.ceil(100 * facts.unusable.share) / 100
-        summary = f"{len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used; `cirf check` lists them"
-        chosen.append(Choice("problems.max_unusable_share", share, summary))
+        note = f"{len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used; `cirf check` lists them"
+        chosen.append(Choice("problems.max_unusable_share", share, note))
     return [
         *chosen,
         choices.held_out(facts.rows, int(tested.value)),

@@ -158,8 +158,8 @@ def load_model(
 
 def from_safetensors(kind: Any, source: str, section: schema.Backbone, **how: Any) -> Any:
     """The model that ``kind.from_pretrained`` loads. ``CirfError`` if weights are missing, which it would draw at random."""
-    model, summary = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **how, **where(source, section))
-    if missing := sorted(summary["missing_keys"]):
+    model, report = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **how, **where(source, section))
+    if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CirfError(f"{source}: its files lack the weights {missing[0]}{more}; bring the whole model")
     return model

@@ -139,8 +139,8 @@ def conversation_text(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> 
     try:
         return render(tokenizer, safe, enable_thinking=False)
     except Exception as error:  # templates raise whatever they like
-        summary = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
-        raise CirfError(f"the model's chat template refuses this conversation ({summary}); ask one question by itself") from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+        raise CirfError(f"the model's chat template refuses this conversation ({reason}); ask one question by itself") from None
 
 
 def sanitise(text: str, tokenizer: Any, keep: Collection[int] = ()) -> str:

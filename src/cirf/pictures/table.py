@@ -154,8 +154,8 @@ class Table:
         parts = _pages([self._latex_rows(columns, row) for row in self.rows])
         made = []
         for number, lines in enumerate(parts, start=1):
-            summary, label = (caption, self.name) if number == 1 else (f"{self.caption} (Continued.)", f"{self.name}:{number}")
-            made += [_float(columns, lines, summary, label)] + ["\\clearpage\n"] * (number % _HELD == 0)
+            heading, label = (caption, self.name) if number == 1 else (f"{self.caption} (Continued.)", f"{self.name}:{number}")
+            made += [_float(columns, lines, heading, label)] + ["\\clearpage\n"] * (number % _HELD == 0)
         return "\n".join(made)
 
     def _latex_rows(self, columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
@@ -211,11 +211,11 @@ def _float(columns: Sequence[Column], lines: Sequence[str], caption: str, label:
 
 def with_ends(value: Any, low: Any, high: Any, form: Form) -> str:
     """A value in words, with the ends of its interval where both are known."""
-    summary = shown(value, form)
+    text = shown(value, form)
     if low is None or high is None:
-        return summary
+        return text
     bare = [shown(end, form).removesuffix(f"{_SPACE}%").removesuffix(f"{_SPACE}s") for end in (low, high)]
-    return f"{summary} ({bare[0]} to {bare[1]})"
+    return f"{text} ({bare[0]} to {bare[1]})"
 
 
 def shown(value: Any, form: Form) -> str:

@@ -185,8 +185,8 @@ def _as_text(entry: Any) -> str:
     if entry is None:
         return ""
     kept = (" " if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in str(entry) if sign not in _UNSEEN)
-    summary = " ".join("".join(kept).split())
-    return "" if summary.strip("()").lower() in _NOTHING else summary
+    text = " ".join("".join(kept).split())
+    return "" if text.strip("()").lower() in _NOTHING else text
 
 
 def repeats_step(result: str, step: str) -> bool:

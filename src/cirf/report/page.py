@@ -211,8 +211,8 @@ def _cost(data: Mapping[str, Any], pair: Mapping[str, Any], titles: Mapping[str,
 
 def _apart(pair: Mapping[str, Any]) -> str:
     points, (low, high) = 100 * pair["difference"], (100 * bound for bound in pair["interval"])
-    summary = f"{abs(points):.1f} points {'higher' if points > 0 else 'lower'}" if abs(points) >= 0.05 else "the same"
-    return f"{summary} (95 % interval {low:+.1f} to {high:+.1f}, {'' if pair['significant'] else 'not '}significant)"
+    words = f"{abs(points):.1f} points {'higher' if points > 0 else 'lower'}" if abs(points) >= 0.05 else "the same"
+    return f"{words} (95 % interval {low:+.1f} to {high:+.1f}, {'' if pair['significant'] else 'not '}significant)"
 
 
 def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:

@@ -257,8 +257,8 @@ class Engine:
 
 def _end(job: Job) -> None:
     job.ended = time.perf_counter()
-    summary, job.changed, job.enough = job.changed, _nothing, _never  # breaks the reference cycle with the waiting caller
-    summary()
+    notify, job.changed, job.enough = job.changed, _nothing, _never  # breaks the reference cycle with the waiting caller
+    notify()
 
 
 def _enough(job: Job, place: int) -> bool:

@@ -137,10 +137,10 @@ def _check_trained_as(method: Method, folder: Path) -> None:
     made_as = str(taught.get("method", stage.partition("/")[0]))
     if made_as != method.base:
         raise CirfError(f"models.{method.name}: {folder} was trained as {made_as}, not as {method.base}; give it to that method")
-    summary, wanted = taught.get("settings") or {}, method.taught_by.get("settings") or {}
-    for key in summary:
-        if key in wanted and summary[key] != wanted[key]:
+    theirs, wanted = taught.get("settings") or {}, method.taught_by.get("settings") or {}
+    for key in theirs:
+        if key in wanted and theirs[key] != wanted[key]:
             raise CirfError(
-                f"models.{method.name}: {folder} was trained with {key}: {json.dumps(summary[key])}, and the recipe says "
+                f"models.{method.name}: {folder} was trained with {key}: {json.dumps(theirs[key])}, and the recipe says "
                 f"{json.dumps(wanted[key])}; set the one it was trained with, or train another"
             )

@@ -423,10 +423,10 @@ def template_of(context: Context, name: str, source: Path | str, tokenizer: Any,
     path = Path(source) / _ASKED_BY
     if not method.answering or not path.is_file():
         return saved
-    summary = parse_json(path.read_text(encoding="utf-8"))
-    if summary["settings"] == method.asked_by:
+    recorded = parse_json(path.read_text(encoding="utf-8"))
+    if recorded["settings"] == method.asked_by:
         return saved
-    tokenizer.chat_template = summary["template"]
+    tokenizer.chat_template = recorded["template"]
     method.settle(tokenizer, training=False)
     return str(tokenizer.chat_template)
 

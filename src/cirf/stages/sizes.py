@@ -64,8 +64,8 @@ def choose(context: Context, sizes: Sequence[int], work: Path) -> dict[str, Any]
     """The size whose trial answered most held-out questions rightly, the smallest of equal ones: ``sizes.json`` with all."""
     rows = []
     for size in sorted(sizes):
-        summary = context.report(f"sized/{size}", "answers/scores.json")["overall"]
-        rows.append({"size": size} | {name: summary[name] for name in ("accuracy", "interval", "n", "tokens", "unparsed")})
+        overall = context.report(f"sized/{size}", "answers/scores.json")["overall"]
+        rows.append({"size": size} | {name: overall[name] for name in ("accuracy", "interval", "n", "tokens", "unparsed")})
     best = max(rows, key=lambda row: row["accuracy"])
     write_atomic(work / "sizes.json", to_json({"chosen": best["size"], "sizes": rows}))
     curve = ", ".join(f"K = {row['size']}: {row['accuracy']:.1%}" for row in rows)

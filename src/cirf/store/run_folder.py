@@ -396,8 +396,8 @@ class RunFolder:
 def _named(holder: Path) -> str:
     """Which process works in a folder, if known."""
     try:
-        details = parse_json(holder.read_text(encoding="utf-8"))
-        return f" ({details['process']} on {details['machine']}, since {details['since']})"
+        record = parse_json(holder.read_text(encoding="utf-8"))
+        return f" ({record['process']} on {record['machine']}, since {record['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -132,7 +132,7 @@ def has_decimal_commas(texts: Sequence[str]) -> bool:
     if commas or points:
         return commas >= max(1, 0.05 * len(texts)) and commas > points
     grouped = [
-        summary for text in texts for equation in _EQUATION.finditer(text) if (summary := _by_thousands(equation)) is not None
+        verdict for text in texts for equation in _EQUATION.finditer(text) if (verdict := _by_thousands(equation)) is not None
     ]
     return bool(grouped) and all(grouped)
 
@@ -144,14 +144,14 @@ def _by_thousands(equation: re.Match[str]) -> bool | None:
     right = []
     for grouped in (True, False):
         try:
-            one, two, summary = (
+            one, two, result = (
                 Fraction(term.replace(".", "") if grouped and _DOTTED.fullmatch(term) else term) for term in terms
             )
         except ValueError:
             right.append(False)
             continue
         found = one + two if equation[2] == "+" else one - two if equation[2] == "-" else one * two
-        right.append(found == summary)
+        right.append(found == result)
     return right[0] if right[0] != right[1] else None
 
 

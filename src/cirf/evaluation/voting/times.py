@@ -86,9 +86,9 @@ def measure(
             return election.settled
 
         _, tokens = engine.sample(turn, prompt, voter.budget(task, section), int(turn), enough)
-        summary = election.majority()
+        majority = election.majority()
         seconds = now() - started
-        return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": summary.share}
+        return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": majority.share}
 
     log, turns = (work / "scratch" / "voting.jsonl" if work else None), Pieces(("task", "id"), pieces, warmups)
     taken = take_turns(engine, turns, answer, seed, log, progress, "latency of votes")

@@ -223,8 +223,8 @@ class TargetTrainer(Trainer):
 
     def begin(self, checkpoint: Path | None) -> None:
         """Start the clock, at what it showed when ``checkpoint`` was saved."""
-        summary = checkpoint / _SECONDS if checkpoint is not None else None
-        self._before = float(summary.read_text()) if summary is not None and summary.exists() else 0.0
+        seconds_file = checkpoint / _SECONDS if checkpoint is not None else None
+        self._before = float(seconds_file.read_text()) if seconds_file is not None and seconds_file.exists() else 0.0
         self._begun = time.perf_counter()
 
     def seconds(self) -> float:

@@ -69,8 +69,8 @@ class FormSettings(Section):
         """The steering; the grammar always applies."""
         from cirf.lm.decoding.trace_grammar import Steering
 
-        details = self.model_dump(include=set(FormSettings.model_fields) - {"grammar", "at_most"})
-        return Steering(**details, at_most=tuple(sorted(self.at_most.items())))
+        limits = self.model_dump(include=set(FormSettings.model_fields) - {"grammar", "at_most"})
+        return Steering(**limits, at_most=tuple(sorted(self.at_most.items())))
 
 
 class TraceSettings(CalculatorSettings, FormSettings):
@@ -161,8 +161,8 @@ class CirfFull(Method):
         if getattr(self.settings, "subjects", False):
             from cirf.text.subjects import subjects, with_next_subject
 
-            details = subjects(example.segments, example.problem.question)
-            trace = replace(trace, results=with_next_subject(trace.results, details))
+            named = subjects(example.segments, example.problem.question)
+            trace = replace(trace, results=with_next_subject(trace.results, named))
         names = token_names(self._size, self._delimiters)
         written = write_trace(trace, names)
         return written.removeprefix(names.start) if self._opened else written
@@ -211,8 +211,8 @@ class CirfFull(Method):
     @property
     def asked_by(self) -> dict[str, Any]:
         """As of any method; settings of the form are reported at their defaults, too."""
-        details = set(FormSettings.model_fields) - super()._unsaid
-        form: dict[str, Any] = self.settings.model_dump(mode="json", include=details)
+        keys = set(FormSettings.model_fields) - super()._unsaid
+        form: dict[str, Any] = self.settings.model_dump(mode="json", include=keys)
         return form | super().asked_by
 
 

@@ -146,6 +146,6 @@ def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:
     steps = parse_trace(row["trace"])
     if not row["correct"] or row["truncated"] or not row.get("well_formed", True) or not steps:
         return None
-    details = tuple((code, result) for code, result in steps if code is not None and code < len(names.codes))
-    written = Trace("", 0, tuple(code for code, _ in details), tuple(result for _, result in details), "")
-    return details if write_trace(written, names) == names.start + row["trace"] + names.end else None
+    kept = tuple((code, result) for code, result in steps if code is not None and code < len(names.codes))
+    written = Trace("", 0, tuple(code for code, _ in kept), tuple(result for _, result in kept), "")
+    return kept if write_trace(written, names) == names.start + row["trace"] + names.end else None

@@ -103,11 +103,11 @@ class Coconut(Method):
         """The seed is that of the stages that are drawn."""
         super().__init__(recipe, settings)
         self._seed = recipe.seed
-        details = self.settings
-        self.latents = details.count(details.stages)
+        own = self.settings
+        self.latents = own.count(own.stages)
         self.tokens = (BEGIN, END) if self.latents else ()
-        self.tokens_like = details.rows_like
-        self.start = "sft_cot" if details.start == "sft_cot" else None
+        self.tokens_like = own.rows_like
+        self.start = "sft_cot" if own.start == "sft_cot" else None
         self.first = 1 if self.start else 0
         """The stage that its training begins with."""
         self.explained = False

@@ -51,13 +51,13 @@ def read_latent(folder: Path) -> Latent | None:
     if not path.is_file():
         return None
     try:
-        summary = parse_json(path.read_text(encoding="utf-8"))
+        saved = parse_json(path.read_text(encoding="utf-8"))
         return Latent(
-            str(summary["begin"]),
-            str(summary["end"]),
-            int(summary["count"]),
-            str(summary.get("after", "")),
-            int(summary.get("projector", 0)),
+            str(saved["begin"]),
+            str(saved["end"]),
+            int(saved["count"]),
+            str(saved.get("after", "")),
+            int(saved.get("projector", 0)),
         )
     except (ValueError, KeyError, TypeError):
         raise CirfError(f"{path}: damaged, so it is not known how the model thinks; train it again") from None

@@ -93,8 +93,8 @@ class Terse(Prose):
         if getattr(self.settings, "subjects", False) and lines:
             from cirf.text.subjects import subjects
 
-            details = ("", *subjects(example.segments, example.problem.question)[1:])
-            lines = [" ".join(filter(None, pair)) for pair in zip(details, lines, strict=True)]
+            named = ("", *subjects(example.segments, example.problem.question)[1:])
+            lines = [" ".join(filter(None, pair)) for pair in zip(named, lines, strict=True)]
         return prose_target([line for line in lines if line], example.problem.answer)
 
 

@@ -155,12 +155,10 @@ def read_soft(folder: Path) -> Soft | None:
     if not path.is_file():
         return None
     try:
-        summary = parse_json(path.read_text(encoding="utf-8"))
-        texts = {name: summary[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
+        saved = parse_json(path.read_text(encoding="utf-8"))
+        texts = {name: saved[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
         assert all(isinstance(text, str) for text in texts.values())
-        return Soft(
-            count=int(summary["count"]), shifted=bool(summary["shifted"]), empty_system=bool(summary["empty_system"]), **texts
-        )
+        return Soft(count=int(saved["count"]), shifted=bool(saved["shifted"]), empty_system=bool(saved["empty_system"]), **texts)
     except (ValueError, KeyError, TypeError, AssertionError):
         raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
 

@@ -105,8 +105,8 @@ class SoftObjective(Objective):
 
 def _angles_by_length(config: Any) -> bool:
     """Whether a model turns its keys by angles that depend on how long a row is: then it cannot be read in parts."""
-    summary = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    kinds = {part.get("rope_type") for part in (summary, *summary.values()) if isinstance(part, Mapping)}
+    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, Mapping)}
     return bool(kinds & {"dynamic", "longrope"})
 
 

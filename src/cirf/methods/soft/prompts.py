@@ -63,12 +63,12 @@ class Frame:
 
     def text(self, ids: Sequence[int]) -> str:
         """The user's text of a prompt, without blanks around it. ``CirfError`` for a prompt in another template."""
-        summary = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        decoded = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         # Some tokenizers put a blank in front of what they decode.
         head, tail = self._head.strip(), self._tail.strip()
-        inner: str = summary.strip()
+        inner: str = decoded.strip()
         if not inner.startswith(head) or not inner.endswith(tail) or len(inner) < len(head) + len(tail):
-            raise CirfError(f"{summary[:60]!r} is no prompt in the model's own chat template; render it so")
+            raise CirfError(f"{decoded[:60]!r} is no prompt in the model's own chat template; render it so")
         return inner[len(head) : len(inner) - len(tail)].strip()
 
 

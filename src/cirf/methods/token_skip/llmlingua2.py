@@ -91,12 +91,12 @@ class LlmLingua2:
                     kept = self._compute(found, pieces)
                 except torch.OutOfMemoryError:
                     raise CirfError(f"no memory to score {len(batch)} chunks at once; score fewer tokens in a batch") from None
-                for row, summary in zip(found, kept, strict=True):
-                    values[row.text][row.first : row.last] = summary
+                for row, scores in zip(found, kept, strict=True):
+                    values[row.text][row.first : row.last] = scores
                 advance(len(batch))
         return [
-            weighed(text.rationale, found, per_word(summary, whole.offsets, found))
-            for text, whole, found, summary in zip(texts, pieces, spans, values, strict=True)
+            weighed(text.rationale, found, per_word(scores, whole.offsets, found))
+            for text, whole, found, scores in zip(texts, pieces, spans, values, strict=True)
         ]
 
     def _most(self, pieces: _Pieces) -> int:
@@ -138,9 +138,9 @@ def keep_label(config: Any) -> int:
     if len(named) == 1:
         return named[0]
     if len(labels) != 2:
-        summary = ", ".join(list(labels.values())[:5])
+        names = ", ".join(list(labels.values())[:5])
         raise CirfError(
-            f"{config.name_or_path}: none of its {len(labels)} labels ({summary}) says that a word is kept; use {LARGE}"
+            f"{config.name_or_path}: none of its {len(labels)} labels ({names}) says that a word is kept; use {LARGE}"
         )
     return 1
 

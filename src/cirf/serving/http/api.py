@@ -184,8 +184,8 @@ class Waiting:
         except TimeoutError:
             job.cancel()
             if job.began is None:
-                summary = f"not started within {self._limits.seconds:g} seconds; try again later"
-                raise Refusal(503, summary, "overloaded", after=self._engine.patience()) from None
+                reason = f"not started within {self._limits.seconds:g} seconds; try again later"
+                raise Refusal(503, reason, "overloaded", after=self._engine.patience()) from None
             raise Refusal(504, f"not answered within {self._limits.seconds:g} seconds", "timeout") from None
         self._event.clear()
         self.check()

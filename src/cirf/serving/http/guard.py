@@ -149,12 +149,12 @@ def _netloc(origin: str) -> str | None:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The application's input: the body that was read, then all later events."""
-    summary = False
+    answered = False
 
     async def receiving() -> Message:
-        nonlocal summary
-        if not summary:
-            summary = True
+        nonlocal answered
+        if not answered:
+            answered = True
             return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 

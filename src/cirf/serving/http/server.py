@@ -96,15 +96,15 @@ def _connections(limits: Limits) -> tuple[int, int]:
 def _report_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """An exception handler that reports in one line, once, that no more files can be opened: asyncio reports it for every
     connection that it cannot accept."""
-    summary = False
+    answered = False
 
     def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal summary
+        nonlocal answered
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
             loop.default_exception_handler(context)
-        elif not summary:
-            summary = True
+        elif not answered:
+            answered = True
             print(f"connections wait: {error.strerror} (said once)", file=sys.stderr)
 
     return report

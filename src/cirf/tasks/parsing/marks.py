@@ -43,16 +43,16 @@ def unmarked(text: str) -> str:
     Text after the end is another turn, which may answer another question. A text of marks alone stays unchanged: they may be the
     answer.
     """
-    summary = text
+    said = text
     for match in _START.finditer(text):
         if text[: match.start()].strip():
-            summary = text[: match.start()]
+            said = text[: match.start()]
             break
-        summary = text[match.end() :]
-    summary = next((summary[: end.start()] for end in _END.finditer(summary) if summary[: end.start()].strip()), summary)
-    if not _OPENING_TAG.search(summary):
-        summary = _CLOSING_TAG.sub("", summary)
-    return summary if summary.strip() else text
+        said = text[match.end() :]
+    said = next((said[: end.start()] for end in _END.finditer(said) if said[: end.start()].strip()), said)
+    if not _OPENING_TAG.search(said):
+        said = _CLOSING_TAG.sub("", said)
+    return said if said.strip() else text
 
 
 def without_explanation(text: str) -> str:

@@ -23,10 +23,10 @@ def normalise_text(text: str) -> str:
 
     Signs that mean something stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole.
     """
-    summary = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    while re.search(r"[^\W_]", summary) and (barer := _barer(summary)) != summary:
-        summary = barer
-    return summary
+    found = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    while re.search(r"[^\W_]", found) and (barer := _barer(found)) != found:
+        found = barer
+    return found
 
 
 def _barer(text: str) -> str:

@@ -112,8 +112,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     text = _QUESTION.sub("", plain_step(segment))
     asked = {_stem(word) for word in _WORD.findall(problem.question)}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
-        summary = _CONDITION.sub("", " ".join(sentence[:_READ].split()))
-        for clause in reversed(_CLAUSE.split(summary)):
+        plain = _CONDITION.sub("", " ".join(sentence[:_READ].split()))
+        for clause in reversed(_CLAUSE.split(plain)):
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
