@@ -20,7 +20,7 @@ from cirf.errors import CirfError
 from cirf.user_code import look_only
 
 # A busy machine is no failure: how long an example takes says nothing of what it shows.
-settings.register_profile("cirf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("cirf", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cirf")
 
 _ROOM = 8 * 2**30
@@ -53,6 +53,16 @@ def _objects_apart() -> None:
     look_only(trust=True)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pictures take a third of the time of a run in miniature: they are drawn where tests look at them, sketched elsewhere."""
+    if request.path.parent.name in ("analysis", "report"):
+        yield
+        return
+    with tinyrun.sketched():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,6 +110,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> tinyrun.Workshop:
 def finished(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three methods, as ``run``, with its ``recipe.yaml`` beside it; copy it to change it."""
     folder = tmp_path_factory.mktemp("finished")
-    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml"), "--out", folder / "run")
+    with tinyrun.sketched():
+        said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml"), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"

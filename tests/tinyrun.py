@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import io
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import nursery
+import pytest
 import yaml
 
 HERE = Path(__file__).parent
@@ -154,6 +156,23 @@ def files_no_longer_than(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@contextlib.contextmanager
+def sketched() -> Iterator[None]:
+    """Pictures of this process keep their descriptions and are empty: nothing is laid out, named or written as SVG."""
+    from matplotlib.figure import Figure
+
+    from cirf.analysis import tradeoff
+    from cirf.pictures import canvas
+    from cirf.report import plots
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, file, **how: file.write('<svg width="1pt" height="1pt"></svg>'))
+        patch.setattr(canvas, "settle", lambda figure: None)
+        for module in (plots, tradeoff):
+            patch.setattr(module, "place_names", lambda *given: None)
+        yield
+
+
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """One JSON object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,6 +267,8 @@ def cirf(*arguments: str | Path) -> Said:
     """The command line in this process."""
     from cirf.cli import main
 
+    gc.collect()
+    gc.freeze()  # what is left need not be gone through whenever the command collects garbage
     out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
     sys.argv = ["cirf", *map(str, arguments)]
     try:

@@ -38,7 +38,8 @@ def sweep(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) 
     recipe = tinyrun.recipe(workshop.backbone, workshop.embedder, workshop.train, workshop.test, **keys)
     path = folder / "sweep.yaml"
     path.write_text(yaml.safe_dump({"name": "tiny", "recipe": recipe, "parts": parts}, sort_keys=False))
-    said = tinyrun.cirf("sweep", path, "--out", folder / "runs")
+    with tinyrun.sketched():
+        said = tinyrun.cirf("sweep", path, "--out", folder / "runs")
     assert said.code == 0, said.err
     return folder / "runs"
 
