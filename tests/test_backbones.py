@@ -54,7 +54,10 @@ def test_adapters_on_layers_that_can_have_none_or_are_not_there(workshop: tinyru
     assert "finetune.lora.target_modules" in said and targets in said and "all-linear" in said
 
 
-@pytest.mark.parametrize(("kind", "adaptation"), [("qwen3_5", "full"), ("mamba", "lora"), ("recurrent_gemma", "full")])
+@pytest.mark.parametrize(
+    ("kind", "adaptation"),
+    [("qwen3_5", "full"), ("mamba", "lora"), pytest.param("recurrent_gemma", "full", marks=pytest.mark.slow)],
+)
 def test_a_run_of_a_model_that_keeps_states(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, adaptation: str) -> None:
     file = workshop.recipe(
         tmp_path / "recipe.yaml",
@@ -64,8 +67,9 @@ def test_a_run_of_a_model_that_keeps_states(workshop: tinyrun.Workshop, tmp_path
         finetune__lora={"rank": 4},
         evaluate__max_trace_tokens=8,
         evaluate__voting={"votes": [3]},
+        evaluate__latency_questions=0,
     )
-    said = tinyrun.cirf("run", file, "--out", tmp_path / "run")
+    said = tinyrun.cirf("run", file, "--out", tmp_path / "run", "--limit", "8")
     assert said.code == 0, said.err
     rows = (tmp_path / "run" / "votes" / "cirf_full").rglob("*.jsonl")
     assert any(path.read_text().strip() for path in rows)
@@ -75,5 +79,5 @@ def test_an_opt_that_projects_its_embeddings_learns_to_think(workshop: tinyrun.W
     file = workshop.recipe(
         tmp_path / "recipe.yaml", backbone__model=str(_backbone(tmp_path / "model", "opt")), methods=["codi", "coconut"]
     )
-    said = tinyrun.cirf("run", file, "--out", tmp_path / "run", "--until", "models/codi")
+    said = tinyrun.cirf("run", file, "--out", tmp_path / "run", "--until", "models/codi", "--limit", "8")
     assert said.code == 0, said.err

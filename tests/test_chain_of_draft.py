@@ -243,9 +243,7 @@ def test_a_run_computes_what_its_prompts_open_with_once(
     keys |= {"evaluate.batch_size": 4}
     sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
     out = tmp_path / "out"
-    said = tinyrun.cirf(
-        "evaluate", workshop.backbone, "--tasks", own, "--out", out, "--method", "chain_of_draft", "--method", "cot", *sets
-    )
+    said = tinyrun.cirf("evaluate", workshop.backbone, "--tasks", own, "--out", out, "--method", "chain_of_draft", *sets)
     assert said.code == 0, said.err
     rows = read_rows(out / "evaluation" / "chain_of_draft" / "clock.jsonl")
     asked = [json.loads(line)["ask"] for line in own.with_name("clock.jsonl").read_text().splitlines()]

@@ -125,10 +125,9 @@ def test_a_moved_run_stands_and_its_own_recipe_runs_it(copy: Path, tmp_path: Pat
     assert rerun(moved, moved / "recipe.yaml") == set()
 
 
-FEW = (  # the others are tried with -m slow
-    "codebook.size", "evaluate.max_trace_tokens", "backbone.threads", "one method's rate", "another method", "fewer methods",
-    "test rows", "results.by", "finetune.save_steps, notes",
-)  # fmt: skip
+FEW = ("codebook.size", "backbone.threads", "one method's rate", "another method", "test rows")
+"""These are run; the others are with ``-m slow``, and otherwise predicted."""
+
 BOOK = {"traces"} | of("cirf_full")
 CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "codebook.size": ({"codebook__size": 5}, {"codebook-5"} | BOOK),
@@ -172,7 +171,8 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_kept(
     copy: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
-    keys = {"finetune__learning_rates": [0.0001, 0.03], "finetune__overrides": {"cirf_full": {"learning_rate": 0.01}}}
+    keys: dict[str, Any] = {"finetune__overrides": {"cirf_full": {"learning_rate": 0.01}}, "evaluate__latency_questions": 0}
+    keys["finetune__learning_rates"] = [0.0001, 0.03]
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     tried = {"trials/direct_sft/0.0001", "trials/direct_sft/0.03"}
     assert rerun(copy, recipe) >= tried | {"models/direct_sft"}
@@ -323,12 +323,29 @@ def test_trials_need_a_validation_row(workshop: tinyrun.Workshop, tmp_path: Path
 def test_a_changed_key_makes_again_just_what_depends_on_it(
     copy: Path, workshop: tinyrun.Workshop, tmp_path: Path, name: str
 ) -> None:
-    keys, expected = dict(CHANGES[name][0]), CHANGES[name][1]
+    recipe, sets = changed_recipe(workshop, tmp_path, name)
+    assert rerun(copy, recipe, *sets) == CHANGES[name][1]
+
+
+def changed_recipe(workshop: tinyrun.Workshop, folder: Path, name: str) -> tuple[Path, list[str]]:
+    """The recipe with a change, and what else the command line says."""
+    keys = dict(CHANGES[name][0])
     sets = [
         f"--set=problems.tasks.0.{key}={keys.pop(f'problems__{key}')}" for key in ("test", "answer") if f"problems__{key}" in keys
     ]
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
-    assert rerun(copy, recipe, *sets) == expected
+    return workshop.recipe(folder / "recipe.yaml", **keys), sets
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name not in FEW])
+def test_what_a_changed_key_makes_again_is_predicted(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path, name: str
+) -> None:
+    recipe, sets = changed_recipe(workshop, tmp_path, name)
+    said = tinyrun.cirf("run", recipe, "--out", finished, "--dry-run", "--json", *sets)
+    assert said.code == 0, said.err
+    predicted = [row["stage"] for row in json.loads(said.out)["stages"] if row["state"] != "done"]
+    expected = CHANGES[name][1]
+    assert expected <= set(predicted) and set(predicted[:1]) <= expected  # nothing before it
 
 
 def test_what_is_trained_is_not_foretold_again(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -627,7 +644,8 @@ def test_what_was_dropped_is_said_as_it_happens(workshop: tinyrun.Workshop, tmp_
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tinyrun.Said]:
     """One update is far too few for a net that knows nothing."""
     folder = tmp_path_factory.mktemp("failing")
-    keys = {"methods": ["cirf_full", "direct_sft"], "evaluate__check_questions": 3, "finetune__learning_rate": 1e-5}
+    keys: dict[str, Any] = {"methods": ["cirf_full", "direct_sft"], "finetune__learning_rate": 1e-5}
+    keys |= {"evaluate__check_questions": 3, "evaluate__latency_questions": 0}
     made = workshop.recipe(folder / "recipe.yaml", **keys)
     return folder / "run", tinyrun.cirf("run", made, "--out", folder / "run")
 
@@ -664,6 +682,7 @@ def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: ti
         "finetune__min_well_formed": 0.5,
         "finetune__epochs": 3.0,
         "evaluate__check_questions": 3,
+        "evaluate__latency_questions": 0,
     }
     made = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rate=1e-5)
     said = tinyrun.cirf("run", made, "--out", tmp_path / "run")

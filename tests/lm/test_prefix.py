@@ -46,15 +46,15 @@ def fed(request: pytest.FixtureRequest) -> Any:
     return watch
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
 def test_answers_are_those_given_without(tiny: Any, tokenizer: Any, kind: str) -> None:
     model, asked = tiny.build_model(kind, tied=False), mixed(tokenizer)
-    without = generate(model, tokenizer, asked, 12, batch_size=5)
+    without = generate(model, tokenizer, asked, 6, batch_size=5)
     assert len({output.ids for output in without}) > 3
-    for size in (1, 3, len(asked)):
-        assert generate(model, tokenizer, asked, 12, batch_size=size, prefixes=kept(model, tokenizer)) == without
+    for size in (3, len(asked)):
+        assert generate(model, tokenizer, asked, 6, batch_size=size, prefixes=kept(model, tokenizer)) == without
     prefixes = kept(model, tokenizer)
-    ones = [generate_one(model, tokenizer, prompt, 12, prefixes=prefixes) for prompt in asked]
+    ones = [generate_one(model, tokenizer, prompt, 6, prefixes=prefixes) for prompt in asked]
     assert [(one.text, one.tokens) for one in ones] == [(output.text, output.tokens) for output in without]
 
 
@@ -72,13 +72,13 @@ def test_the_first_logits_are_the_same_to_a_rounding(tiny: Any, tokenizer: Any, 
     torch.testing.assert_close(found[-1], found[0], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
 @pytest.mark.parametrize("count", [1, 4])
 def test_votes_are_those_drawn_without(tiny: Any, tokenizer: Any, kind: str, count: int) -> None:
     model = tiny.build_model(kind, tied=False)
     for prompt in (prompts(tokenizer)[2], prompt_text(tokenizer, OPENING)):
-        drawn = sample_many(model, tokenizer, prompt, 12, count, 1.0, 0.9, seed=3)
-        assert drawn == sample_many(model, tokenizer, prompt, 12, count, 1.0, 0.9, seed=3, prefixes=kept(model, tokenizer))
+        drawn = sample_many(model, tokenizer, prompt, 6, count, 1.0, 0.9, seed=3)
+        assert drawn == sample_many(model, tokenizer, prompt, 6, count, 1.0, 0.9, seed=3, prefixes=kept(model, tokenizer))
 
 
 def test_sampling_draws_the_same(tiny: Any, tokenizer: Any) -> None:
