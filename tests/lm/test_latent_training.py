@@ -113,13 +113,13 @@ def test_thinking_wants_its_marks(tiny: Any, tokenizer: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("adaptation", "tied"), [("full", True), ("lora", False)])
-def test_overfitted_on_eight_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path: Path, adaptation: Any, tied: bool) -> None:
+def test_overfitted_on_four_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path: Path, adaptation: Any, tied: bool) -> None:
     model, tokenizer, ids = prepared(tiny, tied=tied, scale=12.0)
     first = model.get_input_embeddings().weight[ids].clone()
-    rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), str(2 * i + 1)) for i in range(8)]
+    rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), str(2 * i + 1)) for i in range(4)]
     section = schema.Finetune(
-        adaptation=adaptation, epochs=80, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=10,
-        weight_decay=0.0,        lora=schema.Lora(rank=32, alpha=32), bf16=False, eval_steps=80,
+        adaptation=adaptation, epochs=60, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=10,
+        weight_decay=0.0,        lora=schema.Lora(rank=32, alpha=32), bf16=False, eval_steps=60,
     )  # fmt: skip
     trained, history, _ = finetune(
         model, tokenizer, rows, rows[:2], section, "coconut", [], tmp_path, 0,
@@ -127,7 +127,7 @@ def test_overfitted_on_eight_rows_it_thinks_answers_and_stops(tiny: Any, tmp_pat
     )  # fmt: skip
     outputs = generate(trained, tokenizer, [row.prompt for row in rows], 8, prefixes=Thinking(trained, tokenizer, LATENT))
     right = [output.text == row.target for output, row in zip(outputs, rows, strict=True)]
-    assert sum(right) >= 7  # of a net that was random, adapters may miss one
+    assert sum(right) >= 3  # of a net that was random, adapters may miss one
     assert not any(output.truncated for output in outputs)
     assert history.validation[-1]["loss"] < history.validation[0]["loss"]
     moved = (trained.get_input_embeddings().weight[ids] - first).abs().amax(dim=1)
