@@ -31,7 +31,7 @@ sys.path.insert(0, sys.argv[1])
 from cirf.cpu.memory import keep_freed_memory
 if sys.argv[2] == "keep":
     assert keep_freed_memory()
-for turn in range(20):
+for turn in range(10):
     if turn == 4:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     blocks = [bytearray(b"x") * (int(sys.argv[3]) * 2**20) for _ in range(4)]

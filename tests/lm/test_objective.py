@@ -61,7 +61,7 @@ def train(tiny: Any, work: Path, adaptation: str, objective: Objective | None, b
         new = add_tokens(model, tokenizer, ["<latent>"])
         rows = [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), f"It is {2 * i + 1}.") for i in range(8)]
         section = schema.Finetune(
-            adaptation=adaptation, epochs=6, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=2,
+            adaptation=adaptation, epochs=4, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=2,
             save_steps=4, lora=schema.Lora(rank=4, alpha=8),
         )  # fmt: skip
         fresh = type(objective)(32) if isinstance(objective, Beside) else objective
