@@ -53,6 +53,11 @@ LAYOUTS: list[dict[str, Any]] = [
     {"query": ASKED, "response": f"{WORK}\nThe answer is: 28"},
     {"prompt": [USER], "completion": [assistant(TARGETS[0])]},
     {"prompt": ASKED, "completion": "28", "reasoning_content": WORK},
+    {"Question": ASKED, "Final Answer": "28", "Chain of Thought": WORK},
+    {"question": ASKED, "answer": "28", "explanation": WORK},
+    {"question": ASKED, "label": 28, "facts": list(STEPS)},
+    {"input": ASKED, "target": "28", "rationale": WORK},
+    {"input": ASKED, "output": f"{WORK}\n\n**Answer:** Rs. 28"},
     {"messages": [USER, assistant("28", reasoning_content=WORK)]},
     {"messages": [USER, assistant("The answer is 28.", reasoning=WORK)]},
     {"messages": [USER, assistant(TARGETS[2])], "answer": "28"},
@@ -119,6 +124,93 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         assert plain_row(row, "here") == row
 
 
+@pytest.mark.parametrize(
+    ("closing", "answer"),
+    [
+        ("So 28 beads are left.", "28"),
+        ("Therefore, of 32 beads she has **28** left.", "28"),
+        ("### Conclusion\nNoor has 28 beads.", "28"),
+        ("Thus, the final answer is:\n\\[\n\\text{There are } 28 \\text{ beads.}\n\\]", "28"),
+        ("The final answer is that 28 beads are left.", "28"),
+        ("**Total:** $32 - $4 = **$28**", "$28"),
+        ("Output:\n```\n[1, 2]\n```", "[1, 2]"),
+        ("**Conclusion:** False", "False"),
+        ("So she gives 4 of 32 away.", None),
+        ("28 are left.", None),
+    ],
+)
+def test_a_text_that_names_no_answer_has_the_one_it_concludes_with(closing: str, answer: str | None) -> None:
+    row = plain_row({"prompt": ASKED, "completion": f"{WORK}\n{closing}"}, "here", answered=False)
+    assert row.get("answer") == answer and row["rationale"].startswith(WORK)
+
+
+def test_a_text_may_open_with_its_answer() -> None:
+    for word in ("Yes", "no", "**True**"):
+        row = plain_row({"prompt": "Do birds fly?", "completion": f"{word}, birds have wings.\nWings carry them."}, "here")
+        assert (row["answer"], row["rationale"]) == (word.strip("*"), "birds have wings.\nWings carry them.")
+
+
+def test_what_a_question_is_about_comes_before_it() -> None:
+    for name in ("context", "passage", "hint"):
+        assert plain_row({name: "Bo has 2 pens.", "question": "How many?", "answer": 2}, "here")["question"] == (
+            "Bo has 2 pens.\n\nHow many?"
+        )
+    pair = {"premise": "Bo sings.", "hypothesis": "Bo is silent.", "label": "contradiction", "explanation": "Who sings is heard."}
+    row = plain_row(pair, "here")
+    assert (row["question"], row["answer"]) == ("Premise: Bo sings.\nHypothesis: Bo is silent.", "contradiction")
+
+
+FRUIT = ["apple", "chair", "lamp"]
+OPTIONS: list[dict[str, Any]] = [
+    {"choices": ["A) apple", "B) chair", "C) lamp"], "answer": "(b)"},
+    {"options": FRUIT, "answer": "B. chair"},
+    {"options": "a ) apple , b ) chair , c ) lamp", "correct": "b"},
+    {"choices": {"label": ["A", "B", "C"], "text": FRUIT}, "answerKey": "B"},
+    {"choices": {"label": ["1", "2", "3"], "text": FRUIT}, "answerKey": "2"},
+    {"options": {"A": "apple", "B": "chair", "C": "lamp"}, "answer": "chair"},
+    {
+        "choices": [{"label": "A", "text": "apple"}, {"label": "B", "text": "chair"}, {"label": "C", "text": "lamp"}],
+        "answer": "B",
+    },
+    {"A": "apple", "B": "chair", "C": "lamp", "Answer": "B"},
+    {"option_1": "apple", "option_2": "chair", "option_3": "lamp", "answer": "option B"},
+    {"opa": "apple", "opb": "chair", "opc": "lamp", "answer": "b)"},
+]
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: json.dumps(row)[:60])
+def test_options_are_read_in_every_layout(tmp_path: Path, row: dict[str, Any]) -> None:
+    task, (problem,) = read(tmp_path, {"question": "Where does one sit?", **row})
+    assert (task.answer, problem.answer, problem.choices) == ("option", "B", tuple(FRUIT))
+
+
+@pytest.mark.parametrize(
+    "listed",
+    ["\nA) apple\nB) chair\nC) lamp", " Options: (a) apple (b) chair (c) lamp", "\nA. apple\nB. chair\nC. lamp\n\nAnswer:"],
+)
+def test_a_question_may_list_its_options_itself(tmp_path: Path, listed: str) -> None:
+    asked = f"Where does one sit?{listed}"
+    task, (problem,) = read(tmp_path, {"question": asked, "answer": "B"})
+    assert (task.answer, problem.answer, problem.choices) == ("option", "B", tuple(FRUIT))
+    assert task.render(problem) == asked.strip()
+    assert read(tmp_path, {"question": asked, "answer": "chair"})[0].answer == "text"
+
+
+@pytest.mark.parametrize(("answers", "letters"), [((0, 2, 1), "ACB"), (("1", "3", "2"), "ACB"), ((1.0, 3.0, 2.0), "ACB")])
+def test_places_of_options_become_letters(tmp_path: Path, answers: tuple[Any, ...], letters: str) -> None:
+    rows = [{"question": f"Which? {place}", "choices": FRUIT, "answer": answer} for place, answer in enumerate(answers)]
+    assert "".join(problem.answer for problem in read(tmp_path, *rows)[1]) == letters
+
+
+def test_places_that_may_count_from_zero_or_one_are_refused(tmp_path: Path) -> None:
+    for answers in ((1, 2, 1), (0, 3, 1)):
+        rows = [{"question": f"Which? {place}", "choices": FRUIT, "answer": answer} for place, answer in enumerate(answers)]
+        with pytest.raises(CirfError, match="is a number and none of the choices; write a letter from A to C"):
+            read(tmp_path, *rows)
+    rows = [{"question": f"How many? {n}", "choices": ["0", "1", "2"], "answer": n} for n in (2, 1, 0)]
+    assert [problem.answer for problem in read(tmp_path, *rows)[1]] == ["C", "B", "A"]
+
+
 @pytest.mark.parametrize("closing", ["The answer is 28.", "\\boxed{28}", "#### 28"])
 def test_a_sentence_that_states_the_answer_is_no_part_of_the_rationale(closing: str) -> None:
     for space in (" ", "\n"):
@@ -135,7 +227,7 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
     ("row", "message"),
     [
         ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; problems.tasks.*columns"),
-        ({"question": "q", "label": 1}, "the field answer is missing; .* this has question, label"),
+        ({"question": "q", "score": 1}, "the field answer is missing; .* this has question, score"),
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
         ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
         ({"messages": [USER]}, "the conversation has no turn of the assistant"),

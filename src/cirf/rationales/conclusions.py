@@ -36,6 +36,7 @@ _CONCLUDES = re.compile(
 _UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.IGNORECASE)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
 _UNITS = (60, 100, 1000)  # hours and minutes, dollars and cents, kilometres and metres
+_LONGEST_TEXT = 80
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
@@ -90,6 +91,8 @@ def _statements(text: str) -> list[str]:
 
 def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     """The part of a statement that can only be the answer, in a form that any reader takes for it; else ``None``."""
+    if kind == "text" and "\\" in statement:
+        return statement if len(statement) <= _LONGEST_TEXT else None
     plain = normalise(statement).strip(" \"'")
     end = _SENTENCE_END.search(plain)
     first = plain[: end.start()] if end is not None else plain
@@ -106,7 +109,7 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     if kind == "yesno":
         word = _YES_NO.match(plain)
         return word[0] if word is not None else None
-    return first if len(first) <= 80 else None
+    return first if len(first) <= _LONGEST_TEXT else None
 
 
 def _is_article(text: str, letter: re.Match[str]) -> bool:

@@ -15,7 +15,8 @@ Choices made where the paper is silent:
 - Text after the last step belongs to it, under its own heading (``Conclusion``, ``Final Answer``) too: a heading is no step.
   If lines or sentences are the steps, a heading goes with the text under it.
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
-- ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step.
+- ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step. Neither is an answer in front
+  of its reasons (``The answer is B.``, ``Yes.``).
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
@@ -47,6 +48,13 @@ PAPER_SHARE_DROPPED = 0.008
 
 _DEFAULTS = schema.Segments()
 _ANSWER_LINE = re.compile(r"(?:^|\s)####[^\n]*\Z")
+_ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
+    r"\A\W*(?:(?:the\s+)?(?:(?:(?:correct|right|final|best)\s+)?(?:answer|ans)\b(?:\s+(?:option|choice))?"
+    r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b|\s*[:=]|\.(?=\s))\s*:?\s*(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
+    re.IGNORECASE,
+)
+_FEW_WORDS = 5
+_DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.IGNORECASE)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
@@ -81,7 +89,7 @@ def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: 
     has ``choices``, function where lines or sentences would be more than a rationale may have, two lines, sentences. Calculator
     notes stay in the segments.
     """
-    return _segment(normalise(text, annotations="keep"), by, choices, section)
+    return _segment(_without_answer_first(normalise(text, annotations="keep")), by, choices, section)
 
 
 def clean_segments(
@@ -200,6 +208,13 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     found = Segmentation("line", lines) if len(lines) >= 2 else _segment(text, "sentence", choices, section)
     many = len(text) >= LONG and len(found.segments) > section.most(found.rule)
     return _segment(text, "function", choices, section) if many else found
+
+
+def _without_answer_first(text: str) -> str:
+    """The text without an answer in front: a trace that gave it first would have the steps after it for nothing."""
+    front = _ANSWER_FIRST.match(text)
+    few = front is not None and len((front["said"] or "").split()) <= _FEW_WORDS
+    return text[front.end() :] if front is not None and few and _DESCRIBED.match(front["said"] or "") is None else text
 
 
 def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:

@@ -31,11 +31,12 @@ def working(number: str, step: str) -> str:
     value = number_value(number)
     if value is None:
         return left_side(number, step)
-    _, dot, decimals = number.partition(".")
+    _, dot, decimals = number.rstrip("%").partition(".")
+    share = number.endswith("%") and "%" in plain_numbers(step)
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
     for terms in reversed(list(_calculations(plain_numbers(strip_annotations(step))))):
         found = evaluate(terms)
-        if found is not None and abs(found - value) <= slack:
+        if found is not None and min(abs(found - value), abs(100 * found - value) if share else slack + 1) <= slack:
             return "".join(terms) + "="
     return left_side(number, step)
 

@@ -32,7 +32,8 @@ MOST_REFUSED = 300_000
 _MOST_AT_ONCE = {False: 2**29, True: 2**27}  # characters of a JSON list, which is read at once, also by whether it is packed
 _MOST_PACKED, _SMALL = 200, 2**27  # text shrinks 3 to 30 times; what is small may shrink more
 _OTHER = {b"PK\x03\x04": "a zip archive", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"SQLite": "SQLite"}
-_NESTED = ("choices", "messages", "conversations", "steps", "prompt", "completion")  # lists, which CSV can only hold as text
+_OBJECTS = ("choices", "options")
+_NESTED = (*_OBJECTS, "messages", "conversations", "steps", "facts", "prompt", "completion")  # lists, in CSV as text
 _END = "\x1e"  # a last line of our own: inside a cell, it shows that a quote is open
 _OF_A_ROW = {"question", "answer", "prompt", "problem", "instruction", "query", "messages", "conversations"}
 
@@ -224,8 +225,9 @@ def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, l
 
 
 def _cell(name: str, text: str) -> Any:
-    """A cell's text; the list that it holds where the column has lists."""
-    if name not in _NESTED or not text.lstrip().startswith("["):
+    """A cell's text; the list or object that it holds where the column has such."""
+    name, opening = name.casefold(), text.lstrip()[:1]
+    if not (name in _NESTED and opening == "[") and not (name in _OBJECTS and opening == "{"):
         return text
     for read in (json.loads, ast.literal_eval):
         try:

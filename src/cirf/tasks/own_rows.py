@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from cirf.records import AnswerKind, Problem
 from cirf.store.jsonl import Refused, RowError, by_reason, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
+from cirf.tasks.loading.choices import by_index
 from cirf.tasks.loading.layouts import missing, plain_row
 from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
@@ -30,6 +32,8 @@ from cirf.text.numerals import number_text
 
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _MOST_CHOICES = 26
+_LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
+_LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)")
 
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
@@ -52,6 +56,7 @@ def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerK
     ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit.
     """
     rows = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
+    by_index(list(enumerate(rows)))
     for number, row in enumerate(rows):
         _check(row, f"{name}, row {number}")
     kind = answer or infer_kind(list(enumerate(rows)))
@@ -220,11 +225,14 @@ def _checked_rows(path: Path, refused: Refused | None, columns: Mapping[str, str
     before = len(refused or ())
     rows = []
     file = read_row_file(path, refused)
+    plain: list[tuple[int, dict[str, Any]]] = []
     for line, raw in file.rows:
         with sorting_out(refused):
-            where = f"{path}, {file.word} {line}"
-            row = plain_row(raw, where, columns)
-            _check(row, where)
+            plain.append((line, plain_row(raw, f"{path}, {file.word} {line}", columns)))
+    by_index(plain)
+    for line, row in plain:
+        with sorting_out(refused):
+            _check(row, f"{path}, {file.word} {line}")
             rows.append((line, row))
     bad = (refused or [])[before:]
     if not rows and bad:
@@ -295,7 +303,14 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     by_text = [place for place, choice in enumerate(spaced) if choice == details] or [
         place for place, choice in enumerate(spaced) if normalise_text(choice) == normalise_text(text)
     ]
-    letter = parse_answer("option", text, choices) if len(text.strip("()[]. ")) == 1 else None
+    letter = parse_answer("option", text, choices) if _LETTER_ALONE.fullmatch(text) else None
+    marked = None if by_text else _LETTER_AND_TEXT.fullmatch(details)
+    if (
+        marked
+        and (place := ord(marked[1].upper()) - 65) < len(spaced)
+        and normalise_text(marked[2]) == normalise_text(spaced[place])
+    ):
+        by_text = [place]
     found = {*by_text, *([ord(letter) - 65] if letter else [])}
     if found and len({spaced[place] for place in found}) == 1:
         first = min(found)

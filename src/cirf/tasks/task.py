@@ -12,6 +12,7 @@ from typing import Any
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing import answers
 from cirf.tasks.parsing.answers import equal_answers, parse_answer
+from cirf.tasks.parsing.options import listed_options
 from cirf.tasks.shots import Shot
 
 ResultRule = Callable[[str, Problem, tuple[str, ...]], str]
@@ -51,7 +52,10 @@ COT: Mapping[AnswerKind, str] = {
 
 
 def with_options(question: str, choices: Sequence[str]) -> str:
-    """A question followed by its options, one a line: ``A. apple``, ``B. chair``; the bare question where there are none."""
+    """A question followed by its options, one a line: ``A. apple``, ``B. chair``; the bare question where there are none, or
+    where it lists them itself."""
+    if choices and listed_options(question) == tuple(choices):
+        return question
     return "\n".join((question, *(f"{chr(65 + index)}. {choice}" for index, choice in enumerate(choices))))
 
 

@@ -5,11 +5,14 @@ Recognised by their fields, in this order::
     question, answer, rationale                          unchanged
     messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
     prompt, problem, instruction (with input), query     the question
-    completion, response, output, solution               the target; with an ``answer``, the rationale
-    steps (a list), cot, reasoning_content, reasoning    the rationale
+    context, passage, hint                               what comes before the question
+    completion, response, output, solution, target       the target; with an ``answer``, the rationale
+    final_answer, answer_key, correct, label, ...        the answer
+    steps or facts (lists), cot, reasoning, explanation  the rationale
+    choices, options, columns A, B, ...                  the options (`cirf.tasks.loading.choices`)
 
-Of a target, and of an ``answer`` with its working in front (GSM8K's), the answer is what ``\boxed{...}``, ``####`` or a last
-*The answer is ...* says, and the rest is the rationale.
+Names are read without regard to case, blanks and underscores. Of a target, and of an ``answer`` with its working in front
+(GSM8K's), the answer and the rationale are told apart by `cirf.tasks.loading.targets`.
 """
 
 from __future__ import annotations
@@ -19,18 +22,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
-from cirf.tasks.parsing.texts import bare_quantity, tidy
-from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
+from cirf.tasks.loading.choices import with_choices
+from cirf.tasks.loading.targets import LAST_LINE, split_answer
+from cirf.tasks.parsing.anchors import anchors, states_answer_only
+from cirf.tasks.parsing.thoughts import split_thoughts
 
-_QUESTIONS = ("prompt", "problem", "instruction", "query")
-_TARGETS = ("completion", "response", "output", "solution")
-_RATIONALES = ("cot", "reasoning_content", "reasoning")
+_QUESTIONS = ("prompt", "problem", "instruction", "query", "input")
+_CONTEXTS = ("context", "passage", "hint")
+_TARGETS = ("completion", "response", "output", "solution", "target")
+_ANSWERS = (
+    *("final_answer", "answer_key", "correct_answer", "correct_option", "correct", "gold", "final_decision", "label", "cop"),
+)
+_RATIONALES = (
+    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
+)
+_STEPS = ("steps", "facts")
+_FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
 _TURNS = ("messages", "conversations")
+_KNOWN = {
+    name.replace("_", ""): name
+    for name in (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
+}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
-_LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
-_LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
-_LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
 
 
 def plain_row(
@@ -43,12 +56,15 @@ def plain_row(
     """
     row = _renamed(raw, where, columns or {})
     target = _target(row, where)
+    answers = (row[name] for name in _ANSWERS if _is_value(row.get(name)) and not (target and isinstance(row[name], bool)))
+    if row.get("answer") is None and (answer := next(answers, None)) is not None:
+        row["answer"] = answer
     if row.get("rationale") is None:
-        steps = row.get("steps")
-        if isinstance(steps, list) and steps and all(isinstance(step, str) for step in steps):
+        lists = (row[name] for name in _STEPS if isinstance(row.get(name), list) and all(map(_is_text, row[name])))
+        if steps := next(filter(None, lists), None):
             row["rationale"] = "\n".join(step.strip() for step in steps)
         else:
-            summary = next((row[name] for name in _RATIONALES if _is_text(row.get(name))), None)
+            summary = _text(row, _RATIONALES)
             if summary is not None and target is not None:
                 target = f"<think>{summary}</think>{target}"
             elif summary is not None:
@@ -66,59 +82,44 @@ def plain_row(
         row["rationale"], row["answer"] = split_answer(row["answer"])
     if row.get("rationale", "") is None:
         del row["rationale"]
-    return row
-
-
-def split_answer(text: str) -> tuple[str | None, str | None]:
-    """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
-    thought, said = split_thoughts(text)
-    rest = unwrapped(said)
-    tagged = rest != said.strip()
-    summary = [tidy(text if kind in ENCLOSED else first_sentence(text)) for kind, text in anchors(rest)]
-    answer = next(filter(None, reversed(summary)), None)
-    if answer is None and _is_bare_answer(rest.strip()):
-        return thought or None, rest.strip()
-    if answer is None:
-        return (text.strip() or None), None
-    if thought:
-        return f"<think>{thought}</think>\n{rest}" if not tagged else f"<think>{thought}</think>\n{said}", bare_quantity(answer)
-    return _without_answer(rest) or None, bare_quantity(answer)
-
-
-def _is_bare_answer(text: str) -> bool:
-    """Whether a text is short enough, and not several sentences, so that it is an answer without working."""
-    first, *more = SENTENCE_END.split(text)
-    return 0 < len(text) <= _LONGEST_ANSWER and "\n" not in text and not (more and len(first.split()) > _LONGEST_TITLE)
-
-
-def _without_answer(text: str) -> str:
-    """The text without the statement of the answer at its end."""
-    before, mark, after = text.rpartition("####")
-    if mark and "\n" not in after.strip():
-        return before.strip()
-    last = _LAST_LINE.search(text)
-    if states_answer_only(last[1] if last else text):
-        return text[: last.start()].strip() if last else ""
-    closing = last_sentence(text)
-    return text[: text.rindex(closing)].strip() if states_answer_only(closing) else text.strip()
+    for field in ("question", "answer") if answered else ():
+        if field not in row:
+            raise missing(raw, field, where)
+    context = None if "question" in (columns or {}) or not _is_text(row.get("question")) else _text(row, _CONTEXTS)
+    if context is not None and context.strip() not in row["question"]:
+        row["question"] = f"{context.strip()}\n\n{row['question']}"
+    return with_choices(row)
 
 
 def _has_working(answer: str) -> bool:
     """Whether an answer has its working in front of it."""
     if split_thoughts(answer)[0] or "####" in answer:
         return True
-    last = _LAST_LINE.search(answer.strip())
+    last = LAST_LINE.search(answer.strip())
     return last is not None and bool(anchors(last[1])) and (states_answer_only(last[1]) or "\\boxed" in last[1])
 
 
 def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> dict[str, Any]:
-    row = dict(raw)
+    row = _spelled(raw)
     for field, column in columns.items():
         if column not in raw:
             message = f"no column {column!r}; columns.{field} names it, and the row has {_names(raw)}"
             raise RowError(where, message, f"no column {column!r}")
         row[field] = raw[column]
     return row
+
+
+def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the names that are read here in our spelling too: ``Final Answer`` as ``final_answer``."""
+    row = dict(raw)
+    for name, value in raw.items():
+        if (known := _KNOWN.get(_key(name))) is not None and known not in raw:
+            row.setdefault(known, value)
+    return row
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def _names(row: Mapping[str, Any]) -> str:
@@ -128,13 +129,19 @@ def _names(row: Mapping[str, Any]) -> str:
 
 def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
     """The error of a row without a question or an answer, which lists its fields."""
-    advice = f"every row needs question and answer, and this has {_names(row)}; problems.tasks.*.columns says which is which"
+    advice = (
+        f"every row needs question and answer, and this has {_names(row)}; "
+        "rename them, or say in a recipe which is which (problems.tasks.*.columns)"
+    )
     return RowError(where, f"the field {field} is missing; {advice}")
 
 
 def _target(row: dict[str, Any], where: str) -> str | None:
     """The text that holds rationale and answer, if the row has one; sets its ``question``."""
     if "question" in row:
+        return _text(row, _TARGETS)
+    if _is_text(row.get("premise")) and _is_text(row.get("hypothesis")):
+        row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
         return _text(row, _TARGETS)
     turns = next((row[name] for name in _TURNS if isinstance(row.get(name), list)), None)
     prompt, completion = row.get("prompt"), row.get("completion")
@@ -156,6 +163,10 @@ def _target(row: dict[str, Any], where: str) -> str | None:
 
 def _text(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((row[name] for name in names if _is_text(row.get(name))), None)
+
+
+def _is_value(value: Any) -> bool:
+    return _is_text(value) or isinstance(value, (int, float))
 
 
 def _is_text(value: Any) -> bool:

@@ -32,7 +32,7 @@ _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.IGNORECASE)
 ENCLOSED = frozenset({"boxed", "tagged"})
 """Anchors that mark the end of their content."""
-SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)[\"'”’)*]*\s+(?=[^\s])")
+SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)(?<!\bRs\.)[\"'”’)*]*\s+(?=[^\s])")
 
 
 def anchors(text: str, *extra: re.Pattern[str]) -> list[tuple[str, str]]:

@@ -55,6 +55,46 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
     return sorted(outer)
 
 
+_MARK = r"(?:\((?P<round>[{0}])\)|(?P<close>[{0}])\s?\)|(?P<dot>[{0}])[.:](?=\s))\s*"
+_MARKS = {
+    "line": re.compile(rf"(?m:^)[ \t]*(?:[-*•][ \t]+)?\**(?:option )?{_MARK.format('A-Za-z')}", re.IGNORECASE),
+    "within": re.compile(rf"(?<![^\s,;:?.]){_MARK.format('A-Za-z')}(?=\S)"),
+}
+_AFTER_LIST = re.compile(r"\n[ \t]*\n|\n(?=[ \t]*(?:answer|choose|please|select|let)\b)", re.IGNORECASE)
+_FEWEST_IN_A_LINE = {"round": 2, "close": 2, "dot": 3}
+
+
+def listed_options(text: str) -> tuple[str, ...]:
+    """The texts of the options that a text lists: ``A) ...`` to ``D) ...`` on lines of their own, or one after another; the last
+    such list. Empty where there is none."""
+    for layout, pattern in _MARKS.items():
+        runs: list[list[re.Match[str]]] = []
+        for match in pattern.finditer(text):
+            letter, kind = match[match.lastgroup or 0], match.lastgroup or ""
+            if letter in "aA":
+                runs.append([match])
+            elif runs and runs[-1][0].lastgroup == kind:
+                last = runs[-1][-1][kind]
+                if ord(letter) == ord(last) + 1:
+                    runs[-1].append(match)
+        for run in reversed(runs):
+            if len(run) >= (_FEWEST_IN_A_LINE[run[0].lastgroup or ""] if layout == "within" else 2):
+                ends = [match.start() for match in run[1:]] + [len(text)]
+                parts = [_AFTER_LIST.split(text[match.end() : end], 1)[0] for match, end in zip(run, ends, strict=True)]
+                found = tuple(" ".join(part.replace("**", "").split()).strip(" ,;") for part in parts)
+                if all(found):
+                    return found
+    return ()
+
+
+def without_letters(choices: Sequence[str]) -> tuple[str, ...]:
+    """Options' texts without the letters in front, where each has its own: ``A) apple``, ``B) chair``."""
+    found = [re.match(r"\s*\(?([A-Za-z])\s?[).:]\s*(?=\S)", choice) for choice in choices]
+    if not all(match and match[1].upper() == chr(65 + place) for place, match in enumerate(found)):
+        return tuple(choices)
+    return tuple(choice[match.end() :] for choice, match in zip(choices, found, strict=True) if match)
+
+
 _CONTRAST = re.compile(
     r",\s*(?:and\s+)?not\s+(?!only)|(?:,|(?<![\s,]))\s*\b(?:rather than|instead of)\s", re.IGNORECASE
 )  # what follows is denied

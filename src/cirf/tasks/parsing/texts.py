@@ -48,9 +48,9 @@ _NAMES["%"] = "percent"
 
 
 def bare_quantity(text: str) -> str:
-    """The number of a text that is one with its unit (``28 beads``), unless that is a share; else the text."""
+    """The number of a text that is one with its unit (``28 beads``, ``Rs. 28``), unless that is a share; else the text."""
     found = _QUANTITY.fullmatch(text)
-    return text if found is None or not found["unit"] or "percent" in _unit(found) else found["number"]
+    return text if found is None or not (found["unit"] or found["before"]) or "percent" in _unit(found) else found["number"]
 
 
 def same_text(parsed: str, gold: str) -> bool:

@@ -39,7 +39,12 @@ _LONE = re.compile(  # a sum that closes the step and is left to the reader
 _UNREAD_FIRST = re.compile(
     rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.IGNORECASE
 )
-_CLOCK = re.compile(r"\s*([0-9]{1,2}:[0-9]{2})(?![0-9])")
+_CLOCK = re.compile(r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap]\.?m\b)?)(?![0-9:])", re.IGNORECASE)  # a ratio too
+_PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"
+    r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
+    r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?))\b",
+    re.IGNORECASE,
+)
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|which is|left with|for a total of|remaining|"
@@ -251,7 +256,7 @@ def _closing(text: str) -> str:
 def _right_side(text: str, start: int) -> str:
     lead = _LEAD.match(text, start)
     at = lead.end() if lead else start
-    for special in (_VARIABLE, _CLOCK):
+    for special in (_VARIABLE, _CLOCK, _PARTS):
         match = special.match(text, at)
         if match:
             return "".join(match.groups())
@@ -262,7 +267,9 @@ def _right_side(text: str, start: int) -> str:
 
 
 def _short(number: Numeral, text: str) -> str:
-    """The number as short as can be; a word such as *million* stays a word."""
+    """The number as short as can be; a word such as *million* stays a word, and a time (``9:20 am``, ``1 h 35 min``) whole."""
+    if whole := _CLOCK.match(text, number.start) or _PARTS.match(text, number.start):
+        return whole[1]
     scale = re.search(r"(hundred|thousand|million|billion|trillion)\W*$", text[number.start : number.end])
     if scale:
         return f"{number_text(number.value / SCALES[scale[1]])} {scale[1]}"

@@ -100,6 +100,11 @@ _SAYS_LITTLE = re.compile(  # alone
     r"|other|another|both|together|because|if|than|then|when|where|who|whom|whose|while"
 )
 _WORD = re.compile(r"[^\W_]+")
+_ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+(?: [\w'’-]+)?[\"”'’]?"
+_SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
+    rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.IGNORECASE
+)
+_LONGEST_SERIES = 40  # characters
 
 
 def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -113,6 +118,10 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     asked = {_stem(word) for word in _WORD.findall(problem.question)}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
         plain = _CONDITION.sub("", " ".join(sentence[:_READ].split()))
+        for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
+            series = _SERIES.fullmatch(plain, verb.end())
+            if series and len(series[1]) <= _LONGEST_SERIES:
+                return series[1]
         for clause in reversed(_CLAUSE.split(plain)):
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)

@@ -1,0 +1,118 @@
+"""The options of a row, in the layouts that people and tools write them: each comes to a list of texts.
+
+"choices": ["apple", "chair"], ["A) apple", "B) chair"], {"label": ["A", "B"], "text": [...]}, {"A": "apple", "B": "chair"}
+"options": as choices, or "a ) apple , b ) chair"
+columns A, B, ...; option_a, option_b, ...; opa, opb, ...; choice1, choice2, ...
+"question": "Which is a fruit?\nA) apple\nB) chair", with a letter as answer
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cirf.tasks.parsing.answers import normalise_text
+from cirf.tasks.parsing.options import listed_options, without_letters
+
+_COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative|distractor)(?P<place>[a-j]|\d)")
+_LETTER = re.compile(r"(?:option|choice)?\s*\(?([A-Za-z])[).:]?", re.IGNORECASE)
+_SPLIT = re.compile(r"\s*[|\n]\s*")
+_FEWEST = 2
+
+
+def with_choices(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its options as a list in ``choices``; unchanged where it has none, or in a form that is not read."""
+    given = row.get("choices") if row.get("choices") is not None else row.get("options")
+    labels: list[str] = []
+    if given is None:
+        found = _in_columns(row)
+    else:
+        labels, found = _texts(given)
+    if not found:
+        found = _in_question(row) if given is None else []
+    if not found:
+        return row
+    labels = [label.strip() for label in labels]
+    answer = str(row.get("answer", "")).strip()
+    if answer in labels and not any(label.isdecimal() and label in found for label in labels):
+        row["answer"] = chr(65 + labels.index(answer))
+    return row | {"choices": list(without_letters(found))}
+
+
+def by_index(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    """Answers that are places of options become letters, where the rows settle from what they count: one has a 0, or one the
+    number of its options, and none contradicts. Answers that most choices have as a text are no places."""
+    indexed = [row for _, row in rows if row.get("choices") and isinstance(row["choices"], list)]
+    places = [_place(row) for row in indexed]
+    known = [place for place in places if place is not None]
+    texts = sum(str(row.get("answer")).strip() in row["choices"] for row in indexed)
+    if not known or len(known) < len(indexed) or 2 * texts >= len(indexed):
+        return
+    sizes = [len(row["choices"]) for row in indexed]
+    from_zero, from_one = min(known) == 0, any(place == size for place, size in zip(known, sizes, strict=True))
+    if from_zero == from_one:
+        return
+    for row, place, size in zip(indexed, known, sizes, strict=True):
+        if from_one <= place < size + from_one:
+            row["answer"] = chr(65 + place - from_one)
+
+
+def _place(row: Mapping[str, Any]) -> int | None:
+    answer = row.get("answer")
+    if isinstance(answer, float) and answer.is_integer():
+        answer = int(answer)
+    text = "" if isinstance(answer, bool) else str(answer).strip()
+    return int(text) if text.isdecimal() and len(text) <= 2 else None
+
+
+def _texts(given: Any) -> tuple[list[str], list[str]]:
+    """The labels and the texts of options; nothing in a form that is not read."""
+    if isinstance(given, Mapping):
+        if isinstance(given.get("text"), list):
+            return list(map(str, given.get("label") or ())), list(map(str, given["text"]))
+        return list(map(str, given)), [str(text) for text in given.values() if _is_plain(text)]
+    if isinstance(given, list) and given and all(isinstance(each, Mapping) and _is_plain(each.get("text")) for each in given):
+        return [str(each.get("label", "")) for each in given], [str(each["text"]) for each in given]
+    if isinstance(given, list) and given and all(map(_is_plain, given)):
+        return [], list(map(str, given))
+    if isinstance(given, str):
+        found = listed_options(given) or [part for part in _SPLIT.split(given.strip()) if part]
+        return [], list(found) if len(found) >= _FEWEST else []
+    return [], []
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+def _in_columns(row: Mapping[str, Any]) -> list[str]:
+    """The texts of columns that count options: ``A``, ``B``, ...; ``option1``, ``option2``, ..."""
+    series: dict[str, dict[str, str]] = {}
+    for name, value in row.items():
+        match = _COLUMN.fullmatch(re.sub(r"[\s_-]+", "", name).casefold())
+        if match is None or not _is_plain(value) or not str(value).strip() or (not match["series"] and match["place"].isdigit()):
+            continue
+        series.setdefault(match["series"] + ("1" if match["place"].isdigit() else "a"), {})[match["place"]] = str(value).strip()
+    for places in series.values():
+        first = min(places)
+        found = [places[place] for place in sorted(places)]
+        run = "".join(sorted(places)) in "0123456789abcdefghij"
+        if len(found) >= _FEWEST and first in "01a" and run:
+            return found
+    return []
+
+
+def _in_question(row: Mapping[str, Any]) -> list[str]:
+    """The options that a question lists, where the answer is one of their letters."""
+    question, answer = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(answer, str):
+        return []
+    letter = _LETTER.fullmatch(answer.strip())
+    found = listed_options(question)
+    if letter is None:
+        text = re.match(r"\(?([A-Za-z])[).:]\s*(.+)", answer.strip())
+        place = ord(text[1].upper()) - 65 if text else -1
+        same = text is not None and place < len(found) and normalise_text(found[place]) == normalise_text(text[2])
+        return list(found) if same else []
+    return list(found) if ord(letter[1].upper()) - 65 < len(found) else []

@@ -1,0 +1,97 @@
+r"""The rationale and the answer of one text, such as a completion.
+
+The answer is what ``\boxed{...}``, ``####`` or a last *The answer is ...* says, and the rest is the rationale. A text without
+these has the answer that it opens with (*Yes, ...*), that it is as a whole if it is short, or that it concludes with:
+``**Total:** $17``, ``So 17 are left.``
+"""
+
+from __future__ import annotations
+
+import re
+
+from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
+from cirf.tasks.parsing.numeric import parse_number
+from cirf.tasks.parsing.texts import bare_quantity, tidy
+from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
+from cirf.tasks.steps.calculations import CONCLUDES
+from cirf.text.normalise import normalise
+from cirf.text.numerals import find_numbers, number_text, plain_numbers
+
+LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
+_LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
+_LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
+_FEW_WORDS = 6  # behind a label; more are a sentence
+_OPENS = re.compile(r"\W{0,3}(yes|no|true|false)\b\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"
+    r"(?:output|result|conclusion|verdict|total|decision|label|prediction)[*_ \t]*[:=][*_]*\s*",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.IGNORECASE)
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_CLAUSE = re.compile(r"that\s", re.IGNORECASE)
+
+
+def split_answer(text: str) -> tuple[str | None, str | None]:
+    """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
+    thought, said = split_thoughts(text)
+    rest = unwrapped(said)
+    tagged = rest != said.strip()
+    summary = [tidy(text if kind in ENCLOSED else first_sentence(text)) for kind, text in anchors(rest)]
+    answer = next(filter(None, reversed(summary)), None)
+    if answer is None and not thought and (opened := _OPENS.match(rest.strip())):
+        return rest.strip()[opened.end() :].strip() or None, opened[1]
+    if answer is None and _is_bare_answer(rest.strip()):
+        return thought or None, rest.strip()
+    if answer is None:
+        answer = _concluded(rest)
+        return (text.strip() or None), answer and _bare(answer)
+    if thought:
+        return f"<think>{thought}</think>\n{rest}" if not tagged else f"<think>{thought}</think>\n{said}", _bare(answer)
+    return _without_answer(rest) or None, _bare(answer)
+
+
+def _bare(answer: str) -> str:
+    """An answer without its unit; of a clause (*that 3 are left*) the only number."""
+    if _CLAUSE.match(answer) and len(numbers := find_numbers(plain_numbers(answer))) == 1:
+        return number_text(numbers[0].value)
+    return bare_quantity(answer)
+
+
+def _concluded(text: str) -> str | None:
+    """What a text comes to without calling it the answer: the content of a closing label such as ``**Total:** $17``, else the
+    number of a last sentence that concludes; ``None`` where there is no such thing."""
+    said = None
+    for label in _LABEL.finditer(text):
+        said = label
+    if said is not None:
+        content = tidy(" ".join(re.sub(r"```\w*", "", text[said.end() :]).split()))
+        right = tidy(content.rpartition("=")[2])
+        if right and len(right.split()) <= _FEW_WORDS and "\n\n" not in text[said.end() :].strip():
+            return right
+    lines = [line for line in normalise(text).split("\n") if line.strip()]
+    last = plain_numbers(last_sentence(lines[-1])) if lines else ""
+    if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
+        return None
+    if "=" in last or len(find_numbers(last)) == 1:
+        return parse_number(last)
+    bold = [part for part in _BOLD.findall(last_sentence(text)) if len(find_numbers(plain_numbers(part))) == 1]
+    return parse_number(bold[0]) if len(bold) == 1 else None
+
+
+def _is_bare_answer(text: str) -> bool:
+    """Whether a text is short enough, and not several sentences, so that it is an answer without working."""
+    first, *more = SENTENCE_END.split(text)
+    return 0 < len(text) <= _LONGEST_ANSWER and "\n" not in text and not (more and len(first.split()) > _LONGEST_TITLE)
+
+
+def _without_answer(text: str) -> str:
+    """The text without the statement of the answer at its end."""
+    before, mark, after = text.rpartition("####")
+    if mark and "\n" not in after.strip():
+        return before.strip()
+    last = LAST_LINE.search(text)
+    if states_answer_only(last[1] if last else text):
+        return text[: last.start()].strip() if last else ""
+    closing = last_sentence(text)
+    return text[: text.rindex(closing)].strip() if states_answer_only(closing) else text.strip()
