@@ -11,6 +11,7 @@ from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.tasks.loading.questions import question_key
 from cirf.tasks.loading.unusable import Tolerance, listed
+from cirf.tasks.own_rows import rows_in_memory
 
 
 def section(*files: str, **keys) -> schema.Rationales:
@@ -235,3 +236,10 @@ def test_blank_solution_and_unknown_task_and_twin_ids(tasks) -> None:
         gather([Problem("p", "other", "How many?", "1", rationale="t")], section(), None, tasks)
     with pytest.raises(CirfError, match="problem p: duplicate id"):
         gather([blank, blank], section(), None, tasks)
+
+
+def test_a_formula_states_the_answer_in_any_notation() -> None:
+    problem = Problem("1", "", "Where?", "( 3, \\frac{\\pi}{2} )")
+    task = rows_in_memory([{"question": "Where?", "answer": problem.answer}], "mine")[0]
+    assert stated_answer("So it is $\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}.$", problem, task) is not None
+    assert task.equal(stated_answer("It is $\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}.$", problem, task) or "", problem)

@@ -119,3 +119,8 @@ def test_plain_text_that_is_passed_over_is_what_it_would_become(text: str) -> No
     """An invisible sign goes first of all, and with it no text is plain."""
     for annotations in ("drop", "keep"):
         assert normalise(f"\N{ZERO WIDTH SPACE}{text}", annotations) == normalise(text, annotations)
+
+
+def test_rules_of_tables_and_code_of_drawings_are_left_out() -> None:
+    assert normalise("| a | b |\n|---|:-:|\n| 1 | 2 |") == "| a | b |\n\n| 1 | 2 |"
+    assert normalise("So 2.\n[asy]\nint i = 3;\n[/asy]") == "So 2."

@@ -360,3 +360,18 @@ def test_long_lines_are_cut_in_a_time_that_grows_with_their_length(filling: str,
     started = time.process_time()
     cut_all([rationale("a", text)], schema.Segments(by=by, equations="split"), [])
     assert time.process_time() - started < 20  # each takes under four; one that grows with the square minutes
+
+
+@pytest.mark.parametrize(
+    "front", ["The answer is B.", "Ans. (b) the axe.", "Correct option: B\n", "Yes.", "Answer: 'b' i.e., axe."]
+)
+def test_an_answer_in_front_of_its_reasons_is_no_step(front: str) -> None:
+    reasons = ("Axes are sharp.", "Spoons are blunt.")
+    assert segment(f"{front} {' '.join(reasons)}", "auto").segments == reasons
+
+
+@pytest.mark.parametrize(
+    "front", ["The answer must be sharp.", "The answer is one that cuts.", "Option A is blunt.", "No spoon cuts."]
+)
+def test_a_first_sentence_that_reasons_is_a_step(front: str) -> None:
+    assert segment(f"{front} Axes are sharp.", "auto").segments == (front, "Axes are sharp.")

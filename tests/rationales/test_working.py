@@ -51,6 +51,11 @@ def test_a_sum_of_any_numbers_is_found_whatever_they_count(terms: list[tuple[int
     assert working(str(eval(bare)), f"So there are {written} = {eval(bare)} left.") == f"{bare}="
 
 
+def test_a_share_has_its_working_and_a_quotient_is_none_of_itself() -> None:
+    assert working("60%", "The share of boys is 36/60 * 100% = 60%.") == "36/60*100%="
+    assert working("54/9", "The number of bags is 54/9.") == ""
+
+
 def test_what_is_found_is_worked_out_right() -> None:
     chance, found = Random(0), []
     noise = [*map(str, range(13)), "+", " - ", "*", "/", "(", ")", ".5", "%", " = ", "$", " of ", " pens ", ", so "]

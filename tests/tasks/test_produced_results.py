@@ -63,6 +63,27 @@ def test_a_number_that_nobody_named_before(step: str, result: str) -> None:
     assert produced(step, SUM, ()) == result
 
 
+@pytest.mark.parametrize(
+    ("segment", "result"),
+    [
+        ("Duration: 95 minutes = 1 h 35 min", "1 h 35 min"),
+        ("Adding 35 min gives 9:20 am.", "9:20 am"),
+        ("The ratio is 12:8 = 3:2.", "3:2"),
+        ("So the order is Ann > Bo > Cy.", "Ann > Bo > Cy"),
+        ("The first letters are m, g and k.", "m, g and k"),
+        ("The loop runs over range(3), which is 0, 1, 2.", "0, 1, 2"),
+        ('Putting them together gives "ya".', "ya"),
+        ("7 days from today is January 23, 2020.", "January 23, 2020"),
+        ("Adding 7 days gives 01/23/2020.", "01/23/2020"),
+        ("The treaty was between Rome and several towns that had rebelled.", ""),
+        ("Output:\n[0, 3, 6]", "[0, 3, 6]"),
+    ],
+)
+def test_a_result_is_a_whole_time_date_or_series(segment: str, result: str) -> None:
+    problem = Problem("1", "", "Today is 01/16/2020. What is printed?", "[0, 3, 6]")
+    assert produced(segment, problem, ()) == result
+
+
 def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
     assert produced("The 7 days are over.", YES, ()) == "7"
     assert produced("The 7 days are over.", YES, ("7",)) == ""

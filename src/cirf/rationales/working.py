@@ -35,7 +35,7 @@ def working(number: str, step: str) -> str:
     share = number.endswith("%") and "%" in plain_numbers(step)
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
     for terms in reversed(list(_calculations(plain_numbers(strip_annotations(step))))):
-        found = evaluate(terms)
+        found = evaluate(terms) if "".join(terms) != number else None
         if found is not None and min(abs(found - value), abs(100 * found - value) if share else slack + 1) <= slack:
             return "".join(terms) + "="
     return left_side(number, step)

@@ -13,7 +13,7 @@ A worked example::
 
 Numbered items of a list within an item stay indented, by two spaces. Ordinal marks, numbers, headings' words and answer lines
 (``#### 72``) stay: segmentation reads them. Normalising is idempotent up to 100 nested marks, and no digit is lost but those
-inside ``<<...>>``.
+inside ``<<...>>`` and in the code of drawings (``[asy]``).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _BOLD_LINE = re.compile(r"^ ?\*\*([^\W\d_][^\s*:.!?=\d]*(?:[ ][^\W\d_][^\s*:.!?=
 _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
 # Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts; of
 # ``####``, which may be an answer's, one a pass goes.
+_TABLE_RULE = re.compile(r"^ ?\|?(?: ?:?-{2,}:? ?\|)+(?: ?:?-{2,}:? ?)?$", re.MULTILINE)
 _HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.MULTILINE)
 _BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.MULTILINE)
 _INK = re.compile(r"\S")
@@ -57,6 +58,7 @@ _STRAY = re.compile(r"\\[\[\]()]")
 # Pandoc's rule for $math$, and stricter: the text between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
 _FORMULA = re.compile(r"[\\^=_{]|^\S+$")
+_FIGURE = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL)  # a drawing's code
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
 # A run of them at once, sought from its first backslash alone: one a pass would take as many passes as there are.
 _LINE_BREAK = re.compile(r"(?<!\\)(\\?)((?:\\\\)++)(?=\s|$)")
@@ -89,7 +91,7 @@ _SIMPLE = re.compile(r"[\w.,$%√°]+")
 _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
-_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|<br|\n{3}"
+_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|--\||\[asy|<br|\n{3}"
 _ACTIVE_FOR = {
     "keep": re.compile(_ACTIVE, re.MULTILINE),
     "drop": re.compile(_ACTIVE + "|<<", re.MULTILINE),
@@ -119,6 +121,8 @@ def _once(text: str, annotations: Annotations) -> str:
     if annotations == "drop":
         text = _ANNOTATION.sub("", text)
     text = _inner_items(text)
+    if "[asy]" in text:
+        text = _FIGURE.sub(" ", text)
     text = _THOUSANDS.sub(",", text)
     if "\\" in text or "$" in text:
         text = _latex(text)
@@ -190,7 +194,7 @@ def _whole_part(digit: str | None) -> str:
 
 
 def _markdown(text: str) -> str:
-    text = _RULE.sub("", _FENCE.sub("", text))
+    text = _TABLE_RULE.sub("", _RULE.sub("", _FENCE.sub("", text)))
     text = _CODE.sub(r"\1", text)
     text = _BOLD_LINE.sub(lambda m: f"{m[1].strip()}:" if m[1].strip()[-1:].isalpha() else m[0], text)
     text = _BOLD.sub(r"\1", text)

@@ -45,6 +45,7 @@ _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"
     r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?))\b",
     re.IGNORECASE,
 )
+_LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?(?=[.;!]?\s*$)")
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|which is|left with|for a total of|remaining|"
@@ -104,7 +105,8 @@ def in_words(segment: str, previous: tuple[str, ...]) -> str:
     for match in reversed(list(_GIVES.finditer(text))):
         number = _first(text, match.end())
         if number is not None and not _unsettled(text, number.end):
-            return _short(number, text)
+            listed = _LISTED.match(text, number.start)
+            return listed[0] if listed else _short(number, text)
     if concludes and _only_one(numbers, text) and not any(_unsettled(text, n.end) for n in numbers):
         return _short(numbers[0], text)
     return ""

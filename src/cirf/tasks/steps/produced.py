@@ -39,7 +39,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     2. The number that it works out: ``24`` in ``48 / 2 = 24 km/h, so the answer is A.``, for that is what a model needs first.
     3. An equation that has no value yet: ``850+705+X=820*3``.
     4. What it concludes with: a letter, *yes* or *no*, an answer in words.
-    5. The name of an unknown: ``X`` in ``Let X be the weight``.
+    5. The name of an unknown: ``X`` in ``Let X be the weight``. A date that is not known yet.
     6. A number that it says in words: ``3`` in ``which leaves 3``.
     7. The side of a coin, where the question is about one.
     8. The only number that neither the question nor a result before it has: ``7`` in ``A week has 7 days``.
@@ -76,12 +76,26 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     return (
         found
         or introduced(segment)
+        or ("" if outright else dated(segment, problem, previous))
         or ("" if outright or judged else in_words(summary, previous))
         or (coin_state(segment, problem, previous) if coin else "")
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
         or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
     )
+
+
+_DATE = re.compile(
+    r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}\s)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+    r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s\d{4})\b",
+    re.IGNORECASE,
+)
+
+
+def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+    """The date that a step names last, unless it was known: ``January 3, 2020`` in ``In 7 days it is January 3, 2020.``"""
+    found = _DATE.findall(plain_step(segment))
+    return found[-1] if found and found[-1] not in previous and found[-1] not in problem.question else ""
 
 
 _SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.IGNORECASE)
@@ -108,6 +122,9 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             if concludes and (found := parse_answer(kind, sentence)):
                 return found
         return ""
+    _, label, content = plain_step(segment).rpartition(":")
+    if label and problem.answer.strip() and " ".join(content.split()).strip(' .*`"') == " ".join(problem.answer.split()):
+        return problem.answer
     named = re.compile(rf"(?<!\w){re.escape(problem.answer)}(?:s|es)?(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
     for sentence in reversed(SENTENCES.split(plain_step(segment))):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):

@@ -58,6 +58,7 @@ _SAYS_WHAT = re.compile(
         |turn(?:s|ed)?(?:\s(?:in)?to)?)
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
     |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|means?|equals?)
+    |(?:gives?|gave|yields?|makes?|spells?|forms?)(?=\s["“])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
     )\s(?=\S)""",
@@ -137,6 +138,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 def _complement(text: str, verb: re.Match[str]) -> str:
     """The complement of a verb, without articles and following text; empty if it has too many words."""
     if verb["holds"] and re.match(r"(?:to|not|[a-z]+(?:ed|en))\s", text):  # "has to pay", "has moved"
+        return ""
+    if re.match(r"between\s(?!.*\sand\s\S+\W*$)", text):  # "between Rome and several towns": what goes on is left out
         return ""
     if verb["copula"] and re.match(r"[a-z]+ing\s", text):  # "is walking home"
         return ""
