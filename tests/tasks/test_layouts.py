@@ -132,7 +132,7 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("### Conclusion\nNoor has 28 beads.", "28"),
         ("Thus, the final answer is:\n\\[\n\\text{There are } 28 \\text{ beads.}\n\\]", "28"),
         ("The final answer is that 28 beads are left.", "28"),
-        ("**Total:** $32 - $4 = **$28**", "$28"),
+        ("**Total:** $32 - $4 = **$28**", "28"),
         ("Output:\n```\n[1, 2]\n```", "[1, 2]"),
         ("**Conclusion:** False", "False"),
         ("So she gives 4 of 32 away.", None),
@@ -226,7 +226,7 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; problems.tasks.*columns"),
+        ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; rename them, or .*columns"),
         ({"question": "q", "score": 1}, "the field answer is missing; .* this has question, score"),
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
         ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),

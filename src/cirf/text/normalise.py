@@ -44,7 +44,7 @@ _BOLD_LINE = re.compile(r"^ ?\*\*([^\W\d_][^\s*:.!?=\d]*(?:[ ][^\W\d_][^\s*:.!?=
 _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
 # Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts; of
 # ``####``, which may be an answer's, one a pass goes.
-_TABLE_RULE = re.compile(r"^ ?\|?(?: ?:?-{2,}:? ?\|)+(?: ?:?-{2,}:? ?)?$", re.MULTILINE)
+_TABLE_RULE = re.compile(r"^ ?\|?(?: ?:?-+:? ?\|)+(?: ?:?-+:? ?)?$", re.MULTILINE)
 _HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.MULTILINE)
 _BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.MULTILINE)
 _INK = re.compile(r"\S")
