@@ -55,12 +55,12 @@ def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerK
 
     ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit.
     """
-    rows = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
-    by_index(list(enumerate(rows)))
-    for number, row in enumerate(rows):
+    plain = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
+    by_index(list(enumerate(plain)))
+    for number, row in enumerate(plain):
         _check(row, f"{name}, row {number}")
-    kind = answer or infer_kind(list(enumerate(rows)))
-    problems = [_problem(row, str(number), kind, f"{name}, row {number}") for number, row in enumerate(rows)]
+    kind = answer or infer_kind(list(enumerate(plain)))
+    problems = [_problem(row, str(number), kind, f"{name}, row {number}") for number, row in enumerate(plain)]
     return _task(name, kind, "rows in memory"), [dataclasses.replace(problem, task=name) for problem in problems]
 
 
