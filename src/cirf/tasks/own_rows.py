@@ -47,7 +47,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
 
 
 def _task(name: str, kind: AnswerKind, summary: str) -> Task:
-    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=9)
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=10)
 
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
