@@ -41,6 +41,15 @@ def test_a_backbone_without_a_tokenizer(workshop: tinyrun.Workshop, tmp_path: Pa
     assert "no tokenizer there" in checked.error()
 
 
+@pytest.mark.parametrize("index", [None, {"weight_map": {"a": "model-00001-of-00002.safetensors"}}])
+def test_a_backbone_without_weights(workshop: tinyrun.Workshop, tmp_path: Path, index: dict[str, Any] | None) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(workshop.backbone, folder, ignore=None if index else shutil.ignore_patterns("*.safetensors"))
+    if index:
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "no weights there (model" in _refused(workshop, tmp_path, folder)
+
+
 @pytest.mark.parametrize(("kind", "method"), [("gemma4", "coconut"), ("qwen3_5", "codi"), ("mamba", "coconut")])
 def test_a_backbone_that_cannot_think_in_vectors(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, method: str) -> None:
     said = _refused(workshop, tmp_path, _backbone(tmp_path / "model", kind), methods=["cirf_full", method])

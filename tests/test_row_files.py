@@ -90,6 +90,12 @@ def test_check_and_init_take_them_all(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "\nstep 1    0 + 3 = 3.  ->  0+3=3\nanswer    3\n" in shown
 
 
+def test_a_file_of_another_format_is_no_recipe(tmp_path: Path) -> None:
+    for name in ("mine.xlsx", "mine.txt", "mine.arrow"):
+        (tmp_path / name).write_bytes(b"PK\x03\x04 rows")
+        assert f"{name}: neither a recipe (.yaml) nor a file of rows (.jsonl" in tinyrun.cirf("check", tmp_path / name).error()
+
+
 def test_lists_in_cells_and_empty_cells(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(

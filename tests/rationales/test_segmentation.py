@@ -157,6 +157,16 @@ def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, be
     assert segment(f"{before}{draft}{between}{steps}", "auto").segments == DONE
 
 
+@pytest.mark.parametrize("heading", ["Solution:", "**Working:**", "Let's carry it out:\n"])
+@pytest.mark.parametrize("mark", ["{}.", "Step {}:"])
+def test_a_numbered_plan_is_no_part_of_the_prose_that_carries_it_out(mark: str, heading: str) -> None:
+    plan = "\n".join(f"{mark.format(place)} Think of {place}" for place in (1, 2))
+    done = "\n".join(DONE)
+    assert segment(f"Plan:\n{plan}\n\n{heading}\n{done}", "auto").segments == DONE
+    for text in (f"Plan:\n{plan}\n\n{heading}\n28", f"Facts:\n{plan}\n\n{heading}\n{done}", f"Plan:\n{plan}\n\nAnswer:\n{done}"):
+        assert len(segment(text, "auto").segments) == 2
+
+
 def test_a_summary_or_a_step_taken_up_again_replaces_nothing() -> None:
     steps = "\n".join(f"{place}. {text}" for place, text in enumerate(DONE, 1))
     assert len(segment(f"{steps}\n\nIn summary:\n1. Multiply\n2. Subtract", "auto").segments) == 3

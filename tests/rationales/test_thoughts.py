@@ -34,7 +34,32 @@ MARKS = [
     "<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>{rest}<|return|>",
     "{thought}<|end|><|start|>assistant<|channel|>final <|constrain|>x<|message|>{rest}",
     "analysis{thought}assistantfinal{rest}",
+    '<think duration="3">{thought}</think>{rest}',
+    "< think >{thought}</ think >{rest}",
+    "&lt;think&gt;{thought}&lt;/think&gt;{rest}",
+    "<|thinking|>{thought}<|/thinking|>{rest}",
+    "<|think_start|>{thought}<|think_end|>{rest}",
+    "<|channel>thought\n{thought}<channel|>{rest}",
+    "<|im_start|>think\n{thought}<|im_end|>\n<|im_start|>answer\n{rest}<|im_end|>",
+    "Here is my thought process:\n{thought}\nHere is my response:\n{rest}",
+    "Here are my reasoning steps:\n{thought}\n[BEGIN FINAL RESPONSE]\n{rest}\n[END FINAL RESPONSE]",
+    '<details type="reasoning" done="true">\n<summary>Thought for 3 seconds</summary>\n{thought}\n</details>\n{rest}',
+    "<think>{thought}</think>\n<response>\n{rest}\n</response>",
+    "<working>{thought}</working>{rest}",
+    "[NOTES]{thought}[/NOTES]\n{rest}",
+    "<|plan|>{thought}<|/plan|>\n<answer>{rest}</answer>",
 ]
+
+
+UNMARKED = (
+    "<step>4 * 8 = 32</step><step>32 - 4 = 28</step>",
+    "<b>First</b> 4 * 8 = 32.",
+    "[asy]draw((0,0));[/asy] The area is 4.",
+    "[1] Count them: 32. [2] Take 4 away.",
+    "<working>4 * 8 = 32.</working>",
+    "I <think about it> twice.",
+    "He said <a>4</a>, then 5.",
+)
 
 
 @pytest.mark.parametrize("marks", MARKS)
@@ -48,7 +73,7 @@ def test_marks_of_thoughts_are_in_no_rationale(marks: str) -> None:
 
 
 def test_a_text_without_thoughts_is_left_as_it_is() -> None:
-    for text in (FULL, "a < b > c", "He thinks: <b>bold</b>", "", "analysis of the data", "He [thinks] 3"):
+    for text in (FULL, "a < b > c", "He thinks: <b>bold</b>", "", "analysis of the data", "He [thinks] 3", *UNMARKED):
         assert rationale_of(text) == text and split_thoughts(text) == ("", text)
 
 
@@ -105,6 +130,11 @@ def test_a_teachers_marks_are_no_steps(tmp_path: Path, text: str, steps: int, fa
         ("Noor has 4*8 = <<4*8=32>>32.\nThen 32-4 = <<32-4=28>>28. #### 28", ("Noor has 4*8 = 32.", "Then 32-4 = 28.")),
         ("<<4*8=32>>32 <<32-4=28>>28", ("4*8=32", "32-4=28")),
         ("4*8=<<4*8=32>>32\n32-4=<<32-4=28>>28", ("4*8=32", "32-4=28")),
+        ("4*8=32; 32-4=28", ("4*8=32", "32-4=28")),
+        ("4 * 8 = 32 , 32 - 4 = 28.", ("4 * 8 = 32", "32 - 4 = 28.")),
+        ("4*8=32 32-4=28 #### 28", ("4*8=32", "32-4=28")),
+        ("4*7=28=32-4", ("4*7=28=32-4",)),
+        ("4*800=3,200; 3,200-3,172=28", ("4*800=3,200", "3,200-3,172=28")),
     ],
 )
 def test_equations_alone_are_steps_and_an_answer_behind_hashes_is_none(text: str, steps: tuple[str, ...]) -> None:

@@ -385,6 +385,8 @@ RUN_ON = [
     ("number", "She has 18 left. Check: 18 + 2 = 20.", "18"),
     ("number", "She has 18 left.\n\n**Verification:**\n18 + 2 = 20", "18"),
     ("number", "She has 18 left.\n\nNote: 5 of them are red.", "18"),
+    ("number", "She has 18 left.\n\nP.S. She had 20 before.", "18"),
+    ("number", "She has 18 left.\n\nTip: Always take away 2.", "18"),
     ("number", "The answer is 17.\nNote: Without these 3 the answer would be 14.", "17"),
     ("number", "First 18.\nCheck: 18 + 2 = 20, one too many.\n\nSo she has 17.", "17"),
     ("number", "Check: 18 + 2 = 20.", "20"),

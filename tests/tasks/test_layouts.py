@@ -24,7 +24,7 @@ WORK = "\n".join(STEPS)
 USER = {"role": "user", "content": ASKED}
 
 
-def assistant(content: str, **more: Any) -> dict[str, Any]:
+def assistant(content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **more}
 
 
@@ -39,6 +39,7 @@ TARGETS = [
     f"<think>{WORK}</think>\nThe answer is \\boxed{{28}}.",
     f"<think>{WORK}</think>\n<answer>28</answer>",
     f"{WORK}\n</think>\n\nThe answer is 28.",
+    f"<working>{WORK}</working>\n28",
 ]
 LAYOUTS: list[dict[str, Any]] = [
     {"question": ASKED, "answer": "28", "rationale": WORK},
@@ -60,6 +61,13 @@ LAYOUTS: list[dict[str, Any]] = [
     {"input": ASKED, "output": f"{WORK}\n\n**Answer:** Rs. 28"},
     {"messages": [USER, assistant("28", reasoning_content=WORK)]},
     {"messages": [USER, assistant("The answer is 28.", reasoning=WORK)]},
+    {"messages": [USER, assistant("28", thinking=WORK)]},
+    {"messages": [USER, assistant([{"type": "thinking", "thinking": WORK}, {"type": "text", "text": "28"}])]},
+    {"messages": [USER, assistant([{"type": "reasoning", "text": WORK}, {"type": "text", "text": "28"}])]},
+    {"messages": json.dumps([USER, assistant(TARGETS[0])])},
+    {"prompt": ASKED, "completion": assistant(TARGETS[0])},
+    {"question": ASKED, "answer": "28", "rationale": list(STEPS)},
+    {"question": ASKED, "answer": "28", "cot": list(STEPS)},
     {"messages": [USER, assistant(TARGETS[2])], "answer": "28"},
     {"messages": [{"role": "user", "content": [{"type": "text", "text": ASKED}]}, assistant(TARGETS[0])]},
     {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": TARGETS[3]}]},

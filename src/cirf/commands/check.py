@@ -16,7 +16,7 @@ from cirf.recipe.load import load, parse
 from cirf.recipe.schema import Recipe
 from cirf.store.jsonl import by_reason
 from cirf.store.paths import user_path
-from cirf.store.row_files import is_row_file
+from cirf.store.row_files import ENDINGS, is_row_file
 
 if TYPE_CHECKING:
     from cirf.fitting import Updates
@@ -89,6 +89,8 @@ def _recipe_of(source: str, sets: Sequence[str]) -> Recipe:
         made = _of_folder(path)
     elif is_row_file(source):
         made = {"problems": {"tasks": [{"task": "jsonl", "train_file": source}]}}
+    elif path.is_file() and path.suffix not in ("", ".yaml", ".yml"):
+        raise CirfError(f"{source}: neither a recipe (.yaml) nor a file of rows ({', '.join(ENDINGS)}, each also .gz)")
     else:
         return load(source, sets)
     return parse(json.dumps({"name": "check"} | made, ensure_ascii=False), source, sets)

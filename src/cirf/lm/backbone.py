@@ -18,6 +18,7 @@ from cirf.lm.pickles import no_pickles
 from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
+from cirf.store.files import load_object
 
 __all__ = [
     "embedding_width",
@@ -187,10 +188,16 @@ def check_architecture(config: Any, wanted: schema.Architecture, source: str | P
 
 
 def check_weights(source: str | Path) -> None:
-    """``CirfError`` if a weight file of a model's folder is truncated or damaged, by its header and length."""
+    """``CirfError`` if a model's folder has no weight files, lacks one that its index names, or holds one that is truncated or
+    damaged, by its header and length."""
     if Path(source).is_dir():
+        files = set(Path(source).glob("*.safetensors"))
+        found = (load_object(Path(source) / "model.safetensors.index.json") or {}).get("weight_map")
+        named = set(map(str, found.values())) if isinstance(found, dict) else set()
+        if missing := sorted(named - {path.name for path in files}) or ([] if files else ["model.safetensors"]):
+            raise CirfError(f"{source}: no weights there ({missing[0]} is missing); save or fetch the model's weights again")
         with explained(source, "model"):
-            for path in sorted(Path(source).glob("*.safetensors")):
+            for path in sorted(files):
                 with safe_open(path, framework="pt"):
                     pass
 

@@ -36,7 +36,7 @@ from cirf.records import Dropped, Problem, Rationale, Steps
 from cirf.text.discourse import pieces, turns
 from cirf.text.normalise import normalise
 from cirf.text.sentences import sentences
-from cirf.text.step_marks import Mark, option_letter, option_starts, ordinal_marks, split_last_option
+from cirf.text.step_marks import Mark, carrying_out, option_letter, option_starts, ordinal_marks, split_last_option
 
 Rule = Literal["auto", "ordinal", "line", "sentence", "option", "function"]
 
@@ -196,6 +196,7 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
             return Segmentation(by, pieces(text, section.min_characters, section.max_characters))
     if len(text) >= LONG and turns(text, TURNS):
         return _segment(text, "function", choices, section)
+    text = text[carrying_out(text) :]
     marks = ordinal_marks(text)
     segments = _by_ordinal(text, marks) if len(marks) >= 2 else ()
     # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them

@@ -23,6 +23,9 @@ _NOTE = re.compile(
 )  # perhaps with its value again
 _WORKED = re.compile(r"=\s*[$€£]?\s*<<")  # as in GSM8K: the equation is next to its note
 _BETWEEN = re.compile(r"(?<=>>)[\s,;.]*(?=<<)")
+_EQUATION = r"[^=;\n]{1,200}?=\s?[$€£]?-?\d[\d.,]*(?<![.,])"
+_EQUATIONS = re.compile(rf"{_EQUATION}(?:\s?(?:[;,.]\s|;|\s)\s*{_EQUATION})+[;,.]?")  # on one line, with nothing else
+_NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?=\S)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _STEP = re.compile(r"\bstep\s*\d+", re.IGNORECASE)
 _LONGEST_ANSWER = 200
@@ -43,8 +46,13 @@ def rationale_of(text: str) -> str:
 
 
 def equations_written_out(text: str) -> str:
-    """The text with ``<<4*8=32>>`` written out where a rationale is made of such notes alone."""
-    if "<<" not in text or not _NOTE.search(text) or _WORKED.search(text):
+    """The text with ``<<4*8=32>>`` written out where a rationale is made of such notes alone; equations alone on one line, such
+    as ``4*8=32; 32-4=28``, get one line each."""
+    if "<<" not in text:
+        sums, mark, said = text.partition("####")
+        alone = not _WORD.search(sums) and _EQUATIONS.fullmatch(sums.strip())
+        return _NEXT.sub(r"\1\n", sums.strip()) + (f"\n{mark}{said}" if mark else "") if alone else text
+    if not _NOTE.search(text) or _WORKED.search(text):
         return text
     around = "\n".join(part for part in _NOTE.sub("\n", text).split("\n") if not states_answer_only(part))
     if _WORD.search(_STEP.sub("", around)):

@@ -5,7 +5,7 @@ are read into exact fractions, and every value has one canonical text: ``72`` (n
 ``1/3`` where no finite decimal exists.
 
 `plain_numbers` brings other groupings into this notation: ``12'000``, ``12 000``, ``1,25,000``, ``1.250.000``. A number with a
-decimal comma (``12,5``, ``1.996,25``) is not read, and neither is a part of it.
+decimal comma (``12,5``, ``0,333``, ``1.996,25``) is not read, and neither is a part of it.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ UNREAD = "\ufffd"
 """The replacement by `plain_numbers` of a number that is not read."""
 
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
-_READ = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
+_READ = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
 _GROUPED = re.compile(
-    r"([0-9]{1,3}(?:(['’_٬])[0-9]{3}(?:\2[0-9]{3})*|(?:\.[0-9]{3}){2,})|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3})(\.[0-9]+)?"
+    r"([1-9][0-9]{0,2}(?:(['’_٬])[0-9]{3}(?:\2[0-9]{3})*|(?:\.[0-9]{3}){2,})|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3})(\.[0-9]+)?"
 )
 _SPACED = re.compile(
     r"(?<![\w.,/^])(?<![0-9] )[0-9]{1,3}(?: [0-9]{3}(?![0-9]))++(?![/:])(?P<decimals>(?:[.,][0-9]+)*)"

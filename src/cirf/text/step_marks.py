@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from cirf.text.sentences import sentences
+
 _DEEP = 8  # lists within lists
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
@@ -58,6 +60,7 @@ _REDO = re.compile(
     r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead)\b",
     re.IGNORECASE,
 )
+_HEADED = re.compile(r"\n[ ]*\n([^\n]{1,60}:)[ ]*\n+")
 _CARRIES_OUT = re.compile(
     r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.IGNORECASE
 )
@@ -96,6 +99,19 @@ def ordinal_marks(text: str, words: bool = False) -> tuple[Mark, ...]:
         return inner
     spelled = _order_words(text) if words else ()
     return spelled if len(spelled) >= 2 else steps or inline
+
+
+def carrying_out(text: str) -> int:
+    """Where the part begins that carries out the numbered plan of a text, under its own heading (``Solution:``); 0 without
+    both."""
+    marks = ordinal_marks(text)
+    if len(marks) < 2 or not _PLAN.search(text[: marks[0].start].rstrip().rpartition("\n")[2]):
+        return 0
+    for match in _HEADED.finditer(text, marks[-1].end):
+        carries_out = _CARRIES_OUT.search(match[1]) and not _LOOKS_BACK.search(match[1])
+        if carries_out and len(sentences(text[match.end() :])) > 1:
+            return match.end()
+    return 0
 
 
 def option_starts(text: str, options: int | None) -> tuple[int, ...]:

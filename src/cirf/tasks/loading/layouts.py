@@ -17,6 +17,8 @@ Names are read without regard to case, blanks and underscores. Of a target, and 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,6 +45,7 @@ _KNOWN = {
     name.replace("_", ""): name
     for name in (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
 }
+_PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
 
 
@@ -106,6 +109,22 @@ def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> 
             message = f"no column {column!r}; columns.{field} names it, and the row has {_names(raw)}"
             raise RowError(where, message, f"no column {column!r}")
         row[field] = raw[column]
+    return _opened(row)
+
+
+def _opened(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with conversations as lists, which may be JSON text or a single turn, and a list of lines as one rationale."""
+    for name in (*_TURNS, "prompt", "completion"):
+        value = row.get(name)
+        if isinstance(value, str) and value.lstrip().startswith('[{"'):
+            with contextlib.suppress(ValueError, RecursionError):
+                row[name] = json.loads(value)
+        elif isinstance(value, Mapping):
+            row[name] = [value]
+    for name in ("rationale", *_RATIONALES):
+        value = row.get(name)
+        if isinstance(value, list) and value and all(map(_is_text, value)):
+            row[name] = "\n".join(line.strip() for line in value)
     return row
 
 
@@ -194,11 +213,14 @@ def _turn(turn: Any, where: str) -> tuple[str, str]:
     if not isinstance(turn, Mapping) or not isinstance(role := turn.get("role", turn.get("from")), str):
         raise RowError(where, "a turn of the conversation is no object with role and content")
     content = turn.get("content", turn.get("value"))
+    thoughts: list[str] = []
     if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+        parts = [part for part in content if isinstance(part, Mapping)]
+        thoughts = [thought for part in parts if part.get("type") in _PARTS if (thought := _text(part, ("text", *_PARTS)))]
+        content = "".join(str(part.get("text") or "") for part in parts if part.get("type") not in _PARTS)
     if content is not None and not isinstance(content, str):
         raise RowError(where, "the content of a turn is no text")
     text = (content or "").strip()
-    thought = next((turn[name] for name in ("reasoning_content", "reasoning", "thinking") if _is_text(turn.get(name))), None)
+    thought = _text(turn, _PARTS) or "\n".join(thoughts) or None
     role = _ROLES.get(role.casefold(), role.casefold())
     return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text

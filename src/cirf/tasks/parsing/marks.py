@@ -30,8 +30,9 @@ _GIVEN = re.compile(r"[\W_]*(?:given|known|context|passage|story|facts?|data|bac
 _CHECKS = re.compile(
     r"(?:^|(?<=[.!?])[ \t]+)[ \t>#*_(]*(?:let(?:[’']s|[ \t]+(?:me|us))[ \t]+)?"
     r"(?:(?:to[ \t]+|quick[ \t]+|sanity[ \t]+|double[- ]?)?"
-    r"(?:check|checking|verify|verification|proof|remark|hint)|(?P<note>(?:side[ \t]*)?notes?|n\.?b\.?|p\.?s\.?))"
-    r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]",
+    r"(?:check|checking|verify|verification|proof|remark|hint)|"
+    r"(?P<note>(?:side[ \t]*)?notes?|tips?|fun[ \t]+fact|n\.?b\.?|p\.?s\.?))"
+    r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]|^[ \t>#*_(]*(?P<postscript>P\.[ ]?S\.)(?=[ \t])",
     re.IGNORECASE | re.MULTILINE,
 )
 _FEW = 4  # words of an answer on its own line above its explanation
@@ -77,5 +78,5 @@ def before_a_check(text: str) -> tuple[str, str]:
     for match in _CHECKS.finditer(text):
         after = text[match.end() :].strip()
         if text[: match.start()].strip() and "\n\n" not in after:
-            return text[: match.start()], "" if match["note"] else after
+            return text[: match.start()], "" if match["note"] or match["postscript"] else after
     return text, ""

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import re
 
-_NAMES = r"(?:think|thinking|thoughts?|reasoning|scratchpad|seed:think)"
+_NAMES = r"(?:think|thinking|thoughts?|thought_process|reasoning|scratchpad|reflection|seed:think)"
 _MARK = re.compile(
-    rf"<(?P<xml>/?){_NAMES}>|\[(?P<square>/?)THINK\]|◁(?P<kimi>/?)think▷|<\|(?P<long>begin|end)_of_thought\|>"
-    r"|<\|(?P<loud>START|END)_THINKING\|>",
+    rf"<[ ]?\|?[ ]?(?P<xml>/?)[ ]?{_NAMES}(?:[ ][^<>\n]{{0,80}}=[^<>\n]{{0,80}})?[ ]?\|?>"
+    r"|\[(?P<square>/?)THINK\]|◁(?P<kimi>/?)think▷|<\|(?P<long>begin|end)_of_thought\|>"
+    rf"|<\|(?P<loud>START|END)_THINKING\|>|<\|{_NAMES}_(?P<last>start|begin|end)\|>",
+    re.IGNORECASE,
+)
+_ESCAPED = re.compile(rf"&lt;(/?{_NAMES})&gt;", re.IGNORECASE)
+_FORMS = tuple(
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"<\|channel>thought\b(?P<thought>.*?)<channel\|>(?P<rest>.*)",  # Gemma 4
+        r"<\|im_start\|>think\n(?P<thought>.*?)(?:<\|im_end\|>)?\s*<\|im_start\|>answer\n(?P<rest>.*?)(?:<\|im_end\|>)?\s*",  # s1
+        r"Here (?:is|are) my (?:thought process|reasoning steps):(?P<thought>.*?)"  # Granite, Apriel
+        r"\n\s*(?:Here is my response:|\[BEGIN FINAL RESPONSE\])(?P<rest>.*?)(?:\[END FINAL RESPONSE\])?\s*",
+        r"<details\b[^>\n]*\breasoning\b[^>\n]*>\s*(?:<summary>[^<\n]*</summary>)?(?P<thought>.*?)</details>(?P<rest>.*)",
+    )
+)
+_OWN = re.compile(  # a pair of marks with another name, around all that precedes the answer
+    r"\s*(?:<(?P<tag>[A-Za-z][\w:-]*)>(?P<tagged>.*?)</(?P=tag)>|\[(?P<square>[A-Za-z][\w -]*)\](?P<squared>.*?)\[/(?P=square)\]"
+    r"|<\|(?P<bar>\w+)\|>(?P<barred>.*?)<\|/(?P=bar)\|>)\s*(?P<rest>\S.*)",
+    re.DOTALL,
+)
+_NO_THOUGHT = re.compile(  # names of what is no thought: an answer, a part of a page or a picture
+    r"(?:final[ _-]?)?(?:answer|solution|response|output|result)|final|question|problem|step|math|latex|asy|code|python|"
+    r"tool_call|html|body|div|span|p|b|i|u|em|strong|sup|sub|h\d|ul|ol|li|table|tr|td|pre|br|details|inst|sys|system|user|assistant",
     re.IGNORECASE,
 )
 _CLOSES = ("/", "end")
@@ -15,7 +37,9 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^\n]{0,200}?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|message|call|channel|constrain)\|>(?:assistant\b)?")
 _UNMARKED = re.compile(r"\A\s*(?:assistant\s*)?analysis(?=[A-Z\s])(?P<thought>.*)assistant\s?final(?P<rest>.*)\Z", re.DOTALL)
 _WRAPPED = re.compile(
-    r"\A\s*(?:<answer>(?P<tagged>.*)</answer>|<\|begin_of_solution\|>(?P<solved>.*)<\|end_of_solution\|>)\s*\Z",
+    r"\A\s*(?:<(?P<name>(?:final_)?answer|response|output|solution)>(?P<tagged>.*)</(?P=name)>"
+    r"|<\|begin_of_solution\|>(?P<solved>.*)<\|end_of_solution\|>"
+    r"|\[BEGIN FINAL RESPONSE\](?P<begun>.*)\[END FINAL RESPONSE\])\s*\Z",
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -23,10 +47,14 @@ _WRAPPED = re.compile(
 def split_thoughts(text: str) -> tuple[str, str]:
     """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks.
 
-    Text before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed.
+    Text before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed. A
+    pair of marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows.
     """
     if "<|channel|>" in text:
         return _harmony(text)
+    if (formed := _in_another_form(text)) is not None:
+        return formed
+    text = _ESCAPED.sub(r"<\1>", text)
     if (unmarked := _UNMARKED.match(text)) is not None:  # a server that leaves the special tokens out
         return unmarked["thought"].strip(), unmarked["rest"].strip()
     thoughts: list[str] = []
@@ -35,7 +63,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
     for mark in _MARK.finditer(text):
         marked = True
         said = text[start : mark.start()]
-        if (mark["xml"] or mark["square"] or mark["kimi"] or mark["long"] or mark["loud"] or "").casefold() in _CLOSES:
+        if (mark[mark.lastgroup or 0] or "").casefold() in _CLOSES:
             thoughts += [said] if thinking else [*rest, said]
             rest = rest if thinking else []
             thinking = False
@@ -52,7 +80,24 @@ def split_thoughts(text: str) -> tuple[str, str]:
 def unwrapped(text: str) -> str:
     """A text without the tags of an answer or a solution around all of it."""
     found = _WRAPPED.match(text)
-    return text if found is None else (found["tagged"] or found["solved"] or "").strip()
+    return text if found is None else (found["tagged"] or found["solved"] or found["begun"] or "").strip()
+
+
+def _in_another_form(text: str) -> tuple[str, str] | None:
+    """The thoughts and the rest where a text has one of the forms without marks of their own, or a pair of marks around all that
+    precedes its answer."""
+    if not text.lstrip().startswith(("<", "[", "Here ")):
+        return None
+    for form in _FORMS:
+        if (found := form.fullmatch(text.strip())) is not None:
+            return found["thought"].strip(), found["rest"].strip()
+    own = _OWN.fullmatch(text)
+    if own is None or _MARK.search(text):
+        return None
+    name = own["tag"] or own["square"] or own["bar"]
+    if _NO_THOUGHT.fullmatch(name) or name in own["rest"]:
+        return None
+    return (own["tagged"] or own["squared"] or own["barred"] or "").strip(), own["rest"].strip()
 
 
 def _harmony(text: str) -> tuple[str, str]:
