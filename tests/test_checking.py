@@ -361,7 +361,7 @@ def test_rationales_with_another_answer_are_shown_by_example_and_their_key_is_na
 
 def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path) -> None:
     row = {"choices": ["a roof", "a river"], "rationale": "It flows."}
-    rows = [row | {"question": f"Where is {n}?", "answer": n % 2} for n in range(6)]
+    rows = [row | {"question": f"Where is {n}?", "answer": 1} for n in range(6)]  # the first, or the second from 0
     mine = write_lines(tmp_path / "mine.jsonl", *rows)
     for command in ("check", "init"):
         said = tinyrun.cirf(command, mine)
@@ -371,4 +371,4 @@ def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path
 def test_a_row_without_a_question_is_told_with_the_fields_that_it_has(tmp_path: Path) -> None:
     said = tinyrun.cirf("check", write_lines(tmp_path / "mine.jsonl", {"text": "a", "label": 1}))
     assert "(1: the field question is missing; the first is that of line 1): every row needs question and answer" in said.error()
-    assert "this has text, label; problems.tasks.*.columns" in said.error()
+    assert "this has text, label; rename them, or say in a recipe which is which (problems.tasks.*.columns)" in said.error()
