@@ -38,6 +38,6 @@ def answers(run: Path, method: str, task: str) -> list[dict[str, Any]]:
 
 
 def training(run: Path, method: str) -> dict[str, Any]:
-    """An archive's training of a method, as its report has it (`cirf.report.data.training`)."""
+    """An archive's training of a method, as its report has it (`cirf.report.data.measures`)."""
     found: dict[str, Any] = archived(run).data["training"][method]
     return found

@@ -18,7 +18,7 @@ from pathlib import Path
 from cirf.evaluation.chance import DRAWS, Text, find
 from cirf.recipe.schema import Problems
 from cirf.records import Problem
-from cirf.stats.tests import mean
+from cirf.statistics import mean
 from cirf.store.jsonl import read_rows
 from cirf.tasks import get
 from cirf.tasks.loading.load import load_problems

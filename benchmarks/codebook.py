@@ -45,7 +45,7 @@ def _make(options: argparse.Namespace, path: Path) -> None:
     """Embeddings [M x d] around 64 centres, on disk."""
     import numpy as np
 
-    from cirf.codebook.tensor_file import save_rows
+    from cirf.codebook.rows import save_rows
 
     centres = np.random.default_rng(0).standard_normal((64, options.width), dtype=np.float32)
 
@@ -102,7 +102,7 @@ def _scale(options: argparse.Namespace, path: Path) -> dict[str, Any]:
 
     from cirf.codebook import centering, codebook, fit
     from cirf.codebook import sinkhorn as assignment
-    from cirf.codebook.tensor_file import open_rows
+    from cirf.codebook.rows import open_rows
     from cirf.progress import SILENT
     from cirf.recipe import schema
 

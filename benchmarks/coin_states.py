@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cirf.errors import CirfError
-from cirf.stats.tests import compare, describe_difference
+from cirf.statistics import compare, describe_difference
 from cirf.store.jsonl import read_rows
 
 _START = re.compile(r"coin is (heads|tails) up", re.IGNORECASE)

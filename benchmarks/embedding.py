@@ -55,7 +55,7 @@ def main() -> None:
 
     from cirf.assets import resolve
     from cirf.codebook import embedding
-    from cirf.codebook.wording import wording, wordings
+    from cirf.codebook.embedding import wording, wordings
     from cirf.progress import SILENT
     from cirf.recipe.load import load
     from cirf.stages.context import Context

@@ -27,7 +27,7 @@ def batches(run: Path, tokenizer: Any, rows: int, count: int, groups: int) -> li
     """What is to be said in each of ``count`` batches: ids by group by row."""
     from cirf.lm.prompt import end_token
     from cirf.lm.training.batches import LengthSampler
-    from cirf.methods.latent.groups import aligned, groups_of
+    from cirf.methods.curricula import aligned, groups_of
 
     lines = (run / "segments" / "segments.jsonl").read_text(encoding="utf-8").splitlines()
     end = end_token(tokenizer)
@@ -83,9 +83,9 @@ def main() -> None:
     from cirf.lm.adapters import put_adapters
     from cirf.lm.backbone import load_model, load_tokenizer
     from cirf.lm.training.attention import for_rows
+    from cirf.lm.training.batches import pass_price
     from cirf.lm.training.loss import IGNORED
-    from cirf.lm.training.padding import pass_price
-    from cirf.methods.latent import sim_cot_loss as explain
+    from cirf.methods.latent import loss as explain
     from cirf.methods.latent.loss import LatentObjective
     from cirf.recipe.load import load, open_run
 

@@ -54,9 +54,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from cirf.cpu import number_formats
     from cirf.lm import backbone, vocabulary
     from cirf.lm.prompt import end_token
-    from cirf.lm.training.batches import LengthSampler, Row, tokenise
+    from cirf.lm.training.batches import LengthSampler, Row, sft_rows, tokenise
     from cirf.lm.training.finetune import plan_updates
-    from cirf.lm.training.sft_rows import sft_rows
     from cirf.methods import get
     from cirf.recipe.load import load, open_run
     from cirf.stages.context import Context

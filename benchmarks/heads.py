@@ -49,8 +49,7 @@ def main() -> None:
     from cirf.lm.prompt import end_token
     from cirf.methods.base import around_turn
     from cirf.methods.soft.loss import Mapped, SoftObjective
-    from cirf.methods.soft.prompt_cache import PromptCache
-    from cirf.methods.soft.prompts import placeholder
+    from cirf.methods.soft.prompts import PromptCache, placeholder
     from cirf.recipe.load import load, open_run
 
     open_run(options.run)

@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "cirf"
 LONGEST, MOST_PARAMETERS = 60, 8
 LAYERS = (
-    frozenset({"errors", "progress", "records", "registry", "user_code", "distributed", "openmp", "store", "recipe", "stats"}),
+    frozenset(
+        {"errors", "progress", "records", "registry", "user_code", "distributed", "openmp", "store", "recipe", "statistics"}
+    ),
     frozenset({"text", "assets", "tasks", "endpoints", "rationales", "codebook", "cpu", "lm"}),
     frozenset({"methods", "compression"}),
     frozenset({"evaluation"}),

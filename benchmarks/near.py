@@ -19,7 +19,7 @@ from benchmarks.share_of import over
 from cirf.errors import CirfError
 from cirf.export.archive import find
 from cirf.records import Problem
-from cirf.stats.tests import mean, wilson
+from cirf.statistics import mean, wilson
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder
 from cirf.tasks.loading.leaks import near

@@ -22,7 +22,7 @@ from scipy.stats import t as student
 
 from cirf.analysis.accuracy import pooled
 from cirf.errors import CirfError
-from cirf.stats.tests import Comparison, compare, describe_difference
+from cirf.statistics import Comparison, compare, describe_difference
 
 
 def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:

@@ -36,7 +36,7 @@ def main() -> None:
     from cirf.lm.decoding import generate as decode
     from cirf.methods import get
     from cirf.recipe.schema import Backbone, Problems, Recipe, TaskEntry
-    from cirf.stages import openings
+    from cirf.stages import scores
     from cirf.tasks import get as get_task
     from cirf.tasks.loading.load import load_problems
 
@@ -50,7 +50,7 @@ def main() -> None:
     asked = load_problems(problems, recipe.seed).test[options.task]
     prompts = [backbone.prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem in asked]
     encoded = [tokenizer(prompt, add_special_tokens=False).input_ids for prompt in prompts]
-    prefixes: Any = openings.beginnings(method, {options.task: task}, model, tokenizer, source)
+    prefixes: Any = scores.beginnings(method, {options.task: task}, model, tokenizer, source)
     started = time.perf_counter()
     prefixes.prepare(prompts)
     once = time.perf_counter() - started

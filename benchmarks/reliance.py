@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cirf.stats.tests import mean
+from cirf.statistics import mean
 
 _BATCH = 8
 _KINDS = ("functional", "results", "answer")

@@ -23,7 +23,7 @@ from benchmarks.archives import answers, archived, training
 from cirf.analysis.accuracy import by_question, pooled
 from cirf.analysis.pairs import Tests, compare_all
 from cirf.errors import CirfError
-from cirf.stats.tests import Comparison, mean, wilson
+from cirf.statistics import Comparison, mean, wilson
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

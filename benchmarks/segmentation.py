@@ -4,7 +4,7 @@
 
 DIR is a folder of mirrored data sets with ``rationales/TASK.TEACHER.jsonl``. For every file and rule: the share of the
 rationales that the rule can cut, steps a row, words a step, and, of a codebook trained on the same number of rows each,
-its use and how far the codes tell which question they belong to (see ``cirf.codebook.clustering``). Killed, it goes on
+its use and how far the codes tell which question they belong to (see ``cirf.analysis.clustering``). Killed, it goes on
 where it stood. The last line is JSON.
 """
 
@@ -37,7 +37,7 @@ def _recipe(data: Path, file: str, rule: str, rows: int, codes: int, seed: int) 
 
 def measure(data: Path, file: str, rule: str, rows: int, codes: int, seed: int, out: Path) -> dict[str, Any]:
     """One file cut by one rule: what is kept, and the codebook it leads to."""
-    from cirf.codebook.clustering import clustering
+    from cirf.analysis.clustering import clustering
     from cirf.errors import CirfError
     from cirf.run import execute
     from cirf.stages.context import Context

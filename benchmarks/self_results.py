@@ -21,7 +21,7 @@ from cirf.methods.cirf.self_training import CirfSelf
 from cirf.methods.prose.cot import Prose, prose_target
 
 if TYPE_CHECKING:
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.recipe.schema import Recipe
     from cirf.records import Example
 

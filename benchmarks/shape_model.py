@@ -73,7 +73,7 @@ def paper_lengths(task: str = "gsm8k") -> dict[str, Lengths]:
     takes a token there. (On CommonsenseQA, where Fast keeps next to no result, that gives 11.6 tokens; 8.2 functional ones,
     two delimiters, the answer and the end are 12.2.)
     """
-    from cirf.analysis.published import published
+    from cirf.analysis.source import published
 
     (counts,) = (row for row in published("statistics") if row["task"] == task)
     seconds = {row["method"]: row["seconds"] for row in published("main") if row["task"] == task and row["model"] == "Qwen3-8B"}

@@ -19,7 +19,7 @@ from benchmarks.archives import answers
 
 from cirf.analysis.accuracy import by_question
 from cirf.errors import CirfError
-from cirf.stats.tests import mean
+from cirf.statistics import mean
 
 
 def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:

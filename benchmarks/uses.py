@@ -31,8 +31,8 @@ from benchmarks.archives import archived
 from benchmarks.recorded import read
 from scipy.stats import rankdata
 
-from cirf.analysis.traces import read_codes
-from cirf.stats.tests import compare, describe_difference, mean
+from cirf.analysis.source import read_codes
+from cirf.statistics import compare, describe_difference, mean
 
 Rows = Sequence[Mapping[str, Any]]
 Vector = np.ndarray[Any, Any]

@@ -22,7 +22,7 @@ from cirf.errors import CirfError
 from cirf.methods.prose.chain_of_draft import shots_of
 from cirf.recipe.schema import Recipe
 from cirf.records import Problem
-from cirf.stages import openings
+from cirf.stages import scores
 from cirf.stages.context import Context
 from cirf.stages.planning import plans
 from cirf.store.jsonl import read_rows
@@ -276,6 +276,6 @@ def test_methods_without_openings_keep_nothing() -> None:
     task = {"gsm8k": tasks.get("gsm8k")}
     for name in methods.names():
         method = methods.get(name, recipe())
-        found = openings.openings_of(method, task)
+        found = scores.openings_of(method, task)
         assert bool(found) == (name == "chain_of_draft")
-        assert found or method.latents or openings.beginnings(method, task, None, None, "") is None
+        assert found or method.latents or scores.beginnings(method, task, None, None, "") is None

@@ -127,7 +127,7 @@ def test_a_run_trains_answers_votes_and_is_timed(run: Path) -> None:
 
 
 def test_the_net_is_trained_and_kept_and_the_marks_learn_where_they_may(run: Path, workshop: tinyrun.Workshop) -> None:
-    from cirf.methods.latent.projector import Projector
+    from cirf.methods.latent.loop import Projector
 
     for name, inner in (("codi", 32), ("other", 8)):
         kept = _model(run, name, "latent/projector.safetensors")

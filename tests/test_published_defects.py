@@ -31,8 +31,8 @@ from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import finetune as training
 from cirf.lm.training.batches import Feature, tokenise
-from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.finetune import Row
+from cirf.lm.training.objective import CurriculumRow
 from cirf.lm.training.trainer import TargetTrainer
 from cirf.lm.vocabulary import token_names
 from cirf.methods.base import Method

@@ -169,7 +169,7 @@ def test_a_model_with_a_bit_turned_over_is_neither_pushed_nor_exported(run: Path
 
 
 def test_of_weights_in_parts_all_must_be_there(run: Path, hub: Hub) -> None:
-    from cirf.export.weights import check_weights
+    from cirf.export.parcel import check_weights
 
     model = run / "models" / "cirf_full"
     (model / "model.safetensors").rename(model / "model-00001-of-00002.safetensors")

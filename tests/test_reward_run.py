@@ -17,9 +17,9 @@ from cirf.lm.decoding.generate import Output
 from cirf.methods import get, learners
 from cirf.recipe.schema import Recipe, Reward
 from cirf.records import Problem
-from cirf.report.cards.model import card_from_report
 from cirf.report.data.collect import collect
-from cirf.report.data.training import read_training
+from cirf.report.data.measures import read_training
+from cirf.report.model_cards import card_from_report
 from cirf.stages.rewards import own_reward, rewarded, unchanged
 from cirf.tasks import get as task_of
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from cirf import methods
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import parse_trace, read_trace, token_names, write_trace
+from cirf.methods.base import Material
 from cirf.methods.cirf.self_training import ranked
-from cirf.methods.material import Material
 from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Steps, Trace
 from cirf.stages import keys

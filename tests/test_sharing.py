@@ -16,7 +16,7 @@ import pytest
 import tinyrun
 
 from cirf.errors import CirfError
-from cirf.stages.fingerprints import file_hash, model_hash
+from cirf.stages.lineage import file_hash, model_hash
 from cirf.store import sharing
 from cirf.store.files import write_atomic
 from cirf.store.run_folder import Plan, RunFolder, record

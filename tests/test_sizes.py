@@ -14,7 +14,7 @@ from cirf.commands.run import prepare
 from cirf.errors import CirfError
 from cirf.recipe.load import load, parse
 from cirf.run import execute
-from cirf.stages import models, scores, sizes
+from cirf.stages import codes, models, scores
 from cirf.stages.context import Context
 from cirf.store.files import to_json, write_atomic
 from cirf.store.jsonl import read_rows
@@ -99,7 +99,7 @@ def test_most_answers_win_and_the_smaller_of_equal_ones(tmp_path: Path) -> None:
         summary = {"accuracy": accuracy, "interval": [0.2, 0.8], "n": 5, "tokens": 7.0, "unparsed": 0.0}
         write_atomic(tmp_path / "sized" / str(size) / "answers" / "scores.json", to_json({"overall": summary}))
     work = tmp_path / "work"
-    note = sizes.choose(context, (8, 4, 16), work)["notes"][0]
+    note = codes.choose(context, (8, 4, 16), work)["notes"][0]
     assert json.loads((work / "sizes.json").read_text())["chosen"] == 8
     assert note.startswith("K = 8 of K = 4: 40.0%, K = 8: 60.0%, K = 16: 60.0% right of 5 held-out questions")
 

@@ -11,13 +11,13 @@ import pytest
 import tinyrun
 import torch
 
-from cirf.analysis.traces import read_codes
+from cirf.analysis.source import read_codes
 from cirf.errors import CirfError
 from cirf.lm.decoding.calculator import Calculator
 from cirf.methods import get
 from cirf.recipe.load import load, parse
 from cirf.stages.checks import limits_of
-from cirf.stats.tests import wilson
+from cirf.statistics import wilson
 from cirf.store.jsonl import read_rows
 
 CALLS: list[str] = []

@@ -16,8 +16,7 @@ from transformers import AutoTokenizer
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
-from cirf.methods.base import Method
-from cirf.methods.material import Material
+from cirf.methods.base import Material, Method
 from cirf.progress import SILENT
 from cirf.recipe.load import parse
 from cirf.recipe.schema import Recipe

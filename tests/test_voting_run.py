@@ -12,7 +12,7 @@ import pytest
 import tinyrun
 import yaml
 
-from cirf.evaluation.voting.times import with_fallback
+from cirf.evaluation.self_consistency import with_fallback
 from cirf.lm.decoding import generate as decode
 from cirf.recipe.load import load
 from cirf.report.page import percent, seconds, tokens

@@ -117,7 +117,7 @@ def run(
 ) -> None:
     """Run a recipe, from questions to report; again: resume it."""
     from cirf.commands.run import dry, go, prepare
-    from cirf.endpoints.api_keys import allow
+    from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
     context = prepare(recipe, sets or [], data, out, limit, quiet)
@@ -160,7 +160,7 @@ def sweep(
     """Run a recipe with many settings; again: resume it."""
     from cirf.commands import list as listing
     from cirf.commands import sweep as sweeping
-    from cirf.endpoints.api_keys import allow
+    from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
     if shipped:
@@ -186,7 +186,7 @@ def status(
 ) -> None:
     """Show a run's stages, and what a rerun would redo."""
     look_only(trust)
-    from cirf.commands.status import status as show
+    from cirf.commands.show import status as show
 
     if not show(folder, as_json, verify):
         raise typer.Exit(1)
@@ -217,7 +217,7 @@ def init(
     data: Data = None,
 ) -> None:
     """Write a recipe for your own rows: cirf init mine.jsonl > mine.yaml."""
-    from cirf.commands.init import init as write
+    from cirf.commands.check import init as write
 
     write(file, model, data)
 
@@ -239,7 +239,7 @@ def report(
 ) -> None:
     """Write a run's report again."""
     look_only(trust)
-    from cirf.commands.report import write_picture
+    from cirf.commands.analyze import write_picture
     from cirf.commands.run import write_report
     from cirf.errors import CirfError
 
@@ -302,7 +302,7 @@ def evaluate(
     """Evaluate a run's methods, or any model; again: resume it."""
     from cirf.commands.evaluate import Options
     from cirf.commands.evaluate import evaluate as go
-    from cirf.endpoints.api_keys import allow
+    from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
@@ -347,7 +347,7 @@ def probe(
     """Perturb functional tokens, thoughts or pauses, and compare answers."""
     from cirf.commands.evaluate import Options, parse_probes
     from cirf.commands.evaluate import evaluate as go
-    from cirf.endpoints.api_keys import allow
+    from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
@@ -437,7 +437,7 @@ def archive(
 
     Two files, small enough for a repository: answers.parquet and measured.json."""
     look_only(trust)
-    from cirf.commands.archive import archive as write
+    from cirf.commands.export import archive as write
 
     write(run, out, as_json)
 
@@ -456,7 +456,7 @@ def push(
 ) -> None:
     """Send a model, or its training rows, to the Hugging Face hub."""
     look_only(trust)
-    from cirf.commands.push import push as send
+    from cirf.commands.export import push as send
 
     send(model, to, traces, public, dry_run, as_json)
 
@@ -546,7 +546,7 @@ def serve(
     """Serve a model: an OpenAI-compatible API, and a page to try it."""
     from cirf.commands.ask import limits_of
     from cirf.commands.serve import serve as go
-    from cirf.serving.http.limits import Limits
+    from cirf.serving.limits import Limits
 
     limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, votes=min(max_batch_size, Limits.votes))
     go((model, compare), limits_of(forbid or [], at_most or []), host, port, api_key_env, limits, as_json, trust)

@@ -33,9 +33,9 @@ from functools import partial
 from pathlib import Path
 
 from cirf.distributed import first_on_main, is_main, settled, world_size
-from cirf.endpoints.api_keys import asked_by
+from cirf.endpoints.requests import asked_by
 from cirf.errors import CirfError
-from cirf.stages import model_checks, models, sizes
+from cirf.stages import codes, model_checks, models
 from cirf.stages.context import Context
 from cirf.stages.planning import plans
 from cirf.store.files import load_object, to_json, write_atomic
@@ -48,11 +48,11 @@ def settle_size(context: Context) -> bool:
     book = context.recipe.codebook
     if not book.auto:
         return True
-    choice = next((stage for stage in plans(context) if stage.name == sizes.CHOICE), None)
+    choice = next((stage for stage in plans(context) if stage.name == codes.CHOICE), None)
     if choice is None:  # nothing is trained that has functional tokens
         return True
     known = settled(partial(context.folder.is_done, choice))
-    size = sizes.chosen(context) if known else "auto"
+    size = codes.chosen(context) if known else "auto"
     update = {"size": size, "chosen": known}
     context.recipe = context.recipe.model_copy(update={"codebook": book.model_copy(update=update)})
     return known
@@ -70,7 +70,7 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
     for wanted in [until] if isinstance(until, str) else until:
         found = {name for name in names if wanted in (name, re.split("[/-]", name)[0])}
         if not found and not known:
-            found = {sizes.CHOICE}
+            found = {codes.CHOICE}
         if not found:
             raise CirfError(f"--until {wanted}: there is no such stage in this run (stages: {', '.join(names)})")
         needed |= found
@@ -119,7 +119,7 @@ def execute(
                 _bring_up_to_date(context, stages, say, sharing)
     finally:
         models.release(context)
-    if context.recipe.codebook.size == "auto" and stages[-1].name == sizes.CHOICE:
+    if context.recipe.codebook.size == "auto" and stages[-1].name == codes.CHOICE:
         return execute(context, until, say, sharing)  # K is known now, and with it what follows
     return context.folder.root
 

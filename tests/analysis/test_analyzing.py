@@ -18,7 +18,7 @@ from cirf.analysis.source import Source
 from cirf.analysis.transitions import count_pairs, entropies, shuffled_entropies
 from cirf.commands import analyze as analyzing
 from cirf.errors import CirfError
-from cirf.stats.tests import wilson
+from cirf.statistics import wilson
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cirf.analysis.source import Source
 from cirf.analysis.tradeoff import FEW, Spot, draw, together
 from cirf.pictures.canvas import canvas
 from cirf.pictures.placing import place_names
-from cirf.stats.tests import wilson
+from cirf.statistics import wilson
 
 BOTH = {"sums": 0.5, "coins": 0.6}
 

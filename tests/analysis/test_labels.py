@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.analysis.names import NAMES, base, describe, display_names, family
-from cirf.codebook.labels import MIXED, UNUSED, label_codes, operations
+from cirf.codebook.functions import MIXED, UNUSED, label_codes, operations
 from cirf.methods import METHODS
 from cirf.pictures.style import FAMILIES
 

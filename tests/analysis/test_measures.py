@@ -20,12 +20,11 @@ from sklearn.metrics.pairwise import cosine_similarity
 from cirf.analysis import get
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Found, Lacking
-from cirf.analysis.clustering import measure
+from cirf.analysis.clustering import clustering, measure
 from cirf.analysis.geometry import measures, pairwise_cosines
 from cirf.analysis.scaling_law import drawn, fit
 from cirf.analysis.source import Source
-from cirf.codebook.clustering import clustering
-from cirf.stats.bootstrap import interval, left_out
+from cirf.statistics import interval, left_out
 from cirf.store.files import write_rows
 
 MATRICES = st.tuples(st.integers(1, 9), st.integers(1, 7), st.integers(0, 2**32 - 1)).map(

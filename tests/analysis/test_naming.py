@@ -12,7 +12,7 @@ import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.codebook.naming import clean, read_label
+from cirf.codebook.functions import clean, read_label
 from cirf.errors import CirfError
 
 

@@ -19,7 +19,7 @@ from cirf.analysis.analysis import Lacking
 from cirf.analysis.pairs import compare_all, lanes_of, together
 from cirf.analysis.source import Source
 from cirf.pictures.style import style
-from cirf.stats.tests import wilson
+from cirf.statistics import wilson
 from cirf.store.files import write_rows
 from cirf.store.jsonl import read_rows
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cirf.assets.convert import convert_gguf, unpack_zip
+from cirf.assets.resolve import convert_gguf, unpack_zip
 from cirf.errors import CirfError
 from cirf.progress import SILENT
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import tinyrun
 
-from cirf.assets import fetch, fetch_data
+from cirf.assets import fetch
 from cirf.assets.benchmarks import (
     Address,
     DataFile,
@@ -30,8 +30,9 @@ from cirf.assets.benchmarks import (
     svamp_expressions,
     svamp_sentences,
 )
-from cirf.assets.fetch_data import SOURCES, Missing, get, state
+from cirf.commands import data
 from cirf.commands import data as fetching
+from cirf.commands.data import SOURCES, Missing, get_task, state
 from cirf.errors import CirfError
 from cirf.progress import SILENT
 from cirf.rationales.files import find_file
@@ -98,7 +99,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(fetch, "UNREACHABLE", set())
     monkeypatch.setattr(fetch, "REACHED", set())
-    monkeypatch.setattr(fetch_data, "WAIT", 0.0)
+    monkeypatch.setattr(data, "WAIT", 0.0)
     made = Server({"rows": ROWS})
     yield made
     made.stop()
@@ -113,7 +114,7 @@ def a_file(server: Server, path: str = "multiarith/train.jsonl", hashed: str | N
 
 
 def fetched(files: list[DataFile], folder: Path) -> tuple[list[str], list[Missing]]:
-    got, missing = get(files, folder, SILENT, lambda summary: None)
+    got, missing = get_task(files, folder, SILENT, lambda summary: None)
     return [each.state for each in got], missing
 
 
@@ -146,7 +147,7 @@ def test_a_cut_connection_is_gone_on_with(server: Server, tmp_path: Path, ranges
     server.cuts["rows"], server.ranges = 70_000, ranges
     target = tmp_path / "rows"
     seen: list[float] = []
-    assert fetch_data.download(server.address("rows").url, target, sha256(ROWS), seen.append) == sha256(ROWS)
+    assert data.download(server.address("rows").url, target, sha256(ROWS), seen.append) == sha256(ROWS)
     assert target.read_bytes() == ROWS
     assert server.asked == [("rows", None), ("rows", "bytes=70000-")]
     assert seen[-1] == len(ROWS)
@@ -155,7 +156,7 @@ def test_a_cut_connection_is_gone_on_with(server: Server, tmp_path: Path, ranges
 def test_a_later_call_goes_on_where_an_earlier_one_failed(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_data, "TRIES", 1)
+    monkeypatch.setattr(data, "TRIES", 1)
     server.cuts["rows"] = 70_000
     _, missing = fetched([a_file(server)], tmp_path)
     assert re.search(r"the connection broke after 70,000 of [\d,]+ bytes; the partial download is kept", missing[0].reason)
@@ -167,7 +168,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_failed(
 def test_a_part_that_nothing_follows_is_fetched_anew(server: Server, tmp_path: Path) -> None:
     target = tmp_path / "rows"
     target.with_name("rows.part").write_bytes(ROWS)  # whole, but killed before it got its name
-    assert fetch_data.download(server.address("rows").url, target, sha256(ROWS), lambda there: None) == sha256(ROWS)
+    assert data.download(server.address("rows").url, target, sha256(ROWS), lambda there: None) == sha256(ROWS)
     assert server.asked == [("rows", f"bytes={len(ROWS)}-"), ("rows", None)]
 
 

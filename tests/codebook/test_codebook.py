@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cirf.analysis.clustering import clustering
 from cirf.codebook.centering import mean_of, represent
-from cirf.codebook.clustering import clustering
 from cirf.codebook.codebook import Codebook, train, usage
 from cirf.errors import CirfError
 from cirf.progress import SILENT

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from watching import Counting
 
 from cirf.codebook import embedding
-from cirf.codebook.embedding import Embedder, embed_once
-from cirf.codebook.wording import WORDING, wording, wordings
+from cirf.codebook.embedding import WORDING, Embedder, embed_once, wording, wordings
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from cirf.codebook import rows
-from cirf.codebook.rows import FileRows, Joined, Picked, Rows, room_for
-from cirf.codebook.tensor_file import open_rows, save_rows
+from cirf.codebook.rows import FileRows, Joined, Picked, Rows, open_rows, room_for, save_rows
 from cirf.errors import CirfError
 
 DATA = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.check import Check, check, faults, loop, majority_share
 from cirf.evaluation.harness import Answerer, Questions, compare_rows, evaluate, hide, score, scores_from_rows, solved
 from cirf.evaluation.protocols import PROTOCOLS, by_protocol
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Problems, Recipe, Sampled, TaskEntry
 from cirf.records import Problem
-from cirf.stats.tests import wilson
+from cirf.stages.checks import Check, check, faults, loop, majority_share
+from cirf.statistics import wilson
 from cirf.store.jsonl import read_rows
 from cirf.tasks import get as get_task
 

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.timing.latency import draw, measure, summarise
-from cirf.evaluation.timing.schedule import ROUNDS, blocks
+from cirf.evaluation.latency import ROUNDS, blocks, draw, measure, summarise
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.stats.tests import spread
+from cirf.statistics import spread
 from cirf.tasks import get as get_task
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))

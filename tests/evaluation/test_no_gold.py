@@ -21,16 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf import methods, tasks
-from cirf.evaluation import harness
-from cirf.evaluation.timing import latency
-from cirf.evaluation.voting import draw as votes
-from cirf.evaluation.voting import times as vote_times
+from cirf.evaluation import harness, latency
+from cirf.evaluation import self_consistency as vote_times
+from cirf.evaluation import self_consistency as votes
 from cirf.export import lm_eval as lm_evaluation
 from cirf.methods.base import Method
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Recipe
 from cirf.records import Problem
-from cirf.stages.openings import openings_of
+from cirf.stages.scores import openings_of
 from cirf.store.files import RowLog
 from cirf.store.jsonl import read_rows
 from cirf.tasks.task import Task

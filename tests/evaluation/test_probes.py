@@ -16,7 +16,7 @@ from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.stats.tests import compare, holm
+from cirf.statistics import compare, holm
 from cirf.store.jsonl import read_rows
 from cirf.tasks import get as get_task
 

@@ -9,8 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cirf.stats.bootstrap import mean_interval, mean_of_shares
-from cirf.stats.tests import compare, corrected, describe_difference, holm, mcnemar, mean, sign_flip, wilson
+from cirf.statistics import (
+    compare,
+    corrected,
+    describe_difference,
+    holm,
+    mcnemar,
+    mean,
+    mean_interval,
+    mean_of_shares,
+    sign_flip,
+    wilson,
+)
 
 COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.evaluation.verdict import Verdict, most_frequent, verdict
+from cirf.report.advice import Verdict, most_frequent, verdict
 
 
 def rows(right: list[bool], tokens: int, golds: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:

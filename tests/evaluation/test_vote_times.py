@@ -10,7 +10,7 @@ import pytest
 from bench import Bench
 
 from cirf.evaluation.harness import Questions
-from cirf.evaluation.voting.times import Contest, measure, with_fallback
+from cirf.evaluation.self_consistency import Contest, measure, with_fallback
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.voting.count import Election, Item, Majority, answered_alone, curve, decide, majority
-from cirf.evaluation.voting.draw import Asked, draw_votes
+from cirf.evaluation.self_consistency import Asked, Election, Item, Majority, answered_alone, curve, decide, draw_votes, majority
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem
-from cirf.stats.tests import compare, holm, wilson
+from cirf.statistics import compare, holm, wilson
 from cirf.store.files import RowLog
 from cirf.store.jsonl import read_rows
 from cirf.tasks import get as get_task

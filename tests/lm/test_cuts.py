@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.lm.training.padding import cut, pass_price
+from cirf.lm.training.batches import cut, pass_price
 
 
 def price_of(passes: list[list[int]], lengths: list[int], price: int) -> int:

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from cirf.lm.training.batches import Feature
-from cirf.methods.latent.codi_loss import Distillation, at, distance, teach
-from cirf.methods.latent.loop import read_after
-from cirf.methods.latent.loss import LatentObjective
-from cirf.methods.latent.projector import Projector
+from cirf.methods.latent.loop import Projector, read_after
+from cirf.methods.latent.loss import Distillation, LatentObjective, at, distance, teach
 
 KINDS = ["llama", "qwen2", "gpt2"]
 ROWS = [  # prompts of unlike lengths, answers of one to three tokens behind one or two of an anchor

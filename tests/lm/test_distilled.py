@@ -10,9 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.curriculum import CurriculumRow
+from cirf.lm.training.objective import CurriculumRow
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.latent.codi_loss import Distilled, Form, answer_line, lead
+from cirf.methods.latent.loss import Distilled, Form, answer_line, lead
 
 BEGIN, END, ANCHOR = "<latent>", "</latent>", "The answer is:"
 ANSWERS = ["42", "-7", "-3.5", "yes", "the red one", "été", "°5"]

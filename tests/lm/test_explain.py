@@ -12,16 +12,13 @@ import torch
 from cirf.lm.adapters import put_adapters, through
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.new_token_rows import TrainableRows
+from cirf.lm.training.objective import CurriculumRow
 from cirf.methods.base import at_head_of_answer
+from cirf.methods.curricula import Course, Staged, aligned, groups_of
 from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
-from cirf.methods.latent.coconut_rows import Course, Staged
-from cirf.methods.latent.codi_loss import Distillation
-from cirf.methods.latent.groups import aligned, groups_of
-from cirf.methods.latent.loss import LatentObjective
-from cirf.methods.latent.projector import Projector
-from cirf.methods.latent.sim_cot_loss import Decoder, Explaining, copied
+from cirf.methods.latent.loop import Projector
+from cirf.methods.latent.loss import Decoder, Distillation, Explaining, LatentObjective, copied
 from cirf.recipe import schema
 
 ROWS = [  # 3, 1, 0 and 4 thoughts; two a group
@@ -129,7 +126,7 @@ def one_by_one(model: Any, decoder: Any, made: Explaining, size: int, mean: bool
 def test_groups_of_all_rows_in_as_many_passes_as_pad_little_are_each_by_itself(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, kind: str, mean: bool, price: int
 ) -> None:
-    monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device: price)
+    monkeypatch.setattr("cirf.methods.latent.loss.pass_price", lambda device: price)
     model, other = tiny.build_model(kind, tied=False), tiny.build_model(kind, tied=False, seed=5)
     made, passes = explaining(LatentObjective(), copied(other), mean), []
     batch = made.collate(ROWS, 0)
@@ -185,7 +182,7 @@ def test_beside_codi_the_vector_that_would_come_next_is_read_too(tiny: Any) -> N
 def test_its_gradient_reaches_the_thoughts_and_the_question(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, kind: str, price: int
 ) -> None:
-    monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device: price)
+    monkeypatch.setattr("cirf.methods.latent.loss.pass_price", lambda device: price)
     model = tiny.build_model(kind, tied=False)
     made = explaining(LatentObjective(), copied(tiny.build_model(kind, tied=False, seed=5)))
     batch = made.collate(ROWS, 0)
@@ -261,7 +258,7 @@ def test_shared_it_is_adapters_on_the_frozen_model_and_without_it_all_is_the_sam
 def test_gradients_of_several_passes_are_those_of_one(tiny: Any, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     found = []
     for price in (0, 64):
-        monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device, price=price: price)
+        monkeypatch.setattr("cirf.methods.latent.loss.pass_price", lambda device, price=price: price)
         decoder = Decoder() if shared else copied(tiny.build_model("llama", tied=False, seed=5))
         made = explaining(LatentObjective(), decoder)
         model, _ = adapted(tiny, "llama", decoder)
@@ -287,7 +284,7 @@ def counting(model: Any) -> Iterator[list[int]]:
 
 
 def test_one_pass_is_made_where_each_would_cast_the_frozen_weights(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cirf.methods.latent.sim_cot_loss.pass_price", lambda device: 0)
+    monkeypatch.setattr("cirf.methods.latent.loss.pass_price", lambda device: 0)
     passes = {}
     for name, dtype, trained in (
         ("frozen", torch.float32, False),

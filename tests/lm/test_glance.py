@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.training.batches import Row
+from cirf.lm.training.callbacks import look_at
 from cirf.lm.training.finetune import finetune
-from cirf.lm.training.glance import look_at
 from cirf.lm.training.history import History
 from cirf.recipe import schema
 

@@ -17,8 +17,7 @@ from cirf.lm.training.finetune import Row, finetune
 from cirf.methods.base import around_turn
 from cirf.methods.soft import loss as soft_loss
 from cirf.methods.soft.loss import Mapped, SoftObjective
-from cirf.methods.soft.prompt_cache import PromptCache
-from cirf.methods.soft.prompts import placeholder
+from cirf.methods.soft.prompts import PromptCache, placeholder
 from cirf.recipe import schema
 
 ROWS = [[5, 6, 7, 8], [11, 12], [5, 6, 7, 8, 9]]

@@ -15,8 +15,7 @@ from cirf.lm.decoding.prefix_cache import Begun
 from cirf.lm.prompt import encode, prompt_text, stop_ids
 from cirf.lm.vocabulary import add_tokens
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.latent.decode import Latent, Thinking
-from cirf.methods.latent.embeddings import given, prefill, prompt_embeddings
+from cirf.methods.latent.decode import Latent, Thinking, given, prefill, prompt_embeddings
 
 LATENT = Latent("<latent>", "</latent>", 3)
 ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]

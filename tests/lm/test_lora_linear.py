@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.cpu.lora_linear import AdaptedLinear, in_place
+from cirf.cpu.linear import AdaptedLinear, in_place
 from cirf.lm.adapters import add_second, put_adapters, through
 from cirf.recipe import schema
 

@@ -18,8 +18,7 @@ from cirf.lm.training.finetune import finetune
 from cirf.lm.training.objective import Batch
 from cirf.lm.vocabulary import add_tokens, extend, token_names
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.latent.decode import Latent, Thinking
-from cirf.methods.latent.embeddings import given
+from cirf.methods.latent.decode import Latent, Thinking, given
 from cirf.methods.latent.loop import Thoughts
 from cirf.methods.latent.loss import LatentObjective
 from cirf.recipe import schema

@@ -14,7 +14,7 @@ from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.vocabulary import add_tokens
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.decode import Latent, Thinking, read_latent, thinking
-from cirf.methods.latent.projector import Projector, read_projector
+from cirf.methods.latent.loop import Projector, read_projector
 
 
 def test_the_seed_alone_decides_it_and_it_comes_back_as_it_was(tmp_path: Path) -> None:

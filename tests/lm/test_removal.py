@@ -17,12 +17,12 @@ from cirf.errors import CirfError
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import trainer
 from cirf.lm.training.batches import Feature, LengthSampler, Row, collate, tokenise, tokens_before
-from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.finetune import History, finetune
 from cirf.lm.training.loss import IGNORED
+from cirf.lm.training.objective import CurriculumRow
 from cirf.lm.training.trainer import Updates, answer_places
-from cirf.methods.icot.icot_si import InternalisationSettings
-from cirf.methods.icot.rows import Removal
+from cirf.methods.curricula import Removal
+from cirf.methods.icot_si import InternalisationSettings
 from cirf.methods.prose.cot import ANSWER_MARK
 from cirf.recipe import schema
 

@@ -15,7 +15,7 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import Output, generate
 from cirf.lm.decoding.prefix_cache import SharedPrompts
-from cirf.lm.training.policy_gradient import Answer, advantages, divergence, learnable, token_losses, token_weights
+from cirf.lm.training.loss import Answer, advantages, divergence, learnable, token_losses, token_weights
 from cirf.lm.training.reward import Judge, Questions, RewardTraining
 from cirf.progress import SILENT
 from cirf.recipe.schema import Finetune, Reward

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from cirf.lm.prompt import end_token, prompt_text, settle_template
-from cirf.lm.training.batches import Row, tokenise
-from cirf.lm.training.sft_rows import sft_rows
+from cirf.lm.training.batches import Row, sft_rows, tokenise
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
 

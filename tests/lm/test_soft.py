@@ -16,11 +16,9 @@ from cirf.lm.training.finetune import Row, finetune, tokenise
 from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import Objective
 from cirf.methods.base import around_turn
-from cirf.methods.soft.decode import Guided
-from cirf.methods.soft.guide import Guide, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
+from cirf.methods.soft.guide import Guide, Guided, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
 from cirf.methods.soft.loss import Live, Mapped, SoftObjective
-from cirf.methods.soft.prompt_cache import PromptCache
-from cirf.methods.soft.prompts import Frame, find_run, placeholder, slots_of, soft_logits
+from cirf.methods.soft.prompts import Frame, PromptCache, find_run, placeholder, slots_of, soft_logits
 from cirf.recipe import schema
 
 KINDS = ["llama", "qwen2", "gpt2", "gemma2"]

@@ -9,10 +9,10 @@ import pytest
 
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.curriculum import CurriculumRow
+from cirf.lm.training.objective import CurriculumRow
 from cirf.methods.base import at_head_of_answer
+from cirf.methods.curricula import Course, Staged
 from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
-from cirf.methods.latent.coconut_rows import Course, Staged
 
 STEPS = [("3+4 = 7.", "7+2 = 9.", "So 9."), ("1+1 = 2.",), tuple(f"{i}+1 = {i + 1}." for i in range(5))]
 

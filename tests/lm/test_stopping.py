@@ -14,8 +14,8 @@ import pytest
 
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Row
+from cirf.lm.training.callbacks import Stop
 from cirf.lm.training.finetune import finetune
-from cirf.lm.training.signals import Stop
 from cirf.lm.training.trainer import Diverged
 from cirf.recipe import schema
 

@@ -59,7 +59,7 @@ def wanted(folder: Path) -> list[Output]:
 
 
 def test_answers_are_those_of_the_loop(folder: Path, wanted: list[Output]) -> None:
-    from cirf.lm.decoding.vllm_engine import engine
+    from cirf.evaluation.engines import engine
 
     tokenizer = load_tokenizer(folder, SECTION)
     prompts = [prompt_text(tokenizer, question) for question in QUESTIONS]

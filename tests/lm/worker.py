@@ -27,10 +27,10 @@ from cirf.lm.saving import save_model
 from cirf.lm.training import trainer
 from cirf.lm.training.batches import Row
 from cirf.lm.training.checkpoints import latest
-from cirf.lm.training.curriculum import CurriculumRow
 from cirf.lm.training.finetune import finetune
-from cirf.methods.icot.icot_si import InternalisationSettings
-from cirf.methods.icot.rows import Removal
+from cirf.lm.training.objective import CurriculumRow
+from cirf.methods.curricula import Removal
+from cirf.methods.icot_si import InternalisationSettings
 from cirf.methods.prose.cot import ANSWER_MARK
 from cirf.recipe import schema
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from faulty import FAULTS, Server, serve
 
-from cirf.endpoints.api_keys import allow, check
 from cirf.endpoints.calls import LONGEST, Connection, retry_after
 from cirf.endpoints.fleet import ask, known_answers
-from cirf.endpoints.requests import Request
+from cirf.endpoints.requests import Request, allow, check
 from cirf.errors import CirfError
 from cirf.recipe import schema
 from cirf.store.files import RowLog

@@ -17,8 +17,9 @@ from safetensors.torch import load_file, save_file
 from watching import Counting
 
 from cirf.errors import CirfError
-from cirf.methods.token_skip import Reasoned, Setting, get, word_spans
 from cirf.methods.token_skip.llmlingua2 import LlmLingua2, keep_label, load_classifier
+from cirf.methods.token_skip.scorers import Setting, get
+from cirf.methods.token_skip.shorten import Reasoned, word_spans
 from cirf.recipe import schema
 
 SECTION = schema.Backbone(dtype="float32", device="cpu")

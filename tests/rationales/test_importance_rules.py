@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.methods.token_skip import Reasoned, Setting, get, names, shorten, word_spans
-from cirf.methods.token_skip.registry import Chance
-from cirf.methods.token_skip.rules import Rules
+from cirf.methods.token_skip.scorers import Chance, Rules, Setting, get, names
+from cirf.methods.token_skip.shorten import Reasoned, shorten, word_spans
 from cirf.recipe import schema
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cirf.errors import CirfError
 from cirf.methods.token_skip.llmlingua2 import batches, chunks
-from cirf.methods.token_skip.words import Word, per_word, weighed, word_spans
+from cirf.methods.token_skip.shorten import Word, per_word, weighed, word_spans
 
 TOKENIZER = tinyrun.builders().build_tokenizer()
 

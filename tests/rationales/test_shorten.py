@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from cirf.errors import CirfError
 from cirf.methods.soft.sem_cot import briefly, briefly_by_model
-from cirf.methods.token_skip import Force, Shortened, Word, shorten, word_spans
-from cirf.methods.token_skip.rules import Rules
-from cirf.methods.token_skip.scorer import Reasoned
+from cirf.methods.token_skip.scorers import Rules
+from cirf.methods.token_skip.shorten import Force, Reasoned, Shortened, Word, shorten, word_spans
 from cirf.recipe import schema
 from cirf.records import Problem, Steps
 from cirf.store.files import RowLog

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from cirf.recipe.schema import Recipe
-from cirf.report.cards.model import Known, card_from_report, cell, model_card
-from cirf.report.cards.sources import Source, licence_of, sources
+from cirf.report.model_cards import Known, Source, card_from_report, cell, licence_of, model_card, sources
 from cirf.tasks import get, names
 
 FUNCTIONS = {

@@ -10,9 +10,9 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.report.data.questions import BUDGET, LENGTHS, STEPS, read_questions
-from cirf.report.explorer import to_script
+from cirf.report.data.codes import BUDGET, LENGTHS, STEPS, read_questions
 from cirf.report.page import SECTIONS, render, written
+from cirf.report.templates import to_script
 from cirf.store.jsonl import read_rows
 
 HOSTILE = "</script><script>document.title='ran'</script><!--<img src=x onerror=\"document.title='ran'\">\u2028&amp;"

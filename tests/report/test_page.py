@@ -10,8 +10,8 @@ from colours import contrast
 
 from cirf.recipe.load import dump
 from cirf.report.data.collect import collect
-from cirf.report.explorer import script_hash
 from cirf.report.page import headline, hue, kind, number, percent, render, seconds, times, tokens
+from cirf.report.templates import script_hash
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 

@@ -12,10 +12,10 @@ from colours import SIGHTS, contrast, distance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.traces import is_functional, read_codes
+from cirf.analysis.source import is_functional, read_codes
+from cirf.commands.analyze import in_code
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import STYLES, every_style, style
-from cirf.report.analyses import in_code
 from cirf.report.plots import codebook_svg, pareto_svg, training_svg
 
 SVG = "{http://www.w3.org/2000/svg}"

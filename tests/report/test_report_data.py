@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from sklearn.metrics.pairwise import cosine_similarity
 
-from cirf.analysis.traces import read_codes
+from cirf.analysis.source import read_codes
 from cirf.assets import published_hash
 from cirf.errors import CirfError
 from cirf.recipe.load import dump
@@ -22,8 +22,7 @@ from cirf.report.data.codes import MOST, SEGMENTS, code_accuracy, count_transiti
 from cirf.report.data.collect import collect
 from cirf.report.data.settings import as_trained, read_settings
 from cirf.report.page import render
-from cirf.stats.bootstrap import mean_interval
-from cirf.stats.tests import holm, wilson
+from cirf.statistics import holm, mean_interval, wilson
 from cirf.store.files import to_json, write_atomic, write_rows
 from cirf.store.jsonl import read_rows
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from openai import OpenAI
 
-from cirf.serving.http.api import build
-from cirf.serving.http.limits import Limits
-from cirf.serving.http.server import address, bind, make_server
+from cirf.serving.api import build
+from cirf.serving.limits import Limits
 from cirf.serving.model import Served
+from cirf.serving.server import address, bind, make_server
 
 PATIENCE = 60.0
 

@@ -13,8 +13,7 @@ import tinyrun
 import torch
 
 from cirf.errors import CirfError
-from cirf.export.gguf import Kind, write_gguf
-from cirf.export.pretokenizers import PROBE, cut, name_of
+from cirf.export.gguf import PROBE, Kind, cut, name_of, write_gguf
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.vocabulary import extend, token_names
 from cirf.recipe import schema

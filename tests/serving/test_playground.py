@@ -14,7 +14,7 @@ from test_serving_answers import alone
 
 from cirf.lm.decoding.calculator import Calculator
 from cirf.lm.decoding.trace_grammar import Steering
-from cirf.serving.http.api import policy, render
+from cirf.serving.api import policy, render
 from cirf.serving.model import Served
 
 in_chromium = [

@@ -11,12 +11,12 @@ import pytest
 import torch
 from running import Running, held, question
 
-from cirf.evaluation.voting.count import Election, majority
+from cirf.evaluation.self_consistency import Election, majority
 from cirf.lm.decoding.calculator import Calculator
 from cirf.lm.decoding.generate import Output, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text, stop_ids
-from cirf.serving.http.completions import same
+from cirf.serving.completions import same
 from cirf.serving.model import Served
 
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "yes", "0 1 2" * 9]
@@ -178,7 +178,7 @@ def test_votes_that_could_change_nothing_are_left(server: Running, traces: Serve
     stops = [*stop_ids(traces.model, traces.tokenizer), *range(100, 160)]  # so that answers end early, and not all at once
     for module in ("prompt", "decoding.generate"):
         monkeypatch.setattr(f"cirf.lm.{module}.stop_ids", lambda model, tokenizer: stops)
-    monkeypatch.setattr("cirf.serving.http.completions.same", lambda one, other: True)
+    monkeypatch.setattr("cirf.serving.completions.same", lambda one, other: True)
     prompt = prompt_text(traces.tokenizer, "yes")
     drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, 1.5, 1.0, seed=1)
     answers = [traces.read(output.text, output.truncated).answer for output in drawn]

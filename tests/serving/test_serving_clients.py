@@ -171,8 +171,8 @@ def test_what_cannot_be_served_is_told_in_a_sentence(folders: tuple[Path, Path],
 FEW_FILES = """
 import resource
 from fastapi import FastAPI
-from cirf.serving.http.limits import Limits
-from cirf.serving.http.server import bind, make_server
+from cirf.serving.limits import Limits
+from cirf.serving.server import bind, make_server
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
 bound = bind("127.0.0.1", 0)

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 from running import Running, question
 
 import cirf
-from cirf.serving.http import answers
-from cirf.serving.http.limits import Limits
-from cirf.serving.http.schemas import PENALTIES, UNSUPPORTED, ChatRequest
+from cirf.serving import answers
+from cirf.serving.limits import Limits
 from cirf.serving.model import Served
+from cirf.serving.schemas import PENALTIES, UNSUPPORTED, ChatRequest
 
 KEY = "0123456789abcdefXYZ"
 

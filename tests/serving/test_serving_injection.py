@@ -11,11 +11,11 @@ from running import Running, question
 
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.vocabulary import read_trace, token_names
-from cirf.serving.http.api import job_of
-from cirf.serving.http.limits import Limits
-from cirf.serving.http.schemas import ChatRequest
+from cirf.serving.api import job_of
+from cirf.serving.limits import Limits
 from cirf.serving.model import Served
 from cirf.serving.reading import StreamReader, read_output
+from cirf.serving.schemas import ChatRequest
 
 MARKS = (
     "<cirf>",

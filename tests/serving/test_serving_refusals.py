@@ -14,9 +14,9 @@ from test_serving_answers import alone
 
 from cirf.errors import CirfError
 from cirf.lm.decoding import generate as decode
-from cirf.serving.http.guard import is_loopback
-from cirf.serving.http.limits import Limits
+from cirf.serving.limits import Limits
 from cirf.serving.model import Served
+from cirf.serving.server import is_loopback
 
 KEY = "0123456789abcdefXYZ"
 
@@ -139,7 +139,7 @@ def test_this_machines_names_are_answered_and_pages_of_others_not(server: Runnin
 
 
 def test_a_fault_before_the_application_is_told_as_one(server: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr("cirf.serving.http.guard._host", lambda header: 1 / 0)
+    monkeypatch.setattr("cirf.serving.server._host", lambda header: 1 / 0)
     status, headers, body = server.send("GET", "/health")
     assert status == 500 and headers["content-type"] == "application/json"
     assert json.loads(body)["error"]["code"] == "internal_error" and "division" not in str(body) and "division" in caplog.text

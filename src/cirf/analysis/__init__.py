@@ -1,5 +1,1 @@
-"""Tables and figures of the paper and beyond it, by name (`cirf.analysis.registry`)."""
-
-from cirf.analysis.registry import get, names
-
-__all__ = ["get", "names"]
+"""Tables and figures of the paper and beyond it, from runs."""

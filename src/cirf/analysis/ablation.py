@@ -9,11 +9,10 @@ from typing import Any
 from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Found, Lacking
 from cirf.analysis.groups import Group, file_name, grouped, put
-from cirf.analysis.published import published
-from cirf.analysis.source import Run, Source
+from cirf.analysis.source import Run, Source, published
 from cirf.pictures.dots import Mark, draw_dots
 from cirf.pictures.table import Column, Table
-from cirf.stats.tests import Comparison, compare, corrected, describe_difference
+from cirf.statistics import Comparison, compare, corrected, describe_difference
 
 
 @dataclass(frozen=True, slots=True)

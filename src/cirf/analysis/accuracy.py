@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cirf.analysis.source import Run
-from cirf.stats.bootstrap import mean_of_shares
-from cirf.stats.tests import compare, mean, wilson
+from cirf.statistics import compare, mean, mean_of_shares, wilson
 
 Shares = Mapping[str, Mapping[str, float]]
 """How often each question was solved, 0 to 1, by task and id."""

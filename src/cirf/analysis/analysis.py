@@ -1,9 +1,11 @@
-"""An analysis: a name, its requirements, and a function from runs to tables and pictures."""
+"""Analyses by name: tables and figures of the paper and beyond it, from runs. A new one is a file here and a line in `_NAMES`."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from cirf.analysis.source import Source
@@ -42,3 +44,37 @@ class Analysis:
     needs: str
     make: Callable[[Source], Found]
     paper: str | None = None
+
+
+_NAMES = (
+    "pareto",
+    "pairs",
+    "difficulty",
+    "semantics",
+    "transitions",
+    "predictability",
+    "statistics",
+    "hyperparameters",
+    "codebook_size",
+    "geometry",
+    "clustering",
+    "representation",
+    "initialisation",
+    "scaling",
+    "variants",
+    "scaling_law",
+)
+
+
+def names() -> tuple[str, ...]:
+    """All analyses, in the order in which they are made."""
+    return _NAMES
+
+
+def get(name: str) -> Analysis:
+    """An analysis by its name; ``CirfError`` if there is none such."""
+    if name not in _NAMES:
+        near = difflib.get_close_matches(name, _NAMES, 1)
+        raise CirfError(f"{name}: no such analysis{f'; did you mean {near[0]}?' if near else ''} (see `cirf analyze --list`)")
+    found: Analysis = import_module(f"cirf.analysis.{name}").ANALYSIS
+    return found

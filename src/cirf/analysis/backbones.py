@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL, kind
+from cirf.analysis.geometry import parameters
 from cirf.analysis.groups import Group, below, distinct_labels, grouped, model_names, settings, short, values
-from cirf.analysis.matrices import parameters
-from cirf.analysis.pareto import domain_points
-from cirf.analysis.points import Point, alike
+from cirf.analysis.pareto import Point, alike, domain_points
 from cirf.analysis.source import Run
 
 CIRF = FUNCTIONAL

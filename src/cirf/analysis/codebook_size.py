@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cirf.analysis.accuracy import Shares, difference, functional, of_task, of_tasks, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.groups import Group, file_name, grouped, put
-from cirf.analysis.source import Run, Source
-from cirf.analysis.traces import read_codes
+from cirf.analysis.source import Run, Source, read_codes
 from cirf.pictures import few
 from cirf.pictures.canvas import INK, SOFT, Mark, add, canvas, marked
 from cirf.pictures.few import FEW

@@ -7,12 +7,11 @@ from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.source import Run, Source
-from cirf.analysis.traces import read_codes
+from cirf.analysis.source import Run, Source, read_codes
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, marked
 from cirf.pictures.style import style
 from cirf.pictures.table import Column, Table, with_ends
-from cirf.stats.tests import mean, wilson
+from cirf.statistics import mean, wilson
 
 _FEW = 10
 """Lengths with fewer questions are merged with the next shorter one."""

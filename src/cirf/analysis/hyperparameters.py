@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found
-from cirf.analysis.published import published
-from cirf.analysis.source import Run, Source
+from cirf.analysis.source import Run, Source, published
 from cirf.errors import CirfError
 from cirf.pictures.table import Column, Table
 

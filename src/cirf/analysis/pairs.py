@@ -15,13 +15,13 @@ from typing import Any
 from cirf.analysis.accuracy import Shares, of_task, pooled, shared_by_all, shares
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.groups import distinct, distinct_labels, file_name, model_name, put
-from cirf.analysis.points import DOMAINS, alike, left_out
+from cirf.analysis.pareto import DOMAINS, alike, left_out
 from cirf.analysis.source import Run, Source
 from cirf.analysis.tradeoff import shorten
 from cirf.pictures.canvas import INK, SOFT, Mark, add, canvas, marked
 from cirf.pictures.style import style
 from cirf.pictures.table import Column, Table, with_ends
-from cirf.stats.tests import Comparison, compare, corrected
+from cirf.statistics import Comparison, compare, corrected
 
 _BAR = "#565d6d"
 _WIDE = 64  # letters of a title on one line

@@ -19,7 +19,7 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.source import Run, Source
 from cirf.pictures.dots import Mark, draw_dots
 from cirf.pictures.table import Column, Table
-from cirf.stats.bootstrap import interval, left_out
+from cirf.statistics import interval, left_out
 from cirf.store.files import load_object
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
 
 def _vectors(run: Run) -> Rows | None:
     """The segments' embeddings, read on access; ``None`` if they are gone."""
-    from cirf.codebook.tensor_file import open_rows
+    from cirf.codebook.rows import open_rows
 
     path = run.file("embeddings", "embeddings.safetensors")
     return None if path is None else open_rows(path)[0].get("segments")

@@ -8,8 +8,7 @@ from typing import Any
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.backbones import BASELINES, CIRF, families, points_of, settings_of
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.pareto import mark_fronts, picture
-from cirf.analysis.points import DOMAINS, MEASURED, Point, costed, without_answers
+from cirf.analysis.pareto import DOMAINS, MEASURED, Point, costed, mark_fronts, picture, without_answers
 from cirf.analysis.source import Source
 from cirf.pictures.table import Column, Table
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from cirf.analysis.accuracy import FUNCTIONAL, by_question, kind, of_tasks
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings
-from cirf.analysis.points import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
+from cirf.analysis.pareto import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
 from cirf.analysis.source import Run, Source
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
 from cirf.pictures.style import style
 from cirf.pictures.table import Column, Table
-from cirf.stats.tests import NOISE, mean
+from cirf.statistics import NOISE, mean
 from cirf.store.files import parse_json
 
 if TYPE_CHECKING:

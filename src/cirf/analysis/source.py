@@ -1,19 +1,45 @@
 """The input of analyses: one run, or the runs of a sweep, each with its report's data and its files.
 
 Everything is read on first access and kept: several analyses use the same rows.
-"""
+
+The paper's own values, each marked as theirs wherever it is shown, are in ``published.json``: a list of rows a table:
+``statistics`` (dataset statistics), ``main`` (main results, accuracy in percent, seconds an answer, standard deviations over
+three runs), ``representation`` and ``initialisation`` (accuracy in percent by task), ``geometry`` (functional token geometry),
+``clustering`` (intrinsic clustering, K = 128).
+
+Traces are read here for display: ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is the trace ``[(16, "48"), (23, "72")]``.
+`lm.vocabulary` reads traces too, but importing it imports torch, which takes seconds that a report does not need. A test checks
+that the two agree."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from cirf.analysis.names import display_names
 from cirf.store.jsonl import read_rows
 from cirf.store.view import Shown
+
+PAPER = "paper"
+"""The source of rows from the paper."""
+
+
+@cache
+def _tables() -> dict[str, list[dict[str, Any]]]:
+    tables: dict[str, list[dict[str, Any]]] = json.loads((files("cirf.analysis") / "published.json").read_text(encoding="utf-8"))
+    return tables
+
+
+def published(table: str) -> list[dict[str, Any]]:
+    """The rows of one of the paper's tables, each with ``source`` set to ``paper``."""
+    return [{"source": PAPER, **row} for row in _tables()[table]]
+
 
 Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
@@ -194,3 +220,24 @@ class Source:
         """A note on which of several runs an analysis of a single run uses. Empty if there is only one."""
         several = len({one.folder.resolve() for one in self.runs})
         return [f"This is of {run.name} alone, the first of {several} runs that has what it needs."] if several > 1 else []
+
+
+_TOKEN = re.compile(r"<cirf_(\d{3,})>")
+_EDGE = re.compile(r"<(?:cirf|think)>")
+_END = re.compile(r"</(?:cirf|think)>")
+
+
+def read_codes(output: str) -> list[tuple[int | None, str]]:
+    """Each functional token of a trace with the text after it, up to the closing delimiter.
+
+    A token without a result has an empty text; text before the first token has ``None``.
+    """
+    body = _EDGE.sub("", _END.split(output, maxsplit=1)[0])
+    before, *parts = _TOKEN.split(body)
+    alone: list[tuple[int | None, str]] = [(None, before.strip())] if before.strip() else []
+    return alone + [(int(code), result.strip()) for code, result in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def is_functional(output: str) -> bool:
+    """Whether a text holds functional tokens at all."""
+    return _TOKEN.search(output) is not None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.published import published
-from cirf.analysis.source import Run, Source
+from cirf.analysis.source import Run, Source, published
 from cirf.pictures.table import Column, Table
-from cirf.stats.tests import mean
+from cirf.statistics import mean
 
 _COLUMNS = (
     Column("task", "Dataset"),

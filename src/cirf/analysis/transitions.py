@@ -17,8 +17,7 @@ from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
-from cirf.analysis.source import Run, Source
-from cirf.analysis.traces import read_codes
+from cirf.analysis.source import Run, Source, read_codes
 from cirf.pictures.canvas import SOFT, canvas
 from cirf.pictures.table import Column, Table
 

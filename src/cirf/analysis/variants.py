@@ -8,7 +8,7 @@ from typing import Any
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.backbones import CIRF, families, points_of, settings_of
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.points import COSTS, DOMAINS, MEASURED, Point, costed, tell, without_answers
+from cirf.analysis.pareto import COSTS, DOMAINS, MEASURED, Point, costed, tell, without_answers
 from cirf.analysis.source import Source
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
 from cirf.pictures.style import style

@@ -12,9 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from cirf.api.inputs import Row, field, listed, problems_of, settings
-from cirf.api.methods import functional_method, plain_method
-from cirf.api.traces import steps_with_codes
+from cirf.api.traces import Row, field, functional_method, listed, plain_method, problems_of, settings, steps_with_codes
 from cirf.assets import resolve
 from cirf.codebook.codebook import Codebook
 from cirf.codebook.functions import describe, find_model
@@ -27,8 +25,8 @@ from cirf.lm.decoding import generate as decode
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.saving import save_model
 from cirf.lm.training import finetune
+from cirf.lm.training.batches import sft_rows
 from cirf.lm.training.history import History
-from cirf.lm.training.sft_rows import sft_rows
 from cirf.methods.base import Method
 from cirf.methods.cirf.cirf import TraceSettings
 from cirf.methods.saved import vectors_of

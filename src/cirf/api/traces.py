@@ -1,31 +1,125 @@
-"""From rationales to traces: steps, vectors, codes, results (paper 3.2 and 3.3)."""
+"""From rationales to traces: steps, vectors, codes, results (paper 3.2 and 3.3).
+
+Also the checks of the API's inputs, and the recipe's method that is equivalent to a script's model."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 import numpy as np
 
-from cirf.api.inputs import Row, field, listed, problems_of, same_length, settings
-from cirf.api.methods import functional_method
 from cirf.assets import resolve
 from cirf.codebook import codebook as codebooks
-from cirf.codebook import labels
+from cirf.codebook import functions
 from cirf.codebook.centering import represent
 from cirf.codebook.codebook import Codebook
-from cirf.codebook.embedding import embed
-from cirf.codebook.wording import wordings
+from cirf.codebook.embedding import embed, wordings
 from cirf.errors import CirfError
 from cirf.lm.backbone import pick_device
+from cirf.methods import get
+from cirf.methods.base import Method
 from cirf.progress import for_terminal
 from cirf.rationales.results import shortened, write_results
 from cirf.rationales.segmentation import cut
 from cirf.recipe import schema
+from cirf.recipe.load import validated
+from cirf.recipe.schema import Codebook as CodebookSection
+from cirf.recipe.schema import Problems, Recipe, Section, TaskEntry, Variant, Vocabulary
+from cirf.recipe.yaml import Document
 from cirf.records import AnswerKind, Example, Problem, Rationale, Steps, Trace
+from cirf.tasks import get as task_of
+from cirf.tasks.own_rows import rows_in_memory
+from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
+
+Row = Mapping[str, Any] | Problem
+"""A question: a mapping with ``question``, ``answer`` and where needed ``rationale``, ``choices`` and ``id``, or a record."""
+
+_Item = TypeVar("_Item")
+_Chosen = TypeVar("_Chosen", bound=Section)
+
+
+def listed(items: Iterable[_Item], where: str, what: str) -> list[_Item]:
+    """The items as a list; ``CirfError`` for a single text or mapping, and for none."""
+    if isinstance(items, (str, Mapping, Problem)):
+        raise CirfError(f"{where}: {what} must be a list; put a single one into brackets")
+    found = list(items)
+    if not found:
+        raise CirfError(f"{where}: {what} is empty; give at least one")
+    return found
+
+
+def same_length(where: str, **lists: list[Any]) -> None:
+    """``CirfError`` unless all lists are of one length."""
+    if len({len(items) for items in lists.values()}) > 1:
+        counts = ", ".join(f"{len(items)} {name}" for name, items in lists.items())
+        raise CirfError(f"{where}: found {counts}; give one entry a row in each")
+
+
+def field(row: object, name: str, where: str, number: int) -> Any:
+    """A field of a row; ``CirfError`` if the row is none, ``None`` if it lacks the field."""
+    if isinstance(row, Problem):
+        return getattr(row, name)
+    if isinstance(row, Mapping):
+        return row.get(name)
+    raise CirfError(f"{where}, row {number}: expected a dict with question and answer, found {type(row).__name__}")
+
+
+def problems_of(rows: Iterable[Row], where: str, answer: AnswerKind | None = None) -> tuple[dict[str, Task], list[Problem]]:
+    """The tasks of rows by name, and the rows as records, in order.
+
+    Records keep the task that they name. ``answer`` is the kind of answers of mappings; ``None``: detected from the rows.
+    ``CirfError`` names the first row that does not fit.
+    """
+    every = listed(rows, where, "rows")
+    records = [row for row in every if isinstance(row, Problem)]
+    if len(records) == len(every):
+        return {name: task_of(name) for name in dict.fromkeys(row.task for row in records)}, records
+    choices = [field(row, "choices", where, number) for number, row in enumerate(every)]
+    if records:
+        raise CirfError(f"{where}: rows mixes dicts and Problem records; give rows of one kind")
+    plain = [{**row, "choices": list(own)} if own else row for row, own in zip(every, choices, strict=True)]  # type: ignore[dict-item]
+    task, problems = rows_in_memory(plain, where, answer)  # type: ignore[arg-type]
+    return {task.name: task}, problems
+
+
+def settings(schema: type[_Chosen], given: Mapping[str, Any], where: str, without: Collection[str] = ()) -> _Chosen:
+    """A section of a recipe from keyword arguments; ``CirfError`` for unknown keys, wrong values and the keys ``without``."""
+    for key in given:
+        if key in without:
+            raise CirfError(f"{where}: {key} only has a meaning in recipes; leave it out")
+    try:
+        return validated(schema, dict(given), where, Document(dict(given)))
+    except TypeError as error:  # values that JSON cannot represent
+        raise CirfError(f"{where}: {error}") from None
+
+
+_NAME = "script"
+
+
+def functional_method(
+    settings: Mapping[str, Any], size: int, delimiters: Literal["cirf", "think"] = "cirf", opened: bool = True
+) -> Method:
+    """CIRF with ``size`` functional tokens and these settings of the method; ``opened``: prompts hold the opening delimiter."""
+    recipe = _recipe(
+        codebook=CodebookSection(size=size),
+        vocabulary=Vocabulary(delimiters=delimiters, opening="prompt" if opened else "written"),
+        variants={_NAME: Variant(method="cirf_full", settings=dict(settings))},
+    )
+    return get(_NAME, recipe)
+
+
+def plain_method() -> Method:
+    """A method whose whole output is the answer."""
+    return get("direct_sft", _recipe())
+
+
+def _recipe(**sections: Any) -> Recipe:
+    return Recipe(name=_NAME, problems=Problems(tasks=(TaskEntry(task="jsonl"),)), **sections)
+
 
 Embed = Callable[[list[str]], Any]
 """Texts to vectors [n x d], such as ``SentenceTransformer.encode``."""
@@ -152,7 +246,7 @@ def label_codes(steps: Iterable[Sequence[str]], codes: Iterable[Sequence[int]]) 
     by_code: dict[int, list[str]] = {}
     for code, step in _paired("label_codes", steps, codes):
         by_code.setdefault(code, []).append(step)
-    return labels.label_codes(by_code)
+    return functions.label_codes(by_code)
 
 
 def write_traces(

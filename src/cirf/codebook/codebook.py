@@ -25,10 +25,10 @@ from torch import Tensor
 
 from cirf.codebook import sinkhorn
 from cirf.codebook.centering import Kind, SingleStep, represent
+from cirf.codebook.embedding import WORDING
 from cirf.codebook.fit import fit
 from cirf.codebook.rows import Rows
 from cirf.codebook.vqvae import Encoded, FeedForward
-from cirf.codebook.wording import WORDING
 from cirf.errors import CirfError
 from cirf.progress import Progress
 from cirf.recipe import schema

@@ -1,22 +1,81 @@
-"""``analyze``: the paper's tables and figures, and more, from a run or a sweep."""
+"""``analyze``: the paper's tables and figures, and more, from a run or a sweep.
+
+The page of analyses is one self-contained HTML file; tables can be sorted and filtered, points show their numbers.
+
+``report --picture``: the report's first picture as a file."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from cirf.analysis.analysis import Found
 from cirf.errors import CirfError
+from cirf.pictures.canvas import themed
+from cirf.pictures.style import every_style
+from cirf.report.page import dark_colours
+from cirf.report.templates import read_script, script_hash, template, variable
 from cirf.store.files import parse_json
 
 if TYPE_CHECKING:
-    from cirf.analysis.analysis import Analysis, Found
+    from cirf.analysis.analysis import Analysis
     from cirf.analysis.source import Run, Source
+
+_CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
+_LONG = 18  # characters
+_HALF = 400  # points; pictures up to this width are two in a row
+_FILTERED = 8  # rows from which on a table has a filter
+
+
+def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> str:
+    """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
+
+    The same data gives the same bytes; it loads nothing.
+    """
+    from markupsafe import Markup
+
+    colours = {one.colour: variable(one.colour) for one in every_style()}
+    pictures = {
+        name: [(Markup(themed(svg, colours)), _wide(svg)) for svg in made.pictures.values()] for name, made in found.items()
+    }
+    script = read_script("common.js")
+    return template("analyses.html.j2").render(
+        summary=summary,
+        script=Markup(script),
+        script_hash=Markup(script_hash(script)),
+        filtered=_FILTERED,
+        found=found,
+        pictures=pictures,
+        dark_colours=Markup(dark_colours()),
+        coded=in_code,
+        has_long_word=_has_long_word,
+    )
+
+
+def in_code(text: str) -> Any:
+    """A text for HTML, escaped, with text in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def _has_long_word(text: str) -> bool:
+    """Whether a word of a cell, such as a run's name, would make a column wider than a phone's screen."""
+    return any(len(word) > _LONG for word in text.split())
+
+
+def _wide(svg: str) -> bool:
+    """Whether a picture is to have the page's whole width."""
+    view = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ', svg)
+    return view is not None and float(view[1]) > _HALF
+
 
 FOLDER = "analysis"
 _SWEEP = "sweep.json"
@@ -46,7 +105,6 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     from cirf.analysis import get, names
     from cirf.analysis.analysis import Lacking
     from cirf.analysis.source import Source
-    from cirf.report.analyses import render_analyses
     from cirf.store.files import to_json, write_atomic
 
     source = Source(open_runs(folder), paper)
@@ -121,7 +179,7 @@ def _points(path: Path) -> list[dict[str, Any]]:
 def open_run_of(folder: Path, **about: Any) -> Run:
     """One run's folder, or a run of an archive; ``about`` is what `Run` takes besides."""
     from cirf.analysis.source import Run
-    from cirf.commands.status import up_to_date
+    from cirf.commands.show import up_to_date
     from cirf.export import archive
     from cirf.recipe.load import open_run
     from cirf.report.data.collect import collect
@@ -186,3 +244,37 @@ def _counted(made: Found) -> str:
     if made.pictures:
         parts.append(f"{len(made.pictures)} picture{'s' if len(made.pictures) != 1 else ''}")
     return ", ".join(parts)
+
+
+DOMAINS = {"all": "all tasks", "in": "tasks trained on", "out": "tasks not trained on"}
+
+
+def write_picture(folder: Path, path: Path, domain: str, without: Collection[str]) -> None:
+    """Write accuracy against generated tokens of a run or an archive to ``path``, an SVG on a white ground.
+
+    ``domain``: ``all`` counts every question alike; ``in`` and ``out`` are means of the tasks trained on or not. ``without``:
+    methods to leave out. ``CirfError`` for an unknown domain or method, or if nothing is left to draw.
+    """
+    from cirf.analysis.pareto import alike, domain_points, mark_fronts, picture
+    from cirf.analysis.tradeoff import WIDE
+    from cirf.report.plots import pareto_svg
+    from cirf.store.files import write_atomic
+
+    if domain not in DOMAINS:
+        raise CirfError(f"--domain: expected {', '.join(DOMAINS)}, found {domain!r}")
+    run = open_run_of(folder)
+    unknown = [name for name in without if name not in run.methods]
+    if unknown:
+        raise CirfError(f"--without: {folder} has no method {unknown[0]!r} (it has: {', '.join(run.methods)})")
+    if domain == "all":
+        rows = {name: row for name, row in run.methods.items() if name not in without}
+        svg = pareto_svg({**run.data, "methods": rows})
+    else:
+        kept = [point for point in domain_points(run, domain) if point["kind"] not in without and point["tokens"]]
+        points = alike(kept)[0] if kept else []
+        mark_fronts(points)
+        svg = picture(points, "", "tokens", size=WIDE) if points else None
+    if svg is None:
+        raise CirfError(f"{folder}: no answers on {DOMAINS[domain]} to draw")
+    write_atomic(path, svg.replace("<svg", '<svg style="background:#fff"', 1) + "\n")
+    print(f"picture: {path}")

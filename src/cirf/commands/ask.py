@@ -92,9 +92,8 @@ def ask(
 
 def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
     """Probabilities of the functional tokens among the ids ``written``."""
-    from cirf.lm.decoding.alternatives import choices
     from cirf.lm.prompt import encode
-    from cirf.serving.explaining import explanation
+    from cirf.serving.reading import choices, explanation
 
     assert served.names is not None
     found = choices(served.model, served.tokenizer, encode(served.tokenizer, prompt), written, served.names)
@@ -208,8 +207,7 @@ def _labels(folder: Path, book: Path) -> dict[str, Any]:
 def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str], as_json: bool) -> None:
     from cirf.assets import resolve
     from cirf.codebook.codebook import Codebook
-    from cirf.codebook.embedding import embed_once
-    from cirf.codebook.wording import wording, wordings
+    from cirf.codebook.embedding import embed_once, wording, wordings
     from cirf.lm.backbone import pick_device
     from cirf.progress import SILENT
     from cirf.rationales.segmentation import steps_of

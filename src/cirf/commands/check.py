@@ -1,9 +1,12 @@
-"""``check``: the quality of questions and rationales, before any training."""
+"""``check``: the quality of questions and rationales, before any training.
+
+``init``: a short recipe fitted to a user's file."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -283,3 +286,34 @@ def _print(made: dict[str, Any]) -> None:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+def init(file: str, model: str, data: Path | None) -> None:
+    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error.
+
+    ``CirfError`` where no recipe would work, or there is no such file or model.
+    """
+    from cirf.fitting import fit
+
+    made = {"name": "init", "backbone": {"model": model}, "problems": {"tasks": [{"task": "jsonl", "train_file": file}]}}
+    recipe = with_data(parse(json.dumps(made, ensure_ascii=False), file), data)
+    count, counted_by = token_counter(recipe)
+    fitted = fit(recipe, size_of(recipe), count, counted_by == model)
+    for note in fitted.notes:
+        print(f"note: {note}", file=sys.stderr)
+    sys.stdout.write(fitted.text)
+
+
+def size_of(recipe: Recipe) -> int | None:
+    """The parameters of a recipe's backbone: by its configuration where it is on this machine, else by its name."""
+    from cirf.assets import listing, resolve
+    from cirf.commands.dry_run import parameter_count
+    from cirf.fitting import size_in_name
+    from cirf.lm.backbone import check_causal, load_config
+
+    model = recipe.backbone.model
+    if Path(model).expanduser().is_dir() or not listing().get(model, "not fetched").startswith("not fetched"):
+        source = resolve(model)
+        check_causal(load_config(source, recipe.backbone), source)
+        return parameter_count(source, recipe)["parameters"]
+    return size_in_name(model)

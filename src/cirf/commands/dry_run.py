@@ -32,7 +32,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     model and four as wide as its feed-forward part, in the number format of computation; on a CPU the last two `_KEPT` times. It
     is only an estimate.
     """
-    from cirf.endpoints.api_keys import asked_by
+    from cirf.endpoints.requests import asked_by
     from cirf.records import Taught
     from cirf.store.jsonl import read_rows
     from cirf.tasks.loading.leaks import settle
@@ -288,7 +288,7 @@ def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: i
 
 def print_estimate(made: dict[str, Any]) -> None:
     """The estimate for people."""
-    from cirf.endpoints.api_keys import describe
+    from cirf.endpoints.requests import describe
     from cirf.recipe.schema import Endpoint
 
     words = {"done": "done", "part": "goes on", "stale": "again", "open": "to do"}

@@ -18,8 +18,7 @@ def label(
     ``given`` are ``CODE=LABEL``; ``CODE=`` restores the rule's. ``endpoint`` and ``model`` name a language model that labels
     every code from its segments. ``CirfError`` if there are no codes, or a code or label is invalid.
     """
-    from cirf.codebook.functions import functions_of
-    from cirf.codebook.naming import clean, read_labels, write_labels
+    from cirf.codebook.functions import clean, functions_of, read_labels, write_labels
 
     counts, segments = _codes(folder)
     labels = read_labels(folder, counts)
@@ -82,8 +81,8 @@ def _asked(
     """The language model's labels; each answer is requested once and kept."""
     from pydantic import ValidationError
 
-    from cirf.codebook.naming import name_by_model
-    from cirf.endpoints.api_keys import allow
+    from cirf.codebook.functions import name_by_model
+    from cirf.endpoints.requests import allow
     from cirf.progress import for_terminal
     from cirf.recipe.schema import Asked, Endpoint
     from cirf.store.files import RowLog

@@ -200,7 +200,7 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
     if until is None and is_main():
         write_report(context.folder.root, as_json)
     elif as_json and is_main():
-        from cirf.commands.status import status
+        from cirf.commands.show import status
 
         status(context.folder.root, as_json)
 
@@ -208,12 +208,12 @@ def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], 
 def save_report(folder: Path) -> dict[str, Any]:
     """Collect a run's numbers, and write the page and the JSON next to its artefacts; returns the numbers."""
     from cirf.codebook.functions import functions_of
-    from cirf.commands.status import up_to_date
+    from cirf.commands.show import up_to_date
     from cirf.export.archive import find
     from cirf.methods.saved import vectors_of
     from cirf.methods.soft.guide import read_soft
-    from cirf.report.cards.model import card_from_report
     from cirf.report.data.collect import collect
+    from cirf.report.model_cards import card_from_report
     from cirf.report.page import render
     from cirf.store.files import to_json, write_changed
     from cirf.store.integrity import check_results
@@ -243,7 +243,7 @@ def save_report(folder: Path) -> dict[str, Any]:
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Write a run's page and JSON, and print the table."""
-    from cirf.report.data.leaks import seen_before
+    from cirf.report.data.settings import seen_before
     from cirf.store.files import to_json
 
     data = save_report(folder)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cirf.errors import CirfError
-from cirf.serving.http.limits import Limits
+from cirf.serving.limits import Limits
 
 _NEEDED = ("fastapi", "uvicorn")
 _SHORTEST_KEY = 16
@@ -34,16 +34,16 @@ def serve(
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise CirfError(f"cirf serve needs {' and '.join(missing)}: pip install 'cirf[serve]'")
-    from cirf.serving.http.guard import is_loopback
+    from cirf.serving.server import is_loopback
 
     local = is_loopback(host)
     key = _key(api_key_env)
     if not local and key is None:
         raise CirfError(f"--host {host} can be reached from other machines: name a variable that holds a key with --api-key-env")
     from cirf.lm.decoding.trace_grammar import check_codes
-    from cirf.serving.http.api import build
-    from cirf.serving.http.server import address, bind, make_server
+    from cirf.serving.api import build
     from cirf.serving.model import load_served
+    from cirf.serving.server import address, bind, make_server
 
     bound = bind(host, port)
     try:

@@ -29,7 +29,7 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
     from cirf.commands.run import opened
     from cirf.methods import get
     from cirf.recipe.load import open_run
-    from cirf.stages.fingerprints import model_hash
+    from cirf.stages.lineage import model_hash
     from cirf.stages.models import release, source_of
     from cirf.store.files import hash_json, load_object, to_json, write_atomic
 

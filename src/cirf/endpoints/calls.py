@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from cirf.endpoints import api_keys
+from cirf.endpoints import requests
 from cirf.endpoints.requests import Answer, Request, finish_of
 from cirf.errors import CirfError
 from cirf.recipe import schema as recipe
@@ -102,7 +102,7 @@ async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Co
         raise CirfError(f"{endpoint.url}: not a usable URL ({error})") from None
     if constants.HF_HUB_OFFLINE:
         raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which blocks all requests; set it to 0")
-    key = api_keys.read(endpoint)
+    key = requests.read(endpoint)
     async with AsyncInferenceClient(base_url=endpoint.url, api_key=key or "none", timeout=timeout) as client:
         # "none": without a key the client would send the hub's own token to anyone's server
         await guard(client)

@@ -25,9 +25,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cirf.endpoints.api_keys import describe
 from cirf.endpoints.calls import Connection, Later, Refused, call, connect, writable
-from cirf.endpoints.requests import Answer, Request, finish_of
+from cirf.endpoints.requests import Answer, Request, describe, finish_of
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Advance, Progress
 from cirf.recipe import schema

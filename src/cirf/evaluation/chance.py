@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.evaluation.harness import hide
 from cirf.records import Problem
-from cirf.stats.tests import NOISE, holm, mean
+from cirf.statistics import NOISE, holm, mean
 from cirf.tasks.loading.questions import question_key
 from cirf.tasks.parsing.answers import number_value
 from cirf.text.numerals import find_numbers, plain_numbers

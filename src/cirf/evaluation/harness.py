@@ -27,7 +27,7 @@ from cirf.errors import CirfError
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
-from cirf.stats.tests import Comparison, Interval, compare, mean, wilson
+from cirf.statistics import Comparison, Interval, compare, mean, wilson
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 from cirf.store.jsonl import read_rows
 

@@ -31,7 +31,7 @@ from cirf.lm.decoding.generate import Output
 from cirf.lm.decoding.prefix_cache import Beginnings, Begun
 from cirf.lm.prompt import encode
 from cirf.lm.vocabulary import TokenNames
-from cirf.methods.latent.embeddings import Given, given, prefill
+from cirf.methods.latent.decode import Given, given, prefill
 
 KEEP, NONE = "keep", "none"
 """The probe that changes nothing, and no probe at all."""

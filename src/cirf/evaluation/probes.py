@@ -21,7 +21,7 @@ from cirf.evaluation.harness import FIELDS, Output, Questions, Row, compare_rows
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
-from cirf.stats.tests import corrected, mean
+from cirf.statistics import corrected, mean
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:

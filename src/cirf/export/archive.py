@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.source import Row, Run, Tables
-from cirf.analysis.traces import read_codes
+from cirf.analysis.source import Row, Run, Tables, read_codes
 from cirf.errors import CirfError
-from cirf.report.data.training import read_training
+from cirf.report.data.measures import read_training
 from cirf.store.files import load_object, write_atomic
 from cirf.store.paths import without_folders
 from cirf.store.run_folder import RunFolder, content_of

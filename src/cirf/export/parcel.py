@@ -1,17 +1,67 @@
-"""The files to send, of a model's folder or of a data set of traces, as they will be in the repository."""
+"""The files of a model's folder or of a data set of traces, sent to a repository of a hub in one commit.
+
+Before anything is sent, weights are checked for completeness by the headers of their files, and readable files are searched for
+keys and local paths, which must not leave this machine. A key is never printed, only its place."""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from cirf.errors import CirfError
-from cirf.export.weights import check_weights
 from cirf.store.files import parse_json
 from cirf.store.jsonl import numbered_rows
-from cirf.store.paths import without_folders
+from cirf.store.paths import places_in, without_folders
+
+_INDEX = "model.safetensors.index.json"
+_LONGEST = 100 * 2**20  # bytes of a header, as the format allows
+
+
+def check_weights(folder: Path) -> None:
+    """``CirfError`` where weights of the model in a folder are missing, or a file of them is truncated or invalid."""
+    index = folder / _INDEX
+    if not index.is_file():
+        path = folder / "model.safetensors"
+        if not path.is_file():
+            raise CirfError(f"{folder}: no finished model, {path.name} is missing; name a model that was trained")
+        _head(path)
+        return
+    try:
+        places: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
+    except (ValueError, KeyError, TypeError):
+        raise CirfError(f"{index}: damaged, so the places of the weights are unknown; save the model again") from None
+    for name in sorted(set(places.values())):
+        path = folder / name
+        if Path(name).name != name or not path.is_file():
+            raise CirfError(f"{folder}: no finished model, {name} is missing; bring all files of the model here")
+        there = _head(path)
+        for weight, place in places.items():
+            if place == name and weight not in there:
+                raise CirfError(f"{path}: does not hold {weight}, which {_INDEX} places there; save the model again")
+
+
+def _head(path: Path) -> set[str]:
+    """The names of the weights in a file of safetensors: eight bytes of length, a JSON object of that length, the weights."""
+    size = path.stat().st_size
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(_LONGEST, size):
+                raise ValueError
+            head = parse_json(file.read(length))
+        head.pop("__metadata__", None)
+        end = max((int(row["data_offsets"][1]) for row in head.values()), default=0)
+        if size != 8 + length + end or not head:
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise CirfError(f"{path}: truncated, or not safetensors; bring the whole file here, or train the model again") from None
+    return set(head)
+
 
 CARD = "README.md"
 TRACES = "sft.jsonl"
@@ -156,3 +206,141 @@ def _record(path: Path) -> str:
         return to_json(summary | without_folders({"backbone": summary["backbone"]}))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CirfError(f"{path}: damaged; train the model again") from None
+
+
+_KEYS = {
+    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "an API key": r"\bsk-[A-Za-z0-9_-]{20,}|\bAIza[A-Za-z0-9_-]{35}|\bgsk_[A-Za-z0-9]{40,}",
+    "an AWS key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "a GitHub token": r"\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_[A-Za-z0-9_]{50,}",
+    "a Slack token": r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
+    "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
+    "a bearer token": r"\b[Bb]earer [A-Za-z0-9._~+/-]{30,}",
+    "a password in an address": r"\bhttps?://[^/\s:@\"']+:[^/\s:@\"']+@",
+}
+_HOMES = re.compile(
+    r"(?:(?<![\w./])|(?<=file://))(?:/home/|/Users/|/root/|/tmp/|/mnt/|/private/|/scratch/)[\w.~-]+|\b[A-Za-z]:\\+Users\\+\w+"
+)
+_VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt")  # tokens such as /usr/bin are no secrets
+_DATA = (TRACES, "functions.json", "labels.json")  # texts by people and models may mention any folder but this machine's
+
+
+def check_private(parcel: Parcel, folder: Path, token: str | None) -> None:
+    """``CirfError``, with file and line, if a file holds a key or a local absolute path.
+
+    ``folder`` is the parcel's folder on this machine, ``token`` the one it is sent with.
+    """
+    here = {str(place) + "/" for place in (Path.home(), Path.cwd(), folder.resolve().parent) if len(place.parts) > 1}
+    quoted = {CARD} if TRACES in [piece.name for piece in parcel.pieces] else set()  # its card shows one of the rows
+    data = quoted.union(_DATA)
+    for piece in parcel.pieces:
+        name = Path(piece.name).name
+        if name.endswith(".safetensors") or name in _VOCABULARY:
+            continue
+        text = piece.read().decode("utf-8", errors="replace")
+        for kind, pattern in _KEYS.items():
+            if found := re.search(pattern, text):
+                raise _refusal(piece, text, found.start(), f"holds {kind}", "remove it, and revoke it if others saw it")
+        if token and token in text:
+            raise _refusal(piece, text, text.index(token), "holds the token that you push with", "remove it")
+        spotted = [text.index(place) for place in here if place in text]
+        if not spotted and name not in data:
+            spotted = [found.start() for found in _HOMES.finditer(text)][:1]
+        if spotted:
+            raise _refusal(
+                piece, text, min(spotted), f"names a local folder ({_shown(text, min(spotted))})", "name no such place"
+            )
+        if name.endswith(".json") and name not in data and (places := _places(text)):
+            start = max(0, text.find(json.dumps(places[0])))
+            raise _refusal(piece, text, start, f"names a local folder ({places[0][:80]})", "name no such place")
+
+
+def _places(text: str) -> list[str]:
+    try:
+        return places_in(parse_json(text))
+    except ValueError:
+        return []
+
+
+def _shown(text: str, start: int) -> str:
+    return re.split(r"[\s\"'`,)]", text[start : start + 80])[0]
+
+
+def _refusal(piece: Piece, text: str, start: int, what: str, do: str) -> CirfError:
+    line = text.count("\n", 0, start) + 1
+    return CirfError(f"{piece.name}: line {line} {what}; {do}, then push again")
+
+
+Kind = Literal["model", "dataset"]
+
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+
+
+def check_name(repository: str) -> None:
+    """``CirfError`` if it is not ``OWNER/NAME``."""
+    parts = repository.split("/")
+    if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or "--" in repository or ".." in repository:
+        raise CirfError(f"--to {repository}: expected OWNER/NAME, letters, digits, '-', '_' and '.' alone")
+
+
+def own_token() -> str | None:
+    """The token of the usual environment: ``HF_TOKEN``, or that of ``hf auth login``."""
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
+def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: str) -> str:
+    """Send a parcel to a repository, created if missing, private unless ``public``; returns the commit's address.
+
+    Existing files with the same names are replaced, others stay. ``CirfError`` where there is no token, a repository is
+    public although ``public`` is not set (or the reverse), or the hub refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    from cirf.assets.hub import quiet
+
+    token = own_token()
+    if token is None:
+        raise CirfError("no token for the hub: set HF_TOKEN to one that may write, or run `hf auth login`")
+    api = HfApi(token=token)
+    shown = not are_progress_bars_disabled()
+    quiet()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        try:
+            private = bool(api.repo_info(repository, repo_type=kind).private)
+        except RepositoryNotFoundError:
+            api.create_repo(repository, repo_type=kind, private=not public)
+        else:
+            _check_visibility(repository, private, public)
+        added = [CommitOperationAdd(piece.name, _data(piece.data)) for piece in parcel.pieces]
+        return str(api.create_commit(repository, added, commit_message=message, repo_type=kind).commit_url)
+    except CirfError:
+        raise
+    except Exception as error:  # errors of the hub, its client library or the system have no common base class
+        raise CirfError(f"{repository}: the hub rejects it ({_reason(error, token)}); fix that and push again") from None
+    finally:
+        if shown:
+            enable_progress_bars()
+
+
+def _check_visibility(repository: str, private: bool, public: bool) -> None:
+    if private == public:
+        there, advice = ("private", "leave out") if private else ("public", "give")
+        raise CirfError(f"{repository}: is there already and is {there}; {advice} --public, or change that in its settings first")
+
+
+def _data(data: Any) -> Any:
+    return data if isinstance(data, bytes) else str(data)
+
+
+def _reason(error: Exception, token: str) -> str:
+    """The first lines of an error and of what caused it, on one line and without the token."""
+    summary = [str(one) for one in (error, error.__cause__) if one is not None]
+    lines = [line.strip() for text in summary for line in text.splitlines()[:3] if line.strip()]
+    text = " ".join(lines) or type(error).__name__
+    return re.sub(r"\s+", " ", text.replace(token, "***"))[:300].rstrip(". ")

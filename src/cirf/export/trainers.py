@@ -18,9 +18,8 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.lm.prompt import end_token, sanitise
-from cirf.lm.training.batches import Row, tokenise
+from cirf.lm.training.batches import Row, sft_rows, tokenise
 from cirf.lm.training.finetune import plan_updates
-from cirf.lm.training.sft_rows import sft_rows
 from cirf.recipe.schema import Finetune
 from cirf.store.files import to_json, write_atomic, write_rows
 

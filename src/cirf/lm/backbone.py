@@ -1,4 +1,8 @@
-"""Loading the language model and its tokenizer."""
+"""Loading the language model and its tokenizer.
+
+No pickled weights are loaded: unpickling can run code. ``use_safetensors=True`` of transformers is not enough: an index may name
+``.bin`` files, and the modules of a sentence model, such as its dense layer, fall back to ``pytorch_model.bin``. All of them open
+it with ``torch.load``."""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
+from unittest.mock import patch
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,11 +19,31 @@ from safetensors import SafetensorError, safe_open
 from cirf.cpu.number_formats import widen
 from cirf.distributed import sharded
 from cirf.errors import CirfError
-from cirf.lm.pickles import no_pickles
 from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import load_object
+
+
+@contextlib.contextmanager
+def no_pickles(source: str | Path) -> Iterator[None]:
+    """Refuse every pickle that loading ``source`` would open, unopened: ``CirfError``, whatever the library makes of that."""
+    refused: list[str] = []
+
+    def refuse(file: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        refused.append(Path(str(file)).name)
+        raise ValueError("a pickle")
+
+    try:
+        with patch.object(torch, "load", refuse):
+            yield
+    finally:
+        if refused:
+            raise CirfError(
+                f"{source}: {refused[0]} holds pickled weights, which may run code when they are loaded; "
+                "save the model with its weights as safetensors"
+            ) from None
+
 
 __all__ = [
     "embedding_width",

@@ -14,30 +14,54 @@ The smallest one that trains says what to write and how to read it back::
         def read(self, output: str) -> tuple[str, str]:
             return "", output[::-1]
 
-Whatever else a method may do is a function here that does nothing until it is overridden.
-"""
+Whatever else a method may do is a function here that does nothing until it is overridden."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cirf.errors import CirfError
 from cirf.recipe.schema import Override, Reward, Section
-from cirf.records import Example, Problem, Trace
+from cirf.records import Example, Problem, Steps, Trace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
-    from cirf.lm.training.objective import Objective
-    from cirf.methods.material import Material
+    from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
+    from cirf.progress import Progress
     from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.store.files import RowLog
     from cirf.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Material:
+    """The rationales of training and held-out problems, cut into steps, and the means to work on them; ``held_out`` are the ids
+    of the latter.
+
+    ``annotated`` are the same steps with the calculator notes that some data sets hold. ``tokenizer`` loads the backbone's.
+    ``answers`` samples the trained model of a method, as an evaluation does, on every problem that has a rationale: a number of
+    times, at a temperature and nucleus. It returns the rows of `cirf.evaluation.harness` by problem, kept in ``folder``.
+    ``asked`` is the log of what language models answered, by a name of it; it outlives the stage. Files in ``scratch`` survive a
+    kill; files in ``folder`` stay, and are `Method.prepared` in training.
+    """
+
+    recipe: Recipe
+    problems: dict[str, Problem]
+    tasks: dict[str, Task]
+    steps: Sequence[Steps]
+    annotated: Sequence[Steps]
+    tokenizer: Callable[[], Any]
+    scratch: Path
+    progress: Progress
+    folder: Path
+    held_out: frozenset[str]
+    asked: Callable[[str], RowLog]
+    answers: Callable[[str, int, float, float], Mapping[str, list[dict[str, Any]]]]
 
 
 class NoSettings(Section):

@@ -7,8 +7,7 @@ from typing import Any
 
 from cirf.lm.decoding.prefix_cache import Beginnings
 from cirf.methods.latent.decode import read_latent, thinking
-from cirf.methods.soft.decode import Guided
-from cirf.methods.soft.guide import read_soft, saved_guide
+from cirf.methods.soft.guide import Guided, read_soft, saved_guide
 
 
 def vectors_of(folder: Path) -> int:

@@ -1,18 +1,214 @@
-"""Which method to use, for the report (`evaluation.verdict`), and its comparison with prose trained on the same rows."""
+"""Which of a run's methods to use, in one sentence, decided on its test questions, and its comparison with prose trained on the
+same rows.
+
+::
+
+    use cirf_full: 61.0 % right with 21 tokens; sft_cot 63.0 % with 140 (difference not significant, n = 200);
+    direct_sft 24.0 % with 3
+
+It is the method with the fewest tokens among those that are significantly above always giving the most frequent answer and
+not significantly below the most accurate (`statistics.compare`, each pair by itself); of those about as short, the most accurate.
+If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cirf.analysis.names import BASELINE, base
-from cirf.analysis.traces import is_functional
-from cirf.evaluation.harness import Row, compare_rows
-from cirf.evaluation.verdict import most_frequent, verdict
+from cirf.analysis.source import is_functional
+from cirf.evaluation.harness import Row, Score, compare_rows, scores_from_rows, solved
 from cirf.methods import METHODS
-from cirf.report.data.scores import ratios
+from cirf.report.data.measures import ratios
+from cirf.statistics import Comparison, compare
 
 Tables = Mapping[str, Sequence[Row]]
+
+DOUBT = 0.15
+"""A difference that is not significant and yet may be larger than this needs more questions."""
+
+ABOUT = 1.25
+"""Up to this multiple of the fewest tokens a method counts as equally short, and the more accurate one is used."""
+
+FEW_QUESTIONS = 100
+"""Fewer test questions are too few, whatever the result."""
+
+_NAMED, _SHORT = 3, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The method to ``use``, or ``None`` where none can be named, the ``sentence`` that says so, and the share of the ``n``
+    questions that the most frequent answer gets (``None`` where the right answers are not known any more).
+
+    For other words than the sentence's: ``best`` is the most accurate method, ``traced`` the most accurate with functional
+    tokens, ``at_once`` the most accurate that answers directly; ``doubt`` is by how much ``best`` may be above ``use`` where too
+    few questions were asked (a share); ``warnings`` holds ``below_direct`` and ``below_majority``, said of ``traced``."""
+
+    use: str | None
+    sentence: str
+    n: int
+    majority: float | None
+    best: str | None = None
+    traced: str | None = None
+    at_once: str | None = None
+    doubt: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+
+def verdict(
+    rows: Mapping[str, Tables], functional: Collection[str], direct: Collection[str], frequent: Mapping[str, str] | None = None
+) -> Verdict | None:
+    """Of methods that answered the same questions, by name: their rows by task.
+
+    ``functional`` names those that write functional tokens, ``direct`` those that answer at once; ``frequent`` is the most
+    frequent training answer of each task (without it that of the test). ``None`` without methods.
+    """
+    if not rows:
+        return None
+    asked = _Asked(rows, frequent or {})
+    if len(rows) == 1:
+        return asked.alone(next(iter(rows)))
+    traced = max((name for name in rows if name in functional), key=asked.rank, default=None)
+    at_once = max((name for name in rows if name in direct), key=asked.rank, default=None)
+    warnings = asked.warnings(traced, at_once)
+    best = max(rows, key=asked.rank)
+    if not any(asked.above_majority.values()):
+        return dataclasses.replace(asked.none(traced), best=best, traced=traced, at_once=at_once)
+    deficits = {name: asked.pair(best, name) for name in rows if name != best}
+    alike = [name for name, pair in deficits.items() if not pair.significant and asked.above_majority[name]]
+    sure = [best, *(name for name in alike if deficits[name].interval.high <= DOUBT)]
+    fewest = min(asked.scores[name].tokens for name in sure)
+    chosen = max((name for name in sure if asked.scores[name].tokens <= ABOUT * fewest), key=asked.rank)
+    cheaper = [name for name in alike if name not in sure and ABOUT * asked.scores[name].tokens < asked.scores[chosen].tokens]
+    if cheaper:
+        found = asked.too_few(best, min(cheaper, key=lambda name: asked.scores[name].tokens), deficits)
+    else:
+        found = asked.use(chosen, best, traced, at_once, list(warnings.values()))
+    return dataclasses.replace(found, best=best, traced=traced, at_once=at_once, warnings=tuple(warnings))
+
+
+class _Asked:
+    """Methods on the same questions, and the words for them."""
+
+    def __init__(self, rows: Mapping[str, Tables], frequent: Mapping[str, str]) -> None:
+        self.rows = rows
+        self.scores: dict[str, Score] = {name: scores_from_rows(tables).overall for name, tables in rows.items()}
+        tables = next(iter(rows.values()))
+        self.n = next(iter(self.scores.values())).n
+        self.above_majority = dict.fromkeys(rows, True)
+        self.majority: float | None = None
+        self.says = ""
+        self._against_one_answer(tables, frequent)
+
+    def _against_one_answer(self, tables: Tables, frequent: Mapping[str, str]) -> None:
+        """Compare each method with always giving the most frequent answer."""
+        usual = {task: Counter(row["gold"] for row in table).most_common(1)[0][0] for task, table in tables.items()}
+        answers = {task: frequent.get(task, answer) for task, answer in usual.items()}
+        constant = {f"{task}/{row['id']}": float(row["gold"] == answers[task]) for task, table in tables.items() for row in table}
+        self.majority = sum(constant.values()) / len(constant)
+        only = next(iter(answers.values()))[:_SHORT]
+        one = f"always answering {only!r}" if len(answers) == 1 else "always giving the most frequent answers"
+        self.says = f"{one} ({_percent(self.majority)}"
+        against = {name: compare(solved(found), constant) for name, found in self.rows.items()}
+        self.above_majority = {name: pair.significant and pair.difference > 0 for name, pair in against.items()}
+
+    def rank(self, name: str) -> tuple[float, float]:
+        """The more accurate, and then the shorter, the better."""
+        return self.scores[name].accuracy, -self.scores[name].tokens
+
+    def pair(self, first: str, second: str) -> Comparison:
+        found = compare_rows(self.rows[first], self.rows[second])
+        assert found is not None  # they answered the same questions
+        return found
+
+    def describe(self, name: str, words: str = "") -> str:
+        score = self.scores[name]
+        return f"{name} {_percent(score.accuracy)}{words} with {score.tokens:.0f}"
+
+    def alone(self, name: str) -> Verdict:
+        score = self.scores[name]
+        low, high = (100 * bound for bound in score.interval)
+        sentence = (
+            f"{name}: {_percent(score.accuracy)} right ({low:.1f} to {high:.1f}, n = {self.n}) with {score.tokens:.0f} tokens; "
+            "nothing to compare it with: add sft_cot and direct_sft to methods"
+        )
+        if not self.above_majority[name]:
+            sentence += f"; it is not significantly above {self.says})"
+        return Verdict(name if self.above_majority[name] else None, sentence, self.n, self.majority)
+
+    def warnings(self, traced: str | None, at_once: str | None) -> dict[str, str]:
+        """What is to be said of functional traces that do not help, by the kind of it."""
+        if traced is None:
+            return {}
+        found = {}
+        if at_once is not None and (pair := self.pair(traced, at_once)).significant and pair.difference < 0:
+            found["below_direct"] = f"{traced} is significantly below direct answers ({at_once}), so its traces do not help here"
+        if not self.above_majority[traced]:
+            found["below_majority"] = f"{traced} is not significantly above {self.says})"
+        return found
+
+    def none(self, traced: str | None) -> Verdict:
+        """No method is better than a constant."""
+        few = ", which is few" if self.n < FEW_QUESTIONS else ""
+        best = sorted(self.rows, key=self.rank, reverse=True)[:_NAMED]
+        named = best if traced is None or traced in best else [*best[:-1], traced]
+        accuracies = ", ".join(f"{name} {_percent(self.scores[name].accuracy)}" for name in named)
+        sentence = (
+            f"use none yet: no method is significantly above {self.says}, n = {self.n}{few}): "
+            f"{accuracies}; train on more rows, or a larger backbone.model, or test on more questions"
+        )
+        return Verdict(None, sentence, self.n, self.majority)
+
+    def too_few(self, best: str, cheaper: str, deficits: Mapping[str, Comparison]) -> Verdict:
+        """More questions are needed to say whether a cheaper method would do."""
+        most = 100 * deficits[cheaper].interval.high
+        score = self.scores[cheaper]
+        sentence = (
+            f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.describe(best)} "
+            f"(difference not significant, n = {self.n}, but it may be {most:.0f} points); test on more questions"
+        )
+        return Verdict(cheaper, sentence, self.n, self.majority, doubt=deficits[cheaper].interval.high)
+
+    def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Verdict:
+        """The chosen method next to the others that matter most."""
+        known = [name for name in (best, traced, at_once) if name is not None]
+        order = dict.fromkeys([*known, *sorted(self.rows, key=self.rank, reverse=True)])
+        others = [name for name in order if name != chosen]
+        parts = []
+        counted = False
+        for name in others[:_NAMED]:
+            note = ""
+            if not self.pair(chosen, name).significant:
+                note = " (difference not significant)" if counted else f" (difference not significant, n = {self.n})"
+                counted = True
+            parts.append(self.describe(name) + note)
+        if len(others) > _NAMED:
+            parts.append(f"{len(others) - _NAMED} more in the table")
+        score = self.scores[chosen]
+        head = f"use {chosen}: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens"
+        head += "" if counted else f" (n = {self.n})"
+        return Verdict(chosen, "; ".join([head, *parts, *warnings]), self.n, self.majority)
+
+
+def most_frequent(problems: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The most frequent answer of each task's training problems (the first of equally frequent ones)."""
+    counts: dict[str, Counter[str]] = {}
+    for problem in problems:
+        counts.setdefault(problem["task"], Counter())[problem["answer"]] += 1
+    return {task: answers.most_common(1)[0][0] for task, answers in counts.items()}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
 
 _DIRECT = ("direct_sft", "direct")
 _INSTEAD = ("cot", "direct_sft", "direct")

@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cirf.analysis.names import BASELINE, base, describe, titles_of, variants_of
-from cirf.analysis.traces import is_functional
+from cirf.analysis.source import is_functional
 from cirf.analysis.tradeoff import NARROW
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import FAMILIES, Style, every_style, family_style
 from cirf.report.data.collect import REFERENCE
-from cirf.report.data.leaks import seen_before
-from cirf.report.data.times import holding, setting
-from cirf.report.explorer import colour, page_data, read_script, script_hash, to_script, variable
+from cirf.report.data.measures import holding, setting
+from cirf.report.data.settings import seen_before
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
-from cirf.report.templates import template
-from cirf.stats.tests import Comparison, Interval, describe_difference
+from cirf.report.templates import colour, page_data, read_script, script_hash, template, to_script, variable
+from cirf.statistics import Comparison, Interval, describe_difference
 
 _MANY_TRUNCATED = 0.02
 _OPEN_CODES = 16

@@ -11,7 +11,7 @@ from cirf.analysis.tradeoff import WIDE, Size, Spot, draw, on_front
 from cirf.pictures.canvas import INK, SOFT, Mark, canvas, gid, limits, marked, ticks
 from cirf.pictures.placing import place_names
 from cirf.pictures.style import style
-from cirf.report.data.times import setting
+from cirf.report.data.measures import setting
 
 _FIRST, _SECOND, _THIRD = (style(name, []).colour for name in ("cirf_full", "cot", "direct_sft"))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cirf.errors import CirfError
-from cirf.serving.http.limits import Limits
+from cirf.serving.limits import Limits
 from cirf.serving.model import Served
 
 if TYPE_CHECKING:

@@ -10,14 +10,21 @@ Where the prompt holds the opening delimiter the span is open from the first tok
 since text before it belongs to neither. The beginning of a possible delimiter, incomplete characters, and blanks that may be the
 last are held back. If a trace ends without closing, its last result is sent twice: as trace, and at the end as the answer. If a
 cap cut it off, it is not an answer.
-"""
+
+The explanation of a functional token that a model wrote, cut short::
+
+    {"token": "<cirf_011>", "label": "legs make", "segments": ["A sheep has 4 legs, so 2 sheep make 8 legs."],
+     "probability": 0.544717, "alternatives": [{"token": "<cirf_005>", "probability": 0.451586, "label": "legs makes"}]}"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from cirf.lm.vocabulary import TokenNames
+import torch
+
+from cirf.codebook.functions import label_of
+from cirf.lm.vocabulary import TokenNames
 
 HALF = "\N{REPLACEMENT CHARACTER}"
 """The placeholder of an incomplete character."""
@@ -76,3 +83,69 @@ def without_beginning(text: str, tag: str) -> str:
         if text.endswith(tag[:length]):
             return text[:-length]
     return text
+
+
+SEGMENTS = 3
+"""Most segments that are shown of a functional token."""
+
+
+def explanation(choice: Choice, functions: Mapping[str, Any]) -> dict[str, Any]:
+    """The explanation of a functional token; functional tokens among the alternatives have labels.
+
+    ``functions``: the functions of the model's tokens (`cirf.codebook.functions.functions_of`).
+    """
+    code = _code(choice.text)
+    known = functions["codes"].get(str(code), {})
+    others = []
+    for text, probability in choice.others:
+        other = _code(text)
+        label = {} if other is None else {"label": label_of(functions, other)}
+        others.append({"token": text, "probability": round(probability, 6)} | label)
+    return {
+        "token": choice.text,
+        "label": known.get("label", ""),
+        "segments": list(known.get("examples", ()))[:SEGMENTS],
+        "probability": round(choice.probability, 6),
+        "alternatives": others,
+    }
+
+
+def _code(text: str) -> int | None:
+    from cirf.lm.vocabulary import parse_trace
+
+    steps = parse_trace(text)
+    return steps[0][0] if len(steps) == 1 and not steps[0][1] else None
+
+
+class Choice(NamedTuple):
+    """A functional token at its ``place`` in an output, its probability, and the likeliest tokens there with theirs, itself left
+    out; ``text`` of each as the tokenizer writes it."""
+
+    place: int
+    text: str
+    probability: float
+    others: tuple[tuple[str, float], ...]
+
+
+@torch.inference_mode()
+def choices(
+    model: Any, tokenizer: Any, prompt: Sequence[int], written: Sequence[int], names: TokenNames, others: int = 3
+) -> list[Choice]:
+    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``.
+
+    One pass over both. Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering.
+    """
+    codes = set(tokenizer.convert_tokens_to_ids(list(names.codes)))
+    places = [place for place, token in enumerate(written) if token in codes]
+    if not places:
+        return []
+    ids = torch.tensor([[*prompt, *written]], device=model.device)
+    rows = torch.tensor([len(prompt) + place - 1 for place in places], device=model.device)
+    logits = model(input_ids=ids, use_cache=False, logits_to_keep=rows).logits[0].float()
+    found = []
+    for place, chances in zip(places, logits.softmax(dim=-1), strict=True):
+        best = chances.topk(min(others + 1, len(chances)))
+        listed = [(token, chance) for chance, token in zip(*map(torch.Tensor.tolist, best), strict=True)]
+        rest = tuple((tokenizer.decode([token]), chance) for token, chance in listed if token != written[place])[:others]
+        found.append(Choice(place, tokenizer.decode([written[place]]), float(chances[written[place]]), rest))
+    return found

@@ -1,7 +1,17 @@
-"""A check of a trained model: held-out training questions, answered and judged."""
+"""Does a trained model work at all? Statistics of its answers to held-out training questions, and a sentence if it does not.
+
+::
+
+    Check(n=50, right=0.02, majority=0.24, truncated=0.72, well_formed=0.06, loops={"<cirf_028>": 31})
+    -> "cirf_full is not trained enough to be used: only 6% of its answers to 50 held-out questions are well-formed
+        and 72% are truncated (31 repeat '<cirf_028>'); ..."
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +20,115 @@ from cirf.methods import get
 from cirf.stages.context import Context
 from cirf.stages.rewards import unchanged
 from cirf.stages.scores import answer
+from cirf.statistics import mean
 from cirf.store.files import load_object, to_json, write_atomic
 from cirf.store.jsonl import read_rows
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
 
+WELL_FORMED = 0.9
+"""The smallest share of well-formed answers of a sufficiently trained model."""
+
+ENOUGH = 30
+"""With fewer held-out questions a working model is often no better than the most frequent answer."""
+
+_REPEATS, _LONGEST = 5, 60
+"""Fewest repetitions of a text at the end of a loop; characters of that text."""
+
+_ADVICE = (
+    "train longer (finetune.epochs: auto, or more finetune.min_steps) or raise finetune.learning_rate or "
+    "finetune.new_token_lr_multiplier; "
+    "`cirf check` shows whether the results are empty"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Shares over ``n`` held-out answers. ``majority``: the share that the most frequent training answer gets right;
+    ``well_formed``: ``None`` for a method without a form; ``loops``: how many truncated answers end in a loop of a text.
+    """
+
+    n: int
+    right: float
+    majority: float
+    truncated: float
+    well_formed: float | None = None
+    loops: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def check(rows: Sequence[Mapping[str, Any]], majority: float) -> Check:
+    """Statistics of the rows of an evaluation (`cirf.evaluation.harness`); ``ValueError`` if there are none."""
+    loops = Counter(found for row in rows if row["truncated"] and (found := loop(row["output"])))
+    formed = [row["well_formed"] for row in rows if "well_formed" in row]
+    return Check(
+        n=len(rows),
+        right=mean([row["correct"] for row in rows]),
+        majority=majority,
+        truncated=mean([row["truncated"] for row in rows]),
+        well_formed=mean(formed) if len(formed) == len(rows) else None,
+        loops=dict(loops.most_common()),
+    )
+
+
+def loop(output: str) -> str:
+    """The shortest text repeated five times or more at the end of an output; empty if there is none."""
+    for length in range(1, min(_LONGEST, len(output) // _REPEATS) + 1):
+        said = output[-length:]
+        if said.strip() and output.endswith(said * _REPEATS):
+            return _turned(said)
+    return ""
+
+
+def _turned(said: str) -> str:
+    """A cyclic text, from the opening of its first token: ``028><cirf_`` is ``<cirf_028>``."""
+    start = said.find("<")
+    return said[start:] + said[:start] if start > 0 else said
+
+
+def faults(name: str, found: Check, limits: Mapping[str, Any] | None = None) -> list[str]:
+    """A sentence if a model does not write the trained form, or is no better than the most frequent answer.
+
+    ``limits``: settings that limit the answers of another method's model. If there are any, the sentence names them.
+    """
+    summary = []
+    ill_formed = found.well_formed is not None and found.well_formed < WELL_FORMED
+    if ill_formed and limits:
+        named = ", ".join(f"{key} {str(value).lower()}" for key, value in limits.items())
+        summary.append(
+            f"{name}: with its settings ({named}) only {100 * (found.well_formed or 0):.0f} % of answers are well-formed; "
+            "loosen them"
+        )
+    elif ill_formed:
+        cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
+        said, count = next(iter(found.loops.items()), ("", 0))
+        looping = f" ({count} repeat {said!r})" if count else ""
+        summary.append(
+            f"{name} is not trained enough to be used: only {found.well_formed or 0:.0%} of its answers to {found.n} held-out "
+            f"questions are well-formed{cut}{looping}; {_ADVICE}"
+        )
+    if not summary and found.right <= found.majority and found.n >= ENOUGH:
+        summary.append(
+            f"{name} answers no better than the most frequent answer: {found.right:.0%} of {found.n} held-out questions are "
+            f"right, and always giving that answer gets {found.majority:.0%}; try more rows or a larger backbone.model"
+        )
+    return summary
+
+
+def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:
+    """The share of the held-out answers that are the most frequent training answer (the first of equally frequent ones)."""
+    if not training or not held_out:
+        return 0.0
+    frequent = Counter(training).most_common(1)[0][0]
+    return sum(answer == frequent for answer in held_out) / len(held_out)
+
 
 def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Answer the first ``evaluate.check_questions`` held-out questions, greedily, and write ``check.json``; faults are notes."""
-    from cirf.evaluation.check import check, faults, majority_share
 
     section = context.recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
     held_out = context.validation()[: section.check_questions]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.stages.fingerprints import file_hash, model_hash
+from cirf.stages.lineage import file_hash, model_hash
 from cirf.store.paths import user_path
 
 if TYPE_CHECKING:

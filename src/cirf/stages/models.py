@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cirf.lm.training.batches import Row
-    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
-    from cirf.lm.training.glance import Look
+    from cirf.lm.training.callbacks import Look
+    from cirf.lm.training.objective import Curriculum, CurriculumRow
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
     from cirf.records import Example
@@ -59,8 +59,8 @@ def finetune(
     """
     from cirf.lm.backbone import pick_device
     from cirf.lm.saving import save_model
+    from cirf.lm.training.batches import sft_rows
     from cirf.lm.training.finetune import finetune
-    from cirf.lm.training.sft_rows import sft_rows
 
     recipe = context.recipe
     method = get(name, recipe)

@@ -11,25 +11,9 @@ from cirf.compression.search import Selector
 from cirf.errors import CirfError
 from cirf.methods import SCORED_BY, get, learners
 from cirf.methods.base import Method
-from cirf.stages import (
-    checks,
-    codes,
-    compress,
-    data,
-    keys,
-    lineage,
-    models,
-    openings,
-    prepare,
-    probes,
-    rewards,
-    scores,
-    sizes,
-    timing,
-    votes,
-)
+from cirf.stages import checks, codes, compress, data, keys, lineage, models, prepare, probes, rewards, scores, timing, votes
 from cirf.stages.context import Context
-from cirf.stages.fingerprints import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
+from cirf.stages.lineage import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.store.run_folder import Part, Plan
 
 if TYPE_CHECKING:
@@ -140,12 +124,12 @@ class Planner:
         offered = sorted(set(self.recipe.codebook.sizes))
         for size in offered:
             read = {"problems": self.steps["problems"], "results": results, "codebook": books[size]}
-            traces = self._add(sizes.traced(size), {}, read, sizes.traces, size)
+            traces = self._add(codes.traced(size), {}, read, codes.traces, size)
             how = keys.size_trial(self.recipe, method, size) | self.rules | self.tasks | self._asking([method])
             given = self.steps | {"results": results, "codebook": books[size], "traces": traces}
-            trial = self._add(f"sized/{size}", how, given, sizes.trial, size, together=True)
+            trial = self._add(f"sized/{size}", how, given, codes.trial, size, together=True)
             trials[trial.name] = trial
-        self._add(sizes.CHOICE, {}, trials, sizes.choose, offered)
+        self._add(codes.CHOICE, {}, trials, codes.choose, offered)
 
     def _traces(self, book: Plan) -> None:
         read = {"problems": self.steps["problems"], "results": self.stages["results"], "codebook": book}
@@ -313,7 +297,7 @@ class Planner:
     def _asking(self, methods: Sequence[Method]) -> dict[str, Any]:
         """The openings of prompts, and the methods' caps within the one budget."""
         tasks = self.context.tasks
-        return openings.key(methods, tasks) | keys.budget(methods, tasks, self.recipe.evaluate)
+        return scores.key(methods, tasks) | keys.budget(methods, tasks, self.recipe.evaluate)
 
 
 def _identity(task: Task) -> list[Any]:

@@ -19,7 +19,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Have a method prepare its training rows: ``rows.jsonl``, one a rationale, and ``report.json``."""
     from cirf.assets import resolve
     from cirf.lm.backbone import load_tokenizer
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.stages.models import release
 
     recipe = context.recipe

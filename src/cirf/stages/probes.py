@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.errors import CirfError
 from cirf.methods import get
-from cirf.stages import openings
+from cirf.stages import scores
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
 
@@ -55,7 +55,7 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     recipe = context.recipe
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
-    begins = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
+    begins = scores.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
     units = units_of(method)
     between: Between
     if units == "thoughts" and begins is not None:

@@ -162,7 +162,7 @@ def for_trl(run: str | Path, name: str) -> tuple[str, list[dict[str, Any]], Call
     from cirf.lm.backbone import load_tokenizer, prompt_text
     from cirf.lm.decoding.generate import output_of
     from cirf.lm.prompt import listed_stop_ids
-    from cirf.lm.training.sft_rows import beginning_of
+    from cirf.lm.training.batches import beginning_of
     from cirf.recipe.load import load
     from cirf.stages.models import source_of, template_of
     from cirf.store.run_folder import RunFolder

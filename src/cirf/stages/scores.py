@@ -1,9 +1,12 @@
-"""From a model to accuracy, in batches."""
+"""From a model to accuracy, in batches.
+
+Shared prefixes of a method's prompts are part of the key of the answers, and computed once per model. A method declares them by
+`Method.openings`; other methods' prompts are read as usual."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,14 +17,44 @@ from cirf.methods import get
 from cirf.progress import SILENT, Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
-from cirf.stages import openings
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, release, source_of, tokenizer_for
-from cirf.store.files import RowLog
+from cirf.store.files import RowLog, hash_json
 
 if TYPE_CHECKING:
     from cirf.evaluation.harness import Generate, Scores
+    from cirf.lm.decoding.prefix_cache import Beginnings
     from cirf.methods.base import Method
+    from cirf.tasks.task import Task
+
+
+def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+    """The openings of a method's prompts to each task that has any; empty for a method whose prompts have none."""
+    summary = {name: method.openings(task) for name, task in tasks.items()}
+    return {name: openings for name, openings in summary.items() if openings}
+
+
+def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """The entry for the openings of some methods in the key of a stage; empty if none has any."""
+    found = {method.name: openings_of(method, tasks) for method in methods}
+    summary = {name: hash_json(openings) for name, openings in found.items() if openings}
+    return {"openings": summary} if summary else {}
+
+
+def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    """Computes the beginning of a method's prompts to the model of ``source``, if not token by token: its thoughts, or a cache of
+    its openings."""
+    thinking = method.beginnings(model, tokenizer, source)
+    if thinking is not None:
+        return thinking
+    found = openings_of(method, tasks)
+    if not found:
+        return None
+    from cirf.lm.decoding.prefix_cache import Prefixes
+    from cirf.lm.prompt import prompt_text
+
+    texts = dict.fromkeys(text for openings in found.values() for text in openings)
+    return Prefixes(model, tokenizer, [prompt_text(tokenizer, text) for text in texts])
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
@@ -77,7 +110,7 @@ def _generating(
 
     recipe, name = context.recipe, method.name
     if name in section.endpoints:
-        from cirf.evaluation.endpoint import asker
+        from cirf.evaluation.engines import asker
 
         closing = token_names(0, recipe.vocabulary.delimiters).end if method.functional else None
         served = section.endpoints[name]
@@ -86,7 +119,7 @@ def _generating(
         return
 
     if section.engine == "vllm" and not method.steered and not method.latents:
-        from cirf.lm.decoding.vllm_engine import engine
+        from cirf.evaluation.engines import engine
 
         release(context)
         source = source_of(context, name)
@@ -99,7 +132,7 @@ def _generating(
             yield by_vllm, partial(backbone.prompt_text, tokenizer), f"{running.version}, {recipe.backbone.dtype}"
         return
     model, tokenizer = load_for(context, name)
-    prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
+    prefixes = beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
     steer = method.steer(model, tokenizer)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.methods import get
-from cirf.stages import openings
+from cirf.stages import scores
 from cirf.stages.context import Context
 from cirf.stages.models import load, release, source_of, template_of
 from cirf.store.files import to_json, write_atomic
@@ -17,7 +17,7 @@ from cirf.store.files import to_json, write_atomic
 
 def latency(context: Context, work: Path) -> dict[str, Any]:
     """Time single questions from prompt to last token, the methods taking turns."""
-    from cirf.evaluation.timing.latency import measure
+    from cirf.evaluation.latency import measure
 
     recipe = context.recipe
     methods = {name: get(name, recipe) for name in recipe.methods if name not in recipe.evaluate.endpoints}
@@ -55,7 +55,7 @@ def facts(context: Context) -> dict[str, Any]:
 
 
 class Bench:
-    """The models of a run's methods in memory, as `cirf.evaluation.timing.turns.Engine` asks for them.
+    """The models of a run's methods in memory, as `cirf.evaluation.latency.Engine` asks for them.
 
     ``turns`` maps each turn's name to its method; without it each of the recipe's methods has one turn.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
@@ -173,7 +173,7 @@ class Bench:
         """What keeps the openings of a method's prompts, those of ``prompts`` computed; ``None`` where they have none."""
         if turn not in self.prefixes:
             source = self.sources[turn]
-            self.prefixes[turn] = openings.beginnings(self.methods[turn], self.context.tasks, *self.held[source], source)
+            self.prefixes[turn] = scores.beginnings(self.methods[turn], self.context.tasks, *self.held[source], source)
         if self.prefixes[turn] is not None:
             self.prefixes[turn].prepare(prompts)
         return self.prefixes[turn]

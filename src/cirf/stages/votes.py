@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cirf.evaluation.voting.count import Item, answered_alone, curve
-from cirf.evaluation.voting.draw import Asked, draw_votes
+from cirf.evaluation.self_consistency import Asked, Item, answered_alone, curve, draw_votes
 from cirf.methods import get
 from cirf.recipe.schema import Recipe
 from cirf.records import Problem
-from cirf.stages import keys, openings
+from cirf.stages import keys, scores
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
 from cirf.stages.timing import Bench, written
@@ -41,7 +40,7 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     recipe, section = context.recipe, context.recipe.evaluate.voting
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
-    prefixes = openings.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
+    prefixes = scores.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
 
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
         how = (cap, count, section.temperature, section.top_p, recipe.seed, first)
@@ -81,7 +80,7 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     That answer is drawn as the evaluation draws it: greedily, or sampled where the recipe samples.
     """
     from cirf.evaluation.harness import Questions
-    from cirf.evaluation.voting.times import ALONE, Contest, measure
+    from cirf.evaluation.self_consistency import ALONE, Contest, measure
 
     recipe, section = context.recipe, context.recipe.evaluate
     other = compared_with(recipe)

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.caches import batches, is_movable, past_of, take_rows
 from cirf.lm.decoding.prefix_cache import Beginnings, Begun
-from cirf.lm.decoding.rounds import generate_in_rounds
+from cirf.lm.decoding.rounds import OnStep, Watch, batches, generate_in_rounds, is_movable, past_of, take_rows
 from cirf.lm.decoding.sampling import NO_VOTE, draw, drawing
-from cirf.lm.decoding.watching import OnStep, Watch
 from cirf.lm.prompt import encode, stop_ids
 
 Steer = Callable[[], Sequence[Any]]

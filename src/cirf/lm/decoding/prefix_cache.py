@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cirf.lm.decoding.caches import past_of, take_rows
+from cirf.lm.decoding.rounds import past_of, take_rows
 from cirf.lm.prompt import encode
 
 LEAST = 64

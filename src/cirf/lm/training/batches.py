@@ -1,10 +1,16 @@
-"""Rows as token ids, and the order in which they make batches."""
+"""Rows as token ids, the order in which they make batches, and passes that pad little.
+
+Stock trainers read rows as text, a prompt and a completion. A trainer such as TRL's encodes ``prompt + completion`` as a
+tokenizer does by default and appends the end token. To give it the ids that we train on, prompts omit the prefix that the
+tokenizer adds itself, and completions contain no added tokens except those allowed. The trainer must be given the token that ends
+a turn: `cirf.lm.prompt.end_token`."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -12,6 +18,50 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.loss import IGNORED
+
+
+def sft_rows(rows: Sequence[Row], tokenizer: Any, keep: Collection[int] = ()) -> list[dict[str, str]]:
+    """``prompt`` and ``completion`` of each row; ``keep`` are the added tokens that belong in a completion, as in `tokenise`."""
+    beginning = beginning_of(tokenizer)
+    return [{"prompt": row.prompt.removeprefix(beginning), "completion": sanitise(row.target, tokenizer, keep)} for row in rows]
+
+
+def beginning_of(tokenizer: Any) -> str:
+    """What the tokenizer puts before a text by itself; usually nothing."""
+    first = tokenizer("").input_ids[:1]
+    return str(tokenizer.bos_token) if first and first == [tokenizer.bos_token_id] else ""
+
+
+_PASS = {"cpu": 64}
+_PASS_ELSEWHERE = 4096
+
+
+def pass_price(device: str) -> int:
+    """The padding, in positions, that costs as much as one more pass on a kind of device (``cpu``, ``cuda``, ...): a CPU computes
+    position by position and little else costs it time; an accelerator waits as long for a short pass as for one of thousands."""
+    return _PASS.get(device, _PASS_ELSEWHERE)
+
+
+def cut(lengths: Sequence[int], price: int) -> list[list[int]]:
+    """Row numbers by pass, the shortest rows first, so that positions and ``price`` a pass are the fewest.
+
+    ``lengths``: positions of each row; the rows of a pass are padded to its longest. Rows of one length are never parted.
+    """
+    alike: dict[int, list[int]] = {}
+    for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
+        alike.setdefault(lengths[row], []).append(row)
+    before = [0, *accumulate(map(len, alike.values()))]  # rows shorter than the n-th length
+    best, begins = [0], [0]  # of the first n lengths: the fewest positions, and where their last pass begins
+    for end, widest in enumerate(alike, start=1):
+        cost, begin = min((best[start] + (before[end] - before[start]) * widest + price, start) for start in range(end))
+        best.append(cost)
+        begins.append(begin)
+    rows, found = list(alike.values()), []
+    end = len(rows)
+    while end:
+        found.append(list(chain.from_iterable(rows[begins[end] : end])))
+        end = begins[end]
+    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +85,8 @@ class Feature:
     (``None``: unknown). ``skipped``: a place in the row, and how many positions further on its ids from there are.
     ``thoughts``: a place in the row before its targets, and how many vectors the model computes between the text before it and
     the rest (see `cirf.methods.latent.loop`). ``teacher``: the same question with its rationale, which the row is to come near
-    (see `cirf.methods.latent.codi_loss`). ``groups``: the text that a decoder must predict from each group of its thoughts; none
-    for an empty one (see `cirf.methods.latent.sim_cot_loss`). ``given``: the row's own."""
+    (see `cirf.methods.latent.loss`). ``groups``: the text that a decoder must predict from each group of its thoughts; none
+    for an empty one (see `cirf.methods.latent.loss`). ``given``: the row's own."""
 
     ids: tuple[int, ...]
     start: int

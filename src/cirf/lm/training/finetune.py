@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cirf.cpu.lora_linear import in_place
+from cirf.cpu.linear import in_place
 from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.distributed import is_main, sharded
 from cirf.errors import CirfError
@@ -23,15 +23,13 @@ from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.training.attention import for_rows
 from cirf.lm.training.batches import Feature, Row, tokenise
+from cirf.lm.training.callbacks import Glance, Look, Stop, look_at
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
-from cirf.lm.training.curriculum import Curriculum, CurriculumRow
-from cirf.lm.training.glance import Glance, Look, look_at
 from cirf.lm.training.history import History, code_rows, survival
 from cirf.lm.training.new_token_rows import TrainableRows, scale_learning_rate
-from cirf.lm.training.objective import Objective
+from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
 from cirf.lm.training.prefix_tree import as_trees
 from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
-from cirf.lm.training.signals import Stop
 from cirf.lm.training.trainer import Course, ReleaseMemory, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
@@ -100,7 +98,7 @@ def finetune(
         teach: makes a curriculum of the training rows, the validation rows and the updates of an epoch.
         objective: what is minimised; ``None``: the cross-entropy of the targets. Its module is left as training leaves it.
         frozen: the model itself is not trained, the objective's module alone is.
-        look: shown the model once, about a third of the way (`cirf.lm.training.glance`); it may end the training there.
+        look: shown the model once, about a third of the way (`cirf.lm.training.callbacks`); it may end the training there.
 
     Returns:
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which depend on the
@@ -109,7 +107,7 @@ def finetune(
     Raises:
         CirfError: no row to train on, every row too long, a loss that is not a number, a full disk, unknown LoRA targets, no
             memory, or a tokenizer that comes back another after saving.
-        KeyboardInterrupt, SystemExit: stopped by Ctrl-C or SIGTERM; progress is saved (`cirf.lm.training.signals`).
+        KeyboardInterrupt, SystemExit: stopped by Ctrl-C or SIGTERM; progress is saved (`cirf.lm.training.callbacks`).
     """
     features, dropped = tokenise(train, tokenizer, section.max_length, new_ids, ends)
     held_out, too_long = tokenise(validation, tokenizer, section.max_length, new_ids, ends)

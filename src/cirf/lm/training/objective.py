@@ -2,19 +2,51 @@
 
 The one here serves every method that writes words. Others override what differs: `LatentObjective` other logits; a distillation
 would override ``loss`` and add ids of its own to a batch; an auxiliary decoder is a ``module``.
-"""
+
+A curriculum changes rows during training, as in stepwise internalisation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
-from cirf.lm.training.batches import Feature, collate
+from cirf.lm.training.batches import Feature, Row, collate
 from cirf.lm.training.loss import read_targets, summed, target_logits
 from cirf.lm.training.prefix_tree import tree_of
 from cirf.recipe import schema
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumRow:
+    """A training row as text and as ids."""
+
+    row: Row
+    feature: Feature
+
+
+class Curriculum(Protocol):
+    """The rows at each update. It depends only on its arguments, so a resumed training sees the same."""
+
+    @property
+    def validation(self) -> list[Feature]:
+        """The validation rows, in the form that the model is to answer in."""
+        ...
+
+    def feature(self, index: int, update: int) -> Feature:
+        """Training row ``index`` in the update that follows ``update`` finished ones."""
+        ...
+
+    def fresh(self, update: int) -> bool:
+        """Whether the optimiser's moments are reset before that update."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """For the history: what happened when."""
+        ...
+
 
 Batch = Mapping[str, torch.Tensor]
 """Tensors by name, each with a row for each row of the batch; ``labels`` is one of them, of which exactly the targets are not

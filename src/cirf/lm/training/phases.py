@@ -2,25 +2,30 @@
 unfinished one resumes at its last epoch.
 
 A phase trains for some epochs with AdamW at one learning rate, and keeps the weights of the epoch with the lowest held-out loss;
-without held-out rows, the last. Held-out rows are those of the validation split.
-"""
+without held-out rows, the last. Held-out rows are those of the validation split."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from cirf.errors import CirfError
-from cirf.lm.training.tensors import save_whole
 from cirf.progress import SILENT, Progress
-from cirf.store.files import to_json, write_atomic
+from cirf.store.files import to_json, whole_path, write_atomic
+
+
+def save_whole(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file, with its folder, by an atomic rename: a kill leaves no file, or the previous one."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    with whole_path(path) as temporary:
+        save_file(plain, temporary, dict(metadata) if metadata else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Training by reward: the model answers training questions, and answers with a higher reward than the others to their question
-become likelier (see `cirf.lm.training.policy_gradient`).
+become likelier (see `cirf.lm.training.loss`).
 
 Two models are held: the trained one, and a plain copy with merged adapters, in the saved number format, which samples. So
 sampling is as fast as in an evaluation and uses the model that is saved. Every draw is seeded by the recipe's seed and the number
@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import TrainerControl
 
-from cirf.cpu.lora_linear import in_place
+from cirf.cpu.linear import in_place
 from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.cpu.number_formats import computed_in
 from cirf.cpu.packed import group_queries
@@ -34,11 +34,11 @@ from cirf.lm.decoding.prefix_cache import SharedPrompts
 from cirf.lm.decoding.sampling import seed_of
 from cirf.lm.prompt import encode, end_token
 from cirf.lm.training.batches import Feature
+from cirf.lm.training.callbacks import Stop
 from cirf.lm.training.checkpoints import clean, complete, disk_errors, latest
 from cirf.lm.training.finetune import batch_kernel
+from cirf.lm.training.loss import Answer, advantages, divergence, learnable, token_losses, token_weights
 from cirf.lm.training.objective import Objective
-from cirf.lm.training.policy_gradient import Answer, advantages, divergence, learnable, token_losses, token_weights
-from cirf.lm.training.signals import Stop
 from cirf.progress import Progress
 from cirf.recipe.schema import Finetune, Reward
 from cirf.store.files import to_json, write_atomic

@@ -23,8 +23,7 @@ from cirf.distributed import world_size
 from cirf.errors import CirfError
 from cirf.lm.training.batches import Feature, LengthSampler
 from cirf.lm.training.checkpoints import complete, disk_errors
-from cirf.lm.training.curriculum import Curriculum
-from cirf.lm.training.objective import Objective
+from cirf.lm.training.objective import Curriculum, Objective
 from cirf.lm.training.sharding import (
     clip_gradients,
     free_gathered,

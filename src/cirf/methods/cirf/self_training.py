@@ -24,7 +24,7 @@ from cirf.records import Example, Trace
 
 if TYPE_CHECKING:
     from cirf.lm.vocabulary import TokenNames
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.recipe.schema import Recipe
 
 Steps = tuple[tuple[int, str], ...]

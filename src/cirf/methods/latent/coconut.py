@@ -2,7 +2,7 @@
 
 Between two marks the model's last hidden states are fed back as its next inputs; then it answers. Training has stages: at stage k
 the first k steps of a rationale are replaced by c thoughts each, and the target is the remaining steps and the answer. At the
-last stage no step is left, as when answering (`cirf.methods.latent.coconut_rows` shows the rows)::
+last stage no step is left, as when answering (`cirf.methods.curricula` shows the rows)::
 
     How many?<latent>z z z z z z</latent>72
 
@@ -31,8 +31,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
-    from cirf.lm.training.objective import Objective
+    from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Recipe
 
 BEGIN, END = "<latent>", "</latent>"
@@ -147,7 +146,7 @@ class Coconut(Method):
         self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
         """The stages for these rows. ``CirfError`` if they would not finish, unless that is allowed."""
-        from cirf.methods.latent.coconut_rows import Course, Staged
+        from cirf.methods.curricula import Course, Staged
 
         size = self.settings.thoughts if self.explained else 0
         course = Course(END, self.first, epochs, updates, self._seed, size)

@@ -29,8 +29,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
-    from cirf.lm.training.objective import Objective
+    from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -114,7 +113,7 @@ class Codi(Method):
     def target(self, example: Example) -> str:
         """The teacher's text: all steps but the last, one per line, then the words and the answer; without a teacher the
         student's text."""
-        from cirf.methods.latent.codi_loss import answer_line, lead
+        from cirf.methods.latent.loss import answer_line, lead
 
         read = lead(example.segments) if self._taught else ""
         return read + answer_line(self.settings.anchor, example.problem.answer)
@@ -135,7 +134,7 @@ class Codi(Method):
         """Students and their teachers; nothing where there are neither."""
         if not self.latents and not self._taught:
             return None
-        from cirf.methods.latent.codi_loss import Distilled, Form
+        from cirf.methods.latent.loss import Distilled, Form
 
         read = self.latents + 1 if self.explained else 0
         form = Form(self.latents, END, self.settings.anchor, bool(self._given), self._taught, read)
@@ -143,9 +142,9 @@ class Codi(Method):
 
     def objective(self, model: Any, source: Path | str) -> Objective:
         """The losses of both, and the distance between them. A model that already has a projector keeps it."""
-        from cirf.methods.latent.codi_loss import Distillation
         from cirf.methods.latent.decode import read_latent
-        from cirf.methods.latent.projector import Projector, read_projector
+        from cirf.methods.latent.loop import Projector, read_projector
+        from cirf.methods.latent.loss import Distillation
 
         if not self.latents:
             return Distillation(None, self.settings.gamma, self.settings.rho)
@@ -160,8 +159,8 @@ class Codi(Method):
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """How many thoughts it has, and their projector."""
         if self.latents:
-            from cirf.methods.latent.codi_loss import Distillation
             from cirf.methods.latent.decode import Latent
+            from cirf.methods.latent.loss import Distillation
 
             assert isinstance(objective, Distillation) and objective.projector is not None
             objective.projector.save(folder)

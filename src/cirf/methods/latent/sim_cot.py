@@ -1,7 +1,7 @@
 """SIM-CoT: supervised implicit chain-of-thought (Wei et al., 2025, arXiv 2509.20317; code InternLM/SIM-CoT, Apache-2.0).
 
 A host, Coconut or CODI, is trained as usual. Meanwhile a decoder must predict the step that each group of thoughts replaces
-(`cirf.methods.latent.sim_cot_loss`), so that different thoughts get different meanings. After training the decoder is removed:
+(`cirf.methods.latent.loss`), so that different thoughts get different meanings. After training the decoder is removed:
 prompts, answers and time are the host's.
 
 On Coconut a group is the thoughts of one stage, and only the steps replaced at the stage are targets. On CODI every thought is a
@@ -29,8 +29,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.lm.training.curriculum import Curriculum, CurriculumRow
-    from cirf.lm.training.objective import Objective
+    from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -156,8 +155,7 @@ class SimCot(Method):
 
     def objective(self, model: Any, source: Path | str) -> Objective:
         """The host's, and the decoder's loss."""
-        from cirf.methods.latent.loss import LatentObjective
-        from cirf.methods.latent.sim_cot_loss import Decoder, Explaining, copied
+        from cirf.methods.latent.loss import Decoder, Explaining, LatentObjective, copied
 
         decoder = copied(model) if self.settings.decoder == "copy" else Decoder()
         host = self.host.objective(model, source)
@@ -168,7 +166,7 @@ class SimCot(Method):
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """As its host."""
-        from cirf.methods.latent.sim_cot_loss import Explaining
+        from cirf.methods.latent.loss import Explaining
 
         assert isinstance(objective, Explaining)
         self.host.keep(folder, objective.host)

@@ -1,4 +1,5 @@
-"""Chain-of-thought in prose: the untrained model's own, and the same after fine-tuning on the rationales."""
+"""Chain-of-thought in prose, and answering at once: the untrained model's, and the same after fine-tuning on rationales or
+answers."""
 
 from __future__ import annotations
 
@@ -13,6 +14,30 @@ if TYPE_CHECKING:
     from cirf.lm.decoding.generate import Steer
     from cirf.recipe.schema import Evaluate, Recipe, Section
     from cirf.tasks.task import Task
+
+
+class Direct(Method):
+    """The untrained backbone, prompted for the answer alone (the paper's ``Ans (Base)``)."""
+
+    name = "direct"
+    summary = "the untrained backbone, prompted for the answer alone"
+
+    def prompt(self, problem: Problem, task: Task) -> str:
+        """The question and the request to answer at once."""
+        return f"{task.render(problem)}\n{task.direct_instruction(problem)}"
+
+
+class DirectSft(Method):
+    """Fine-tuned on question and answer: the control that every method that reasons must beat."""
+
+    name = "direct_sft"
+    summary = "fine-tuned to write the answer alone"
+    trained = True
+
+    def target(self, example: Example) -> str:
+        """The bare answer."""
+        return example.problem.answer
+
 
 ANSWER_MARK = "#### "
 """Before the answer after prose, on a line of its own."""

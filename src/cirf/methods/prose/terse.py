@@ -21,7 +21,7 @@ from cirf.recipe.schema import key, with_defaults
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.recipe.schema import Recipe
 
 

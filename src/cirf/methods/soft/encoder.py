@@ -21,7 +21,7 @@ import torch
 from cirf.cpu.linear import by_onednn
 from cirf.cpu.memory import spare
 from cirf.errors import CirfError
-from cirf.lm.training.padding import cut, pass_price
+from cirf.lm.training.batches import cut, pass_price
 
 WIDTH = 768
 """Width of a sentence vector."""

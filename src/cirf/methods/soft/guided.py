@@ -19,7 +19,7 @@ from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 

@@ -12,8 +12,7 @@ from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import Batch, Objective
 from cirf.methods.soft.encoder import SentenceEncoder
 from cirf.methods.soft.guide import Guide
-from cirf.methods.soft.prompt_cache import PromptCache
-from cirf.methods.soft.prompts import find_run, slots_of, soft_logits
+from cirf.methods.soft.prompts import PromptCache, find_run, slots_of, soft_logits
 from cirf.recipe import schema
 
 

@@ -37,10 +37,8 @@ from cirf.errors import CirfError
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset
 from cirf.methods.soft.guided import Guided, GuidedSettings
-from cirf.methods.token_skip.rules import Rules
-from cirf.methods.token_skip.scorer import Reasoned
-from cirf.methods.token_skip.shorten import shorten
-from cirf.methods.token_skip.words import word_spans
+from cirf.methods.token_skip.scorers import Rules
+from cirf.methods.token_skip.shorten import Reasoned, shorten, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.recipe.schema import Override, key
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
     import torch
 
     from cirf.lm.training.objective import Objective
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.methods.soft.encoder import SentenceEncoder
     from cirf.methods.soft.guide import Guide
     from cirf.recipe.schema import Recipe
@@ -155,8 +153,7 @@ class SemCot(Guided):
         from safetensors.torch import load_file
 
         from cirf.lm.prompt import encode
-        from cirf.lm.training.phases import Phase, phase_report, run_phase
-        from cirf.lm.training.tensors import save_whole
+        from cirf.lm.training.phases import Phase, phase_report, run_phase, save_whole
         from cirf.methods.soft.encoder import SentenceEncoder, Texts, contrast
 
         settings, tokenizer = self.settings, material.tokenizer()
@@ -216,8 +213,7 @@ class SemCot(Guided):
 
         from cirf.lm.prompt import end_token, prompt_text
         from cirf.lm.training.batches import Row, tokenise
-        from cirf.lm.training.phases import Phase, run_phase
-        from cirf.lm.training.tensors import save_whole
+        from cirf.lm.training.phases import Phase, run_phase, save_whole
         from cirf.methods.soft.loss import Mapped
 
         settings, tokenizer = self.settings, material.tokenizer()

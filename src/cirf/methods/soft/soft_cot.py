@@ -24,7 +24,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Objective
-    from cirf.methods.material import Material
+    from cirf.methods.base import Material
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -94,7 +94,7 @@ class SoftCot(Guided):
         from safetensors.torch import load_file
 
         from cirf.lm.backbone import embedding_width
-        from cirf.lm.training.tensors import save_whole
+        from cirf.lm.training.phases import save_whole
         from cirf.methods.soft.guide import fingerprint, load_guide
 
         names = list(dict.fromkeys(steps.problem for steps in material.steps))

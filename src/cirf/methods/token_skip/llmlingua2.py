@@ -21,8 +21,7 @@ import torch
 from cirf.cpu.number_formats import widen
 from cirf.errors import CirfError
 from cirf.lm.backbone import explained, from_safetensors, load_config, locate, pick_device, without_bars
-from cirf.methods.token_skip.scorer import Reasoned
-from cirf.methods.token_skip.words import Span, Word, per_word, weighed, word_spans
+from cirf.methods.token_skip.shorten import Reasoned, Span, Word, per_word, weighed, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 

@@ -27,8 +27,8 @@ from cirf.recipe.schema import Lora, Override, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.methods.material import Material
-    from cirf.methods.token_skip import Reasoned, Word
+    from cirf.methods.base import Material
+    from cirf.methods.token_skip.shorten import Reasoned, Word
     from cirf.recipe.schema import Recipe
     from cirf.tasks.task import Task
 
@@ -126,7 +126,7 @@ class TokenSkip(Prose):
     def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Every rationale at its ratio, with the share of its tokens that is really left."""
         from cirf.lm.prompt import encode
-        from cirf.methods.token_skip import Force, shorten
+        from cirf.methods.token_skip.shorten import Force, shorten
 
         tokenizer = material.tokenizer()
 
@@ -158,7 +158,7 @@ class TokenSkip(Prose):
 
     def _texts(self, material: Material) -> list[Reasoned]:
         """The rationales as the scorer is to read them."""
-        from cirf.methods.token_skip import Reasoned
+        from cirf.methods.token_skip.shorten import Reasoned
 
         found = ((material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps)
         return [Reasoned(problem.question, text, problem.answer) for problem, text in found]
@@ -166,7 +166,7 @@ class TokenSkip(Prose):
     def _weigh(self, material: Material, texts: Sequence[Reasoned]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
         from cirf.methods import token_skip as importance
-        from cirf.methods.token_skip.registry import Setting
+        from cirf.methods.token_skip.scorers import Setting
         from cirf.store.files import RowLog
 
         kind, settings = importance.get(self.settings.scorer), self.settings

@@ -43,19 +43,25 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.traces import is_functional, read_codes
+from cirf.analysis.source import is_functional, read_codes
 from cirf.compression.search import Path as Removals
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
-from cirf.evaluation.voting.times import with_fallback
+from cirf.evaluation.self_consistency import with_fallback
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
-from cirf.report.data.codes import read_functions
-from cirf.report.data.questions import read_questions
-from cirf.report.data.scores import comparable, comparisons, numbers
+from cirf.report.data.codes import read_functions, read_questions
+from cirf.report.data.measures import (
+    comparable,
+    comparisons,
+    facts,
+    latency_of,
+    numbers,
+    read_times,
+    read_training,
+    task_latency_of,
+)
 from cirf.report.data.settings import as_trained, read_settings
-from cirf.report.data.times import facts, latency_of, read_times, task_latency_of
-from cirf.report.data.training import read_training
 from cirf.store.files import load_object
 from cirf.store.jsonl import read_rows
 from cirf.store.view import Shown

@@ -1,4 +1,5 @@
-"""The settings of a model's training, from its own record, since the run's recipe may have changed."""
+"""The settings of a model's training, from its own record, since the run's recipe may have changed. Warnings about
+test questions that the models of an evaluation were trained on."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.recipe.schema import Override
-from cirf.store.files import load_object
+from cirf.store.files import hash_json, load_object
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -71,3 +72,22 @@ def as_trained(
         found["codebook"] = {**found["codebook"], **codebook["settings"]}
         found["embeddings"] = {**found["embeddings"], **codebook["embedder"]}
     return found
+
+
+def seen_before(overlap: Mapping[str, Any]) -> list[str]:
+    """Facts about models trained elsewhere, from the ``overlap`` of ``problems.json``: a sentence per task and run for all
+    methods whose models were trained there, and one for those with unknown training data."""
+    summary = []
+    same: dict[str, list[dict[str, Any]]] = {}
+    for row in overlap.get("models", ()):
+        same.setdefault(hash_json({**row, "methods": None}), []).append(row)
+    for rows in same.values():
+        row, who = rows[0], ", ".join(method for one in rows for method in one["methods"])
+        if not row["known"]:
+            summary.append(f"{who}: the model's training data are unknown, so they were not searched for test questions")
+        for task, found in row["tasks"].items():
+            near = f"share {overlap['words']} words in a row with one that was"
+            of = f"{row['questions']:,} questions of {', '.join(row['runs'])}"
+            counts = f"{found['exact']:,} were trained on and {found['near']:,} {near}"
+            summary.append(f"{who}: of {found['test']:,} test questions of {task}, {counts} ({of})")
+    return summary

@@ -1,0 +1,186 @@
+"""Who answers an evaluation instead of transformers: a model on an OpenAI-compatible server, or vLLM in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cirf.distributed import world_size
+from cirf.endpoints.fleet import ask
+from cirf.endpoints.requests import Answer, Request
+from cirf.errors import CirfError
+from cirf.lm.decoding.generate import Output, output_of
+from cirf.lm.decoding.sampling import NO_VOTE, draw, seed_of
+from cirf.lm.prompt import encode, stop_ids
+from cirf.progress import SILENT, Progress
+from cirf.recipe import schema
+from cirf.store.files import RowLog
+
+
+@dataclass(frozen=True, slots=True)
+class ServedOutput:
+    """The output of a server's model. ``tokens`` as the server counts them, with reasoning. ``failed``: why there is no
+    answer."""
+
+    text: str
+    tokens: int
+    truncated: bool
+    failed: str = ""
+
+
+def asker(
+    section: schema.Evaluate, name: str, log: RowLog, seed: int, closing: str | None, progress: Progress = SILENT
+) -> Callable[..., list[ServedOutput]]:
+    """A function of users' turns, a cap in tokens and the number of a run, which gives one output a turn, in order.
+
+    Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
+    or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
+
+    Args:
+        section: temperature, top_p and the method's endpoint.
+        name: the method, a key of ``section.endpoints``.
+        closing: the delimiter between the reasoning and the answer, for methods with functional tokens. Servers return the
+            two apart; they are joined again by it. ``None``: a server's reasoning is not part of the output.
+
+    Raises:
+        CirfError: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not
+            count tokens.
+    """
+    endpoint, said = section.endpoints[name], set[str]()
+    asked = schema.Asked(endpoints=(endpoint,), unanswered="drop")
+
+    def request(turn: str, cap: int, run: int) -> Request:
+        own = hashlib.sha256(f"{seed}/{run}/{turn}".encode()).digest()
+        number = int.from_bytes(own[:4], "big") >> 1 if section.temperature > 0 else seed
+        return Request(endpoint.model, (("user", turn),), number, section.temperature, section.top_p, cap)
+
+    def output(answer: Answer) -> ServedOutput:
+        if answer.tokens is None:
+            raise CirfError(f"{endpoint.url}: its answers have no token count (usage.completion_tokens)")
+        text = answer.text
+        if closing is not None and answer.reasoning:
+            ended = answer.finish != "length" or bool(text)
+            text = answer.reasoning + (closing if ended else "") + text
+        return ServedOutput(text, answer.tokens, answer.finish == "length")
+
+    def generate(turns: Sequence[str], cap: int, run: int) -> list[ServedOutput]:
+        requests = [request(turn, cap, run) for turn in turns]
+        answers, refused = ask(requests, asked, log, progress, f"{name} at {endpoint.url}", said)
+        if sum(each.key in refused for each in requests) > section.max_unanswered_share * len(requests):
+            raise CirfError(
+                f"{endpoint.url}: {len(refused):,} of {len(requests):,} questions were not answered (the last: "
+                f"{next(reversed(refused.values()))}); the received answers are kept: check the server, then run the same "
+                "command again, or raise evaluate.max_unanswered_share to count them as wrong"
+            )
+        failed = {key: ServedOutput("", 0, False, why) for key, why in refused.items()}
+        return [failed.get(each.key) or output(answers[each.key]) for each in requests]
+
+    return generate
+
+
+LONGEST = 8192
+"""Most tokens of a prompt and its answer, unless the model has fewer: vLLM keeps memory for one sequence of this length."""
+
+
+class VllmEngine:
+    """A saved model in vLLM. Its outputs are those of `cirf.lm.decoding.generate.generate`, except where two tokens are as likely
+    but for rounding."""
+
+    def __init__(self, source: Path | str, tokenizer: Any, section: schema.Backbone) -> None:
+        """``tokenizer``: the model's, whose prompts are answered. Raises ``CirfError`` where vLLM is not installed, or cannot
+        load the model."""
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        try:
+            import vllm
+        except ImportError as error:
+            raise CirfError(f"evaluate.engine: vllm is not installed ({error}); pip install 'cirf[vllm]'") from None
+        from transformers import AutoConfig, GenerationConfig
+
+        config = AutoConfig.from_pretrained(source, trust_remote_code=section.trust_remote_code)
+        length = min(LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or LONGEST)
+        try:
+            own = GenerationConfig.from_pretrained(source)
+        except OSError:
+            own = None
+        if world_size() > 1:
+            raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
+        self._length = length
+        self.version = f"vLLM {vllm.__version__}"
+        self._sampling = vllm.SamplingParams
+        self._tokenizer = tokenizer
+        self._stops = stop_ids(_Ending(own), tokenizer)
+        try:
+            self._engine = vllm.LLM(
+                str(source),
+                dtype=section.dtype,
+                load_format="safetensors",  # else pickles, where it finds no safetensors
+                max_model_len=length,
+                trust_remote_code=section.trust_remote_code,
+                generation_config="vllm",  # no sampling settings or penalties of the model's own
+            )
+        except Exception as error:  # vLLM raises errors of many kinds, with the reason in its log
+            raise CirfError(
+                f"{source}: vLLM cannot load this model ({_line(error)}); use evaluate.engine: transformers"
+            ) from None
+
+    def generate(
+        self, prompts: Sequence[str], cap: int, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0
+    ) -> list[Output]:
+        """Outputs of rendered prompts, in their order; the arguments are those of `cirf.lm.decoding.generate.generate`.
+
+        Raises:
+            CirfError: a prompt leaves no room for an answer of ``cap`` tokens.
+        """
+        how = [
+            self._sampling(
+                temperature=temperature,
+                top_p=top_p,
+                max_tokens=cap,
+                stop_token_ids=self._stops,
+                skip_special_tokens=False,
+                seed=seed_of(draw(seed, prompt, NO_VOTE)) % 2**31 if temperature > 0 else None,
+            )
+            for prompt in prompts
+        ]
+        given = [{"prompt_token_ids": encode(self._tokenizer, prompt)} for prompt in prompts]
+        longest = max((len(one["prompt_token_ids"]) for one in given), default=0)
+        if longest + cap > self._length:
+            raise CirfError(
+                f"a prompt of {longest:,} tokens and an answer of up to {cap:,} are more than the {self._length:,} that vLLM is "
+                "started with; use evaluate.engine: transformers"
+            )
+        try:
+            made = self._engine.generate(given, how, use_tqdm=False)
+        except ValueError as error:
+            raise CirfError(f"vLLM refuses a prompt ({_line(error)}); use evaluate.engine: transformers") from None
+        return [output_of(self._tokenizer, list(one.outputs[0].token_ids), self._stops) for one in made]
+
+    def close(self) -> None:
+        """End the engine's processes and free its memory."""
+        self._engine.llm_engine.engine_core.shutdown()
+
+
+@contextlib.contextmanager
+def engine(source: Path | str, tokenizer: Any, section: schema.Backbone) -> Iterator[VllmEngine]:
+    """An engine while the context lasts."""
+    made = VllmEngine(source, tokenizer, section)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class _Ending:
+    """What `stop_ids` reads of a model."""
+
+    def __init__(self, generation_config: Any) -> None:
+        self.generation_config = generation_config
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,372 @@
+"""Latency: one question at a time, from the prompt's text to the last token, apart from the accuracy run.
+
+Methods take turns at the same piece of work, so that drift of the machine affects all equally. A worked example: three methods,
+two of one checkpoint, on four pieces. In memory together::
+
+    a: cot direct full | b: direct full cot | c: full cot direct | d: direct cot full
+
+If the models do not fit together, in two rounds::
+
+    [cot direct] a b | [full] a b | [full] c d | [cot direct] c d
+
+A measurement can be resumed. Every timed turn is a row in a separate log as soon as it is over::
+
+    {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: the setup of these times
+    {"discarded": 12}                                                 number of earlier rows with other facts, if any
+    {"load": {"together": true, "models": 3, ...}}                    an attempt begins
+    {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
+
+Everything returned depends on the clock, so it goes only into a file named ``timings.json``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import hide
+from cirf.progress import Progress
+from cirf.recipe.schema import Evaluate
+from cirf.records import Problem
+from cirf.statistics import mean, mean_interval
+from cirf.store.files import RowLog
+
+if TYPE_CHECKING:
+    from cirf.methods.base import Method
+    from cirf.tasks.task import Task
+
+P = TypeVar("Piece", bound=Hashable)
+
+ROUNDS = 4
+"""How often every model is loaded if not all fit into memory."""
+
+
+@dataclass(frozen=True)
+class Block(Generic[P]):
+    """Pieces of work done with some methods' models in memory; ``turns`` are in order, the methods of a piece together."""
+
+    methods: tuple[str, ...]
+    turns: tuple[tuple[P, str], ...]
+
+
+def blocks(
+    groups: Sequence[Sequence[str]], pieces: Sequence[P], seed: int, together: bool, rounds: int = ROUNDS
+) -> list[Block[P]]:
+    """Every piece with every method, once.
+
+    ``groups`` are the methods that share a checkpoint. With ``together`` there is one block; else the pieces are cut into
+    ``rounds`` of similar size, and each round goes through the groups, beginning with another one each time.
+    """
+    methods = tuple(name for group in groups for name in group)
+    orders = list(zip(pieces, _orders(methods, len(pieces), seed), strict=True))
+    if together or len(groups) == 1:
+        return [Block(methods, tuple((piece, name) for piece, order in orders for name in order))] if orders else []
+    made = []
+    rounds = min(rounds, len(orders))
+    for turn in range(rounds):
+        part = orders[turn * len(orders) // rounds : (turn + 1) * len(orders) // rounds]
+        for place in range(len(groups)):
+            group = tuple(groups[(turn + place) % len(groups)])
+            made.append(Block(group, tuple((piece, name) for piece, order in part for name in order if name in group)))
+    return made
+
+
+def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """An order of the methods a piece: a shuffled one rotated from piece to piece, then another shuffled one.
+
+    So over as many pieces as methods each method is at each place once, and none always follows the same one.
+    """
+    draw = Random(f"turns {seed}")
+    for piece in range(count):
+        turned = piece % len(methods)
+        if turned == 0:
+            base = draw.sample(sorted(methods), len(methods))
+        yield (*base[turned:], *base[:turned])
+
+
+Row = dict[str, Any]
+Piece = tuple[Any, ...]
+"""The piece of work of a turn, by its values in the rows, such as task and id."""
+
+
+class TimedOutput(Protocol):
+    """One answer: generated tokens with the end token, seconds end to end, and until the first token (if known)."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def first_token_seconds(self) -> float | None: ...
+
+
+class Engine(Protocol):
+    """What generates: the models of several methods, all at once or some at a time."""
+
+    @property
+    def groups(self) -> Sequence[Sequence[str]]:
+        """The methods, grouped by checkpoint."""
+        ...
+
+    @property
+    def together(self) -> bool:
+        """Whether all models are held in memory at once."""
+        ...
+
+    def facts(self) -> Row:
+        """Engine, versions, device, threads and number format: the setup of a time."""
+        ...
+
+    def loading(self) -> Row:
+        """How the models are held, for the record."""
+        ...
+
+    def load(self, methods: Sequence[str]) -> None:
+        """Have these methods' models in memory."""
+        ...
+
+    def render(self, method: str, prompt: str) -> str:
+        """The chat template around a user's turn."""
+        ...
+
+    def one(self, method: str, prompt: str, cap: int, run: int = 0) -> TimedOutput:
+        """One answer at batch 1; another ``run`` draws another one."""
+        ...
+
+    def memory(self, method: str) -> Row:
+        """``weights_bytes`` of a method's model, and ``growth_bytes``: the most that the last answer took on top of what was
+        allocated before (null if the device does not report it)."""
+        ...
+
+
+class Taken(NamedTuple):
+    """The rows in the order of the schedule, how the models were held in each life, and how many rows of another engine or
+    machine were thrown away."""
+
+    rows: list[Row]
+    loads: list[Row]
+    discarded: int
+
+
+class Pieces(NamedTuple):
+    """What is answered: what the values of a piece are called in the rows, the pieces that are timed, and those that each method
+    answers, uncounted, whenever models were loaded."""
+
+    names: Sequence[str]
+    timed: Sequence[Piece]
+    warmups: Sequence[Piece]
+
+
+def take_turns(
+    engine: Engine,
+    pieces: Pieces,
+    answer: Callable[[str, Piece], Row],
+    seed: int,
+    log: Path | None,
+    progress: Progress,
+    label: str,
+) -> Taken:
+    """Every method on every piece, in the order of `schedule.blocks`.
+
+    Args:
+        engine: holds the models.
+        pieces: what to answer.
+        answer: one turn; the row of it holds ``seconds``.
+        seed: of the order of the methods.
+        log: file that keeps the rows; what it holds of the same facts is not done again. ``None``: nothing is kept.
+        progress: a bar named ``label``.
+
+    Raises:
+        CirfError: a turn took no time.
+    """
+    kept = _Log(log, engine.facts(), pieces.names)
+    plan = blocks(engine.groups, pieces.timed, seed, engine.together)
+    total = sum(len(block.turns) for block in plan)
+    known = sum((name, piece) in kept.rows for block in plan for piece, name in block.turns)
+    if known < total:
+        kept.add({"load": engine.loading()})
+    with progress.task(label, total, "answers", known) as advance:
+        for block in plan:
+            left = [(piece, name) for piece, name in block.turns if (name, piece) not in kept.rows]
+            if not left:
+                continue
+            engine.load(block.methods)
+            waiting = [name for name in block.methods if any(name == other for _, other in left)]
+            for piece in pieces.warmups:
+                for name in waiting:
+                    answer(name, piece)
+            for piece, name in left:
+                row = answer(name, piece)
+                if row["seconds"] <= 0:
+                    raise CirfError(f"{name}, {', '.join(map(str, piece))}: the engine reports {row['seconds']} s for an answer")
+                kept.add({"method": name, **dict(zip(pieces.names, piece, strict=True)), **row})
+                advance(1)
+    return Taken([kept.rows[name, piece] for block in plan for piece, name in block.turns], kept.loads, kept.discarded)
+
+
+class _Log:
+    """The rows so far, in memory and where they survive a kill. Rows that another engine or machine left are thrown away:
+    a mean over two machines is a time of neither."""
+
+    def __init__(self, path: Path | None, facts: Mapping[str, Any], names: Sequence[str]) -> None:
+        self.names = names
+        self.rows: dict[tuple[str, Piece], Row] = {}
+        self.loads: list[Row] = []
+        self.discarded = 0
+        self.file = None if path is None else RowLog(path)
+        if self.file is None or path is None:
+            return
+        before = self.file.rows()
+        if before[:1] != [{"facts": dict(facts)}]:
+            path.unlink(missing_ok=True)
+            self.file = RowLog(path)
+            self.file.append({"facts": dict(facts)})
+            others = sum("method" in row for row in before) + sum(row.get("discarded", 0) for row in before)
+            if others:  # on disk, since an interrupted attempt cannot report it
+                self.file.append({"discarded": others})
+            before = self.file.rows()
+        self.file.read(self._note)
+
+    def add(self, row: Row) -> None:
+        """Keep one more row."""
+        if self.file is not None:
+            self.file.append(row)
+        self._note(row)
+
+    def _note(self, row: Row) -> None:
+        if "facts" in row:
+            return
+        if "load" in row:
+            self.loads.append(row["load"])
+        elif "discarded" in row:
+            self.discarded = row["discarded"]
+        else:
+            float(row["seconds"])
+            self.rows[row["method"], tuple(row[name] for name in self.names)] = row
+
+
+def measure(
+    methods: Mapping[str, Method],
+    tasks: Mapping[str, Task],
+    test: Mapping[str, Sequence[Problem]],
+    engine: Engine,
+    section: Evaluate,
+    seed: int,
+    progress: Progress,
+    work: Path | None = None,
+) -> dict[str, Any]:
+    """Time methods at batch 1.
+
+    ``section.latency_questions`` problems a task (or all, if fewer) are drawn and put in order by ``seed``, the same for every
+    method; each is answered by one method after the other. The last ``section.latency_warmup`` of them are answered first,
+    after every loading of models, and not counted. With ``work`` a timed answer is kept in ``work/scratch`` at once, and a killed
+    measurement resumes with the missing ones, unless it was begun on another engine or machine.
+
+    Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "discarded", "methods": {name: {"overall": {...},
+    "tasks": {task: {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as
+    `summarise` has them, with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a separate draw;
+    ``loads``: how the models were held in each attempt of the measurement, ``discarded`` how many
+    answers of another engine or machine were discarded; ``peak_bytes`` are the weights and the most that an answer took
+    on top, null if the device does not report it.
+
+    Raises:
+        CirfError: the engine reports no time for an answer.
+    """
+    problems, pieces, warmups = line_up(test, section, seed)
+    names: tuple[str, ...] = ("task", "id")
+    if section.temperature > 0 and section.latency_runs > 1:
+        names = (*names, "run")
+        pieces = [(*piece, run) for piece in pieces for run in range(section.latency_runs)]
+        warmups = [(*piece, 0) for piece in warmups]
+
+    def answer(name: str, piece: Piece) -> Row:
+        task = tasks[piece[0]]
+        prompt = engine.render(name, methods[name].prompt(hide(problems[piece[0], piece[1]]), task))
+        timed = engine.one(name, prompt, methods[name].budget(task, section), *piece[2:])
+        times = {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
+        return times | engine.memory(name)
+
+    log = None if work is None else work / "scratch" / "latency.jsonl"
+    rows, loads, discarded = take_turns(engine, Pieces(names, pieces, warmups), answer, seed, log, progress, "latency")
+    return {
+        **engine.facts(),
+        "batch_size": 1,
+        "warmup": section.latency_warmup,
+        "loads": loads,
+        "discarded": discarded,
+        "methods": {name: _method([row for row in rows if row["method"] == name]) for name in methods},
+        "rows": [{key: value for key, value in row.items() if not key.endswith("_bytes")} for row in rows],
+    }
+
+
+def line_up(
+    test: Mapping[str, Sequence[Problem]], section: Evaluate, seed: int
+) -> tuple[dict[Piece, Problem], list[Piece], list[Piece]]:
+    """The problems to time by task and id, these in the order of the measurement, and those that warm it up."""
+    drawn = {name: draw(name, problems, section.latency_questions, seed) for name, problems in test.items()}
+    problems: dict[Piece, Problem] = {(name, problem.id): problem for name, items in drawn.items() for problem in items}
+    pieces = list(problems)
+    random.Random(f"latency {seed}").shuffle(pieces)
+    return problems, pieces, [pieces[-1 - turn % len(pieces)] for turn in range(section.latency_warmup)] if pieces else []
+
+
+def draw(name: str, problems: Sequence[Problem], count: int, seed: int) -> list[Problem]:
+    """``count`` problems in an order that depends on the seed, the task's name and the ids alone."""
+    ordered = sorted(problems, key=lambda problem: problem.id)
+    random.Random(f"latency {seed} {name}").shuffle(ordered)
+    return ordered[:count]
+
+
+def _method(rows: Sequence[Row]) -> dict[str, Any]:
+    tasks = sorted({row["task"] for row in rows})
+    weights = [row["weights_bytes"] for row in rows if row["weights_bytes"] is not None]
+    growth = [row["growth_bytes"] for row in rows if row["growth_bytes"] is not None]
+    return {
+        "overall": summarise(rows),
+        "tasks": {name: summarise([row for row in rows if row["task"] == name]) for name in tasks},
+        "weights_bytes": max(weights, default=None),
+        "growth_bytes": max(growth, default=None),
+        "peak_bytes": max(weights) + max(growth) if weights and growth else None,
+    }
+
+
+def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The times of some answers; of nothing, ``{"n": 0}``.
+
+    ``n`` counts questions; ``runs_s`` is the mean of every run, where rows are of several. ``mean_s`` with its 95 % interval
+    (`bootstrap.mean_interval`, items drawn within their task; null for one item), ``p50_s`` and ``p95_s``
+    (numpy's, linear), mean ``tokens``. ``first_token_s`` is the mean time to the first token (tokenising, prefill, one
+    step), ``decode_s`` of the rest, ``decode_tokens_per_s`` the tokens after the first by all seconds of the rest: null where
+    the engine does not report first tokens, the last also where there was no rest.
+    """
+    import numpy as np
+
+    if not rows:
+        return {"n": 0}
+    seconds = [row["seconds"] for row in rows]
+    by_task: dict[str, dict[str, list[float]]] = {}
+    runs: dict[int, list[float]] = {}
+    for row in rows:
+        by_task.setdefault(row["task"], {}).setdefault(row["id"], []).append(row["seconds"])
+        if "run" in row:
+            runs.setdefault(row["run"], []).append(row["seconds"])
+    interval = mean_interval([[mean(times) for times in items.values()] for items in by_task.values()])
+    summary = [row for row in rows if row["first_token_seconds"] is not None]
+    rest = [row["seconds"] - row["first_token_seconds"] for row in summary]
+    after = sum(row["tokens"] - 1 for row in summary)
+    return {
+        "n": sum(map(len, by_task.values())),
+        "mean_s": mean(seconds),
+        **({"runs_s": [mean(runs[run]) for run in sorted(runs)]} if runs else {}),
+        "mean_s_interval": None if interval is None else list(interval),
+        "p50_s": float(np.percentile(seconds, 50)),
+        "p95_s": float(np.percentile(seconds, 95)),
+        "tokens": mean([row["tokens"] for row in rows]),
+        "first_token_s": mean([row["first_token_seconds"] for row in summary]) if summary else None,
+        "decode_s": mean(rest) if summary else None,
+        "decode_tokens_per_s": after / sum(rest) if after and sum(rest) > 0 else None,
+    }

@@ -1,0 +1,403 @@
+"""Self-consistency: of many sampled answers the one that most of them give, and what it is worth (Wang et al., 2022).
+
+A worked example: the votes 9, 2.0, 2, 2 say 2, with three quarters that agree; 8, (not read), 3, (not read) say 8, the first
+of two that one vote each is for, with one quarter.
+
+With ``m`` votes drawn, the accuracy of ``n`` votes is the mean over the ``m // n`` groups of ``n`` that follow each other (what
+remains after the last group is not counted). An answer that could not be read is a vote for nothing: it wins no
+majority, but it counts in the share that agrees. One that was cut off counts as what is read in it, as in any evaluation.
+
+Drawing ends when the remaining votes can no longer change the result. Of eight votes: of five that are in four say 2 and one says
+9. The three others could make four 9s, and of equally many the first given wins: not settled. A fifth vote for 2 settles it.
+
+Votes are drawn once and kept, one row a question, ``<task>.jsonl``::
+
+    {"id": "test-3", "prompt": "Natalia ...", "gold": "72",
+     "votes": [{"output": "<cirf_016>...</cirf>72", "parsed": "72", "correct": true, "tokens": 9, "truncated": false}, ...]}
+
+What the model wrote is kept apart from what is read in it, in a log that outlives the rows, one line a draw::
+
+    {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf_016>...</cirf>72", 9, false], ...]}
+
+So fewer votes are the first of those that are there, of more only the missing ones are drawn, and what only reads or counts
+votes otherwise draws none.
+
+Times are those of every number of votes, and of the one answer they are compared with, on the same questions. They take turns as
+methods do (`cirf.evaluation.latency.schedule`): on each question each number of votes draws once, in an order that turns round,
+so that a machine that slows down hits all alike. From the prompt's text to the majority, one question at a time: to the vote
+after which those that are still being written could change nothing (`Election`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from cirf.errors import CirfError
+from cirf.evaluation.harness import Output, Questions, Row, hide, judge, read
+from cirf.evaluation.latency import Engine, Piece, Pieces, line_up, summarise, take_turns
+from cirf.progress import Progress
+from cirf.recipe.schema import Evaluate
+from cirf.records import Problem
+from cirf.statistics import compare, corrected, mean, wilson
+from cirf.store.files import RowLog, hash_json, write_rows
+
+if TYPE_CHECKING:
+    from cirf.methods.base import Method
+    from cirf.tasks.task import Task
+
+
+def same_answer(task: Task, problem: Problem) -> Callable[[str, str], bool]:
+    """Tells whether two answers are one: where the task takes one for the other."""
+    return lambda one, other: one == other or task.equal(one, dataclasses.replace(hide(problem), answer=other))
+
+
+def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:
+    """The majority of some votes on a problem."""
+    return majority([vote["parsed"] for vote in votes], same_answer(task, problem))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """A question with its votes, and the row of the one answer that they are compared with, if there is one."""
+
+    name: str
+    task: Task
+    problem: Problem
+    votes: Sequence[Row]
+    alone: Row | None = None
+
+
+def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None) -> list[dict[str, Any]]:
+    """What each number of votes answers, one row a number.
+
+    ``accuracy`` with its 95 % ``interval`` (Wilson's, over the ``n`` questions); the means of the share of votes that agree
+    (``agreement``) and of the ``tokens`` of all votes of an answer; ``unparsed`` is the share of answers where no vote could
+    be read, ``truncated`` the share of votes that the cap cut off. Where the items have an answer to compare with,
+    ``against`` is the paired comparison with it, corrected for all numbers of votes (Holm). ``fallback`` holds the same
+    of what the two answer together: its answer wherever fewer than ``agreement`` of the votes agree, the ``share`` of
+    questions where that is so. ``agreement`` ``None``: no fallback.
+
+    Raises:
+        CirfError: more votes are requested than were drawn.
+        ValueError: no items.
+    """
+    drawn = min(len(item.votes) for item in items)
+    if max(counts) > drawn:
+        raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are requested, {drawn} were drawn; run again")
+    points, solved = [], {}
+    for count in sorted(set(counts)):
+        summary = [_Told(item, count, agreement) for item in items]
+        point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in summary])}
+        point |= {
+            key: mean([mean(getattr(one, key)) for one in summary]) for key in ("agreement", "tokens", "unparsed", "truncated")
+        }
+        if agreement is not None:
+            both = {
+                "share": mean([mean(one.falls) for one in summary]),
+                "tokens": mean([mean(one.joint_tokens) for one in summary]),
+            }
+            point["fallback"] = {**share_of([mean(one.joint) for one in summary]), **both}
+        points.append(point)
+        solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in summary}
+    alone = {f"{item.name}/{item.problem.id}": float(item.alone["correct"]) for item in items if item.alone is not None}
+    if alone:
+        compared = corrected({str(count): compare(values, alone) for count, values in solved.items()})
+        for point in points:
+            point["against"] = compared[str(point["votes"])].to_dict()
+    return points
+
+
+class _Told:
+    """What the groups of ``count`` votes on one question say: a list each, one value a group."""
+
+    def __init__(self, item: Item, count: int, agreement: float | None) -> None:
+        self.item = item
+        groups = [item.votes[start : start + count] for start in range(0, len(item.votes) - count + 1, count)]
+        summary = [decide(item.task, item.problem, group) for group in groups]
+        self.solved = [t.place is not None and bool(g[t.place]["correct"]) for t, g in zip(summary, groups, strict=True)]
+        self.agreement = [t.share for t in summary]
+        self.unparsed = [t.place is None for t in summary]
+        self.truncated = [mean([vote["truncated"] for vote in group]) for group in groups]
+        self.tokens = [sum(vote["tokens"] for vote in group) for group in groups]
+        self.falls = [agreement is not None and t.falls(agreement) for t in summary]
+        other: Mapping[str, Any] = item.alone or {"correct": False, "tokens": 0}
+        self.joint = [other["correct"] if f else s for f, s in zip(self.falls, self.solved, strict=True)]
+        self.joint_tokens = [s + (other["tokens"] if f else 0) for f, s in zip(self.falls, self.tokens, strict=True)]
+
+
+def answered_alone(rows: Sequence[Row]) -> dict[str, Any]:
+    """The numbers of the one answer that votes are compared with, as in `curve`."""
+    found = share_of([row["correct"] for row in rows])
+    return found | {key: mean([row[key] for row in rows]) for key in ("unparsed", "truncated", "tokens")}
+
+
+def share_of(values: Sequence[float]) -> dict[str, Any]:
+    """The mean of values between 0 and 1 as an accuracy, with its 95 % interval (Wilson's, over questions)."""
+    share, n = mean(values), len(values)
+    return {"accuracy": share, "n": n, "interval": list(wilson(min(share * n, n), n))}
+
+
+class Majority(NamedTuple):
+    """The place of the first vote for the answer that most votes give (``None``: none could be read), and its share."""
+
+    place: int | None
+    share: float
+
+    def falls(self, agreement: float) -> bool:
+        """Whether fewer than ``agreement`` of the votes agree, so that the fallback answers; always where nothing was read."""
+        return self.place is None or self.share < agreement
+
+
+class Election:
+    """``count`` votes, given in any order by their places. The winner is the answer that most give, of equally many the
+    one given first by place.
+
+    ``agreement``: the threshold of a fallback; then it must also be settled whether this share of all votes agrees.
+    ``None``: there is no fallback.
+    """
+
+    def __init__(self, count: int, same: Callable[[str, str], bool], agreement: float | None = None) -> None:
+        """No vote is given yet. ``same``: whether two answers are one; if they are one with a third, they have to be."""
+        self._count, self._same, self._agreement = count, same, agreement
+        self._given: set[int] = set()
+        self._groups: list[tuple[str, list[int]]] = []  # an answer, and the places of the votes for it
+
+    def __contains__(self, place: object) -> bool:
+        """Whether the vote of that place is given."""
+        return place in self._given
+
+    def give(self, place: int, answer: str | None) -> None:
+        """A vote; ``None`` could not be read and is one for nothing."""
+        home = next((places for first, places in self._groups if answer is not None and self._same(answer, first)), None)
+        self._given.add(place)
+        if answer is None:
+            return
+        if home is None:
+            self._groups.append((answer, [place]))
+        else:
+            home.append(place)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the winner is the same whatever the votes not given say, and so is whether the fallback answers."""
+        left = self._count - len(self._given)
+        first, second, *_ = [*sorted((len(places) for _, places in self._groups), reverse=True), 0, 0]
+        if left and self._agreement is not None and first / self._count < self._agreement <= (first + left) / self._count:
+            return False
+        return not left or first > second + left
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The places of votes for one answer, the most votes first, of equally many the first given."""
+        return sorted((sorted(places) for _, places in self._groups), key=lambda places: (-len(places), places[0]))
+
+    def majority(self) -> Majority:
+        """The majority of the votes given, and of all if it is `settled`; the agreeing share is a lower bound of all."""
+        if not self._groups:
+            return Majority(None, 0.0)
+        places = self.groups[0]
+        return Majority(places[0], len(places) / self._count)
+
+
+def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) -> Majority:
+    """Of all these votes, in their order; ``ValueError``: no votes."""
+    if not answers:
+        raise ValueError("a majority of no votes")
+    election = Election(len(answers), same)
+    for place, answer in enumerate(answers):
+        election.give(place, answer)
+    return election.majority()
+
+
+Draw = Callable[[str, int, int, int], Sequence[Output]]
+"""A rendered prompt, a cap in tokens, the number of the first answer wanted and how many, to that many sampled outputs. An
+answer must depend on the prompt, the cap and its number alone."""
+
+
+class Written(NamedTuple):
+    """One stored sampled output; ``tokens`` with the end token."""
+
+    text: str
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What votes are drawn with: the method, its tasks, the model's ``draw`` and the template around a user's turn."""
+
+    method: Method
+    tasks: Mapping[str, Task]
+    draw: Draw
+    render_prompt: Callable[[str], str]
+    section: Evaluate
+
+    def prompt(self, name: str, problem: Problem) -> str:
+        """The user's turn."""
+        return self.method.prompt(hide(problem), self.tasks[name])
+
+    def cap(self, name: str) -> int:
+        """Most tokens of a vote."""
+        return self.method.budget(self.tasks[name], self.section)
+
+    def read(self, name: str, problem: Problem, outputs: Sequence[Output]) -> list[Row]:
+        """Outputs read and judged."""
+        task = self.tasks[name]
+        found = []
+        for output in outputs:
+            parsed, correct = judge(read(self.method, output)[1], problem, task)
+            row = {"output": output.text, "parsed": parsed, "correct": correct}
+            found.append(row | {"tokens": output.tokens, "truncated": output.truncated})
+        return found
+
+
+def draw_votes(
+    asked: Asked,
+    test: Mapping[str, Sequence[Problem]],
+    count: int,
+    how: Mapping[str, Any],
+    log: RowLog,
+    work: Path,
+    progress: Progress,
+) -> int:
+    """``count`` votes on every problem into ``work/<task>.jsonl``; returns the number of problems.
+
+    ``how`` is all that an output depends on besides prompt and cap: the model, sampling, seed, number format. Outputs that
+    ``log`` holds of the same are taken from it, the first ones if it has more than requested; further ones are drawn
+    and added to it. A killed draw goes on question by question.
+
+    Raises:
+        CirfError: no problems.
+    """
+    if not any(test.values()):
+        raise CirfError("evaluate.voting: there is no test problem to vote on")
+    kept: dict[str, list[Written]] = {}
+
+    def keep(row: Mapping[str, Any]) -> None:
+        before = kept.setdefault(row["key"], [])
+        before[row["first"] :] = [Written(*output) for output in row["outputs"]]
+
+    log.read(keep)
+    for name, problems in test.items():
+        prompts = [asked.prompt(name, problem) for problem in problems]
+        rendered = [asked.render_prompt(prompt) for prompt in prompts]
+        keys = [hash_json({**how, "prompt": text, "cap": asked.cap(name)}) for text in rendered]
+        done = sum(len(kept.get(key, ())) >= count for key in keys)
+        rows = []
+        with progress.task(f"{count} votes on {name}", len(problems), "problems", done) as advance:
+            for problem, prompt, text, key in zip(problems, prompts, rendered, keys, strict=True):
+                there = kept.setdefault(key, [])
+                if len(there) < count:
+                    first = len(there)
+                    fresh = [
+                        Written(o.text, o.tokens, o.truncated) for o in asked.draw(text, asked.cap(name), first, count - first)
+                    ]
+                    log.append({"key": key, "task": name, "id": problem.id, "first": first, "outputs": fresh})
+                    there += fresh
+                    advance(1)
+                votes = asked.read(name, problem, there[:count])
+                rows.append({"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": votes})
+        write_rows(work / f"{name}.jsonl", rows)
+    return sum(map(len, test.values()))
+
+
+ALONE = "0"
+"""The turn of the one answer that votes are compared with; those of votes are called by their number."""
+
+
+class VotingEngine(Engine, Protocol):
+    """An engine that draws several answers at once."""
+
+    def sample(
+        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
+    ) -> tuple[Mapping[int, Output], int]:
+        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
+        ...
+
+
+class Contest(NamedTuple):
+    """Whose answers are timed: those of ``voter`` by each of ``counts`` votes, and one of ``other``."""
+
+    voter: Method
+    other: Method | None
+    counts: Sequence[int]
+
+
+def measure(
+    contest: Contest,
+    questions: Questions,
+    engine: VotingEngine,
+    section: Evaluate,
+    seed: int,
+    progress: Progress,
+    work: Path | None = None,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
+    """Time answers by votes, and those that they are compared with.
+
+    ``engine`` calls its turns by the number of votes, that of ``other`` `ALONE`. Questions are as in `latency.measure`.
+
+    Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "agreement", "votes": [{"votes": 8, ...}, ...],
+    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row has ``share``, the votes that
+    agreed, 0 where none could be read (`with_fallback`); ``agreement`` is the one up to which they were drawn, None without a
+    fallback.
+
+    Raises:
+        CirfError: an answer took no time.
+    """
+    (voter, other, counts), voting = contest, section.voting
+    problems, pieces, warmups = line_up(questions.test, section, seed)
+
+    def answer(turn: str, piece: Piece) -> Row:
+        task, problem = questions.tasks[piece[0]], problems[piece[0], piece[1]]
+        if turn == ALONE and other is not None:
+            timed = engine.one(turn, engine.render(turn, other.prompt(hide(problem), task)), other.budget(task, section))
+            return {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
+        started = now()
+        prompt = engine.render(turn, voter.prompt(hide(problem), task))
+        election = Election(int(turn), same_answer(task, problem), voting.agreement if voting.fallback else None)
+
+        def enough(finished: Mapping[int, Output]) -> bool:
+            for place, output in finished.items():
+                if place not in election:
+                    election.give(place, task.parse(read(voter, output)[1], hide(problem)))
+            return election.settled
+
+        _, tokens = engine.sample(turn, prompt, voter.budget(task, section), int(turn), enough)
+        majority = election.majority()
+        seconds = now() - started
+        return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": majority.share}
+
+    log, turns = (work / "scratch" / "voting.jsonl" if work else None), Pieces(("task", "id"), pieces, warmups)
+    taken = take_turns(engine, turns, answer, seed, log, progress, "latency of votes")
+    rows = [{"votes": int(row["method"]), **{key: row[key] for key in row if key != "method"}} for row in taken.rows]
+    order = sorted(set(counts)) + ([] if other is None else [0])
+    points = [{"votes": count, **summarise([row for row in rows if row["votes"] == count])} for count in order]
+    return {
+        **engine.facts(),
+        "warmup": section.latency_warmup,
+        "loads": taken.loads,
+        "discarded": taken.discarded,
+        "n": len(pieces),
+        "agreement": voting.agreement if voting.fallback else None,
+        "votes": points,
+        "rows": rows,
+    }
+
+
+def with_fallback(rows: Sequence[Mapping[str, Any]], agreement: float) -> dict[int, float]:
+    """Mean seconds by number of votes where the other method answers too wherever fewer than ``agreement`` of them agree.
+
+    ``rows`` are those of `measure` at that agreement; empty where the other method was not timed.
+    """
+    alone = {(row["task"], row["id"]): row["seconds"] for row in rows if row["votes"] == 0}
+    seconds: dict[int, list[float]] = {}
+    for row in rows if alone else ():
+        if row["votes"]:
+            falls = Majority(0 if row["share"] else None, row["share"]).falls(agreement)
+            seconds.setdefault(row["votes"], []).append(row["seconds"] + (alone[row["task"], row["id"]] if falls else 0.0))
+    return {count: mean(values) for count, values in sorted(seconds.items())}

@@ -1,1 +1,0 @@
-"""Seconds of methods: one answer at a time, and methods in turns."""

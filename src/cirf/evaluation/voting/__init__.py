@@ -1,1 +1,0 @@
-"""Majority votes of sampled answers: drawing, counting and timing them."""

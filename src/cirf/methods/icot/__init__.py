@@ -1,1 +1,0 @@
-"""Internalised CoT (stepwise internalisation): rationales that are removed token by token."""

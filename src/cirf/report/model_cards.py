@@ -1,0 +1,351 @@
+"""Cards: the README.md of a saved model, and that of the data set of its training rows. Both have a table of the sources and
+licences of the data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cirf import __version__
+from cirf.analysis.names import NAMES
+from cirf.pictures.style import style
+from cirf.report.data.settings import as_trained
+from cirf.report.page import number, percent, tokens
+from cirf.report.templates import template
+from cirf.store.paths import without_folders
+from cirf.tasks import JSONL, OWN, TASKS, get
+from cirf.tasks.task import Task
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+UNSAID = "unknown to `cirf`; ask the author"
+AS_PROBLEMS = "as the problems"
+
+
+class Source(NamedTuple):
+    """A part of the data: the task or ``rationales``, where it comes from (Markdown), its licence as hubs write it (empty: not
+    known), and whether it is for evaluation only."""
+
+    name: str
+    origin: str
+    licence: str
+    evaluation_only: bool = False
+
+
+def sources(recipe: Mapping[str, Any]) -> list[Source]:
+    """The sources of a resolved recipe's data (``model_dump(mode="json")``); files by name without folders."""
+    return [*map(_task, recipe["problems"]["tasks"]), *_rationales(recipe.get("rationales") or {})]
+
+
+def licence_of(parts: Sequence[Source]) -> str | None:
+    """The licence of all training data; ``None`` if they differ or one is unknown."""
+    found = {source.licence for source in parts if not source.evaluation_only and source.licence != AS_PROBLEMS}
+    return found.pop() if len(found) == 1 and "" not in found else None
+
+
+def _task(entry: Mapping[str, Any]) -> Source:
+    task, name = entry["task"], entry.get("name") or entry["task"]
+    if task == JSONL or task.endswith(OWN) or task not in TASKS:
+        files = [PurePath(entry[key]).name for key in ("train_file", "test_file") if entry.get(key)]
+        return Source(name, f"rows of the maker's own ({', '.join(files)})" if files else "rows of the maker's own", "")
+    known = get(task)
+    if known.hub is None:
+        return Source(name, f"{known.title}: problems made by `cirf`", known.licence)
+    hub = known.hub.id
+    return Source(name, f"[{hub}](https://huggingface.co/datasets/{hub})", known.licence, known.evaluation_only)
+
+
+def _rationales(section: Mapping[str, Any]) -> list[Source]:
+    found = []
+    if section.get("source") in ("auto", "files"):
+        found = [Source("rationales", f"a file, {PurePath(name).name}", "") for name in section.get("files", ())]
+    if section.get("source") == "teacher":
+        models = dict.fromkeys(endpoint["model"] for endpoint in section["teacher"]["endpoints"])
+        found = [Source("rationales", f"written by {without_folders(model)}", "") for model in models]
+    return found or [Source("rationales", "the solutions that come with the problems", AS_PROBLEMS)]
+
+
+_HUB = {
+    "bundled:smollm2-135m-instruct": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "bundled:qwen2.5-coder-0.5b-instruct": "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+    "bundled:qwen2.5-coder-1.5b-instruct": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+}
+"""Hub ids of the bundled backbones, all Apache-2.0."""
+
+_COMPARED = ("sft_cot", "direct_sft", "cot")
+"""Methods that a card compares the model with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Facts about a model besides its recipe; unknown ones are left out of the card."""
+
+    functions: Mapping[str, Any] | None = None
+    """The model's ``functions.json``: ``size``, ``delimiters`` and ``codes``, number to ``{"label", "count", "examples"}``;
+    ``None`` for a method without functional tokens."""
+    metrics: Mapping[str, Any] | None = None
+    """This method's part of ``report.json``'s ``methods``, once it is evaluated."""
+    training: Mapping[str, Any] | None = None
+    """The numbers of its ``history.json``."""
+    data: Mapping[str, Any] | None = None
+    """``report.json``'s ``data``."""
+    own: Mapping[str, Any] | None = None
+    """``method``, ``settings`` and ``preset`` of its ``stage.json``."""
+    notes: Sequence[str] = ()
+    """Caveats of its training."""
+    latents: int = 0
+    """Latent vectors before the answer, which plain engines cannot compute."""
+    guide: str | None = None
+    """The smaller model that computes them; ``None``: they are the model's own states."""
+    example: str | None = None
+    """An output of the model."""
+    baselines: Mapping[str, Mapping[str, Any]] | None = None
+    """As ``metrics``, by name, for comparison."""
+
+
+def model_card(method: str, recipe: Mapping[str, Any], known: Known) -> str:
+    """A model card in Markdown with YAML front matter.
+
+    ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved recipe (``model_dump(mode="json")``) with
+    which the method was trained. The text depends on the arguments alone, so latency is left out. Local files and models are
+    named without folders.
+    """
+    functions, metrics = known.functions, known.metrics
+    answer_cap = _answer_cap(recipe) if functions else 0  # a user's own task is found only by its path
+    recipe = without_folders(recipe)
+    tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
+    delimiters = (functions or {}).get("delimiters", "cirf")
+    codes = ((functions or {}).get("codes") or {}).items()
+    evaluate = recipe["evaluate"]
+    cap = evaluate["max_trace_tokens"] + answer_cap if functions else evaluate["max_new_tokens"]
+    text: str = card_template("card.md.j2").render(
+        front=_front(method, recipe, metrics, functional=functions is not None),
+        title=style(method, [method]).title,
+        base=hub_name(recipe["backbone"]["model"]),
+        recipe=recipe,
+        tasks=tasks,
+        sources=sources(recipe),
+        unsaid=UNSAID,
+        functions=functions,
+        latents=known.latents,
+        guide=without_folders(known.guide),
+        start=f"<{delimiters}>",
+        opened=recipe["vocabulary"]["opening"] == "prompt",
+        end=f"</{delimiters}>",
+        cap=min(cap, evaluate.get("max_completion_tokens") or cap),
+        metrics=metrics,
+        rows={**metrics["tasks"], "**all**": metrics, **(known.baselines or {})} if metrics else {},
+        example=known.example,
+        version=__version__,
+        codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
+        facts=_facts(method, recipe, known),
+    )
+    return text
+
+
+def card_from_report(
+    method: str,
+    report: Mapping[str, Any],
+    functions: Mapping[str, Any] | None = None,
+    latents: int = 0,
+    guide: str | None = None,
+) -> str:
+    """The card of one method from `collect.collect`'s dict."""
+    trained = report["training"].get(method) or {}
+    recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
+    outputs = [row["answers"].get(method, {}) for row in report["examples"]]
+    right = [str(row["output"]) for row in outputs if row.get("correct") and row.get("output")]
+    compared = {
+        f"all, {NAMES[name]} (`{name}`)": report["methods"][name]
+        for name in _COMPARED
+        if name in report["methods"] and name != method and report["methods"][name]["same_questions"]
+    }
+    known = Known(
+        functions=functions,
+        metrics=report["methods"].get(method),
+        training=trained.get("numbers"),
+        data=report["data"],
+        own=(trained.get("settings") or {}).get("method"),
+        notes=(*trained.get("notes", ()), *(report["methods"].get(method) or {}).get("caveats", ())),
+        latents=latents,
+        guide=guide,
+        example=next(iter(right), None),
+        baselines=compared,
+    )
+    return model_card(method, recipe, known)
+
+
+def card_template(name: str) -> Template:
+    """A card's template, with the filters that cards use."""
+    return template(name, {one.__name__: one for one in (percent, number, tokens, cell)})
+
+
+def hub_name(model: str) -> str:
+    """A bundled model's id on the hub; another one by its name."""
+    return _HUB.get(model, model)
+
+
+def _answer_cap(recipe: Mapping[str, Any]) -> int:
+    """Most tokens of an answer in any of the recipe's tasks."""
+    names = [entry["task"] for entry in recipe["problems"]["tasks"]]
+    return max(Task.cap if name == JSONL else get(name).cap for name in names)
+
+
+def cell(text: str, longest: int = 110) -> str:
+    """A text as a cell of a Markdown table: one line, no pipes, no markup, at most ``longest`` characters."""
+    line = " ".join(text.split())
+    line = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+    return re.sub(r"([\\`*_|<>\[\]#~$])", r"\\\1", line)
+
+
+def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | None, functional: bool) -> str:
+    """The YAML between the dashes. A local backbone is named only in the text, since it has no hub id."""
+    import yaml
+
+    source = recipe["backbone"]["model"]
+    base = hub_name(source)
+    front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    if source in _HUB:
+        front["license"] = "apache-2.0"
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", base):
+        front["base_model"] = base
+    front["tags"] = ["cirf", "latent-reasoning", "implicit-chain-of-thought"] if functional else ["cirf", "baseline"]
+    if metrics:
+        results = [
+            {
+                "task": {"type": "text-generation"},
+                "dataset": {"name": task, "type": task},
+                "metrics": [{"type": "accuracy", "value": round(100 * row["accuracy"], 2), "name": _qualified(row)}],
+            }
+            for task, row in metrics["tasks"].items()
+        ]
+        front["model-index"] = [{"name": f"{recipe['name']}-{method}", "results": results}]
+    return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
+
+
+def _qualified(row: Mapping[str, Any]) -> str:
+    """The qualification of every accuracy."""
+    low, high = (100 * bound for bound in row["interval"])
+    shares = f"{row['truncated']:.1%} truncated, {row['unparsed']:.1%} unparsed"
+    return f"accuracy in % (95 % interval {low:.1f} to {high:.1f}, n = {row['n']}, {shares})"
+
+
+def _facts(method: str, recipe: Mapping[str, Any], known: Known) -> dict[str, str]:
+    training, data, own = known.training, known.data, without_folders(known.own)
+    tune = recipe["finetune"]
+    override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}
+    tune = {**tune, **(own or {}).get("preset", {}), **override}
+    adapted = f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight"
+    frozen = (training or {}).get("adaptation") == "frozen"
+    epochs: float | str = (training or {}).get("epochs", tune["epochs"])  # auto is as many as the rows needed
+    number_format = {"Computed in": str(training["computed_in"])} if training and "computed_in" in training else {}
+    facts = {
+        "Adaptation": "none: the backbone's weights are unchanged" if frozen else adapted,
+        "Epochs": epochs if isinstance(epochs, str) else number(epochs),
+        "Rows an update": number(tune["batch_size"] * tune["gradient_accumulation_steps"]),
+        "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['lr_scheduler_type']})",
+        "Seed": str(recipe["seed"]),
+        **number_format,
+    }
+    if reward := (own or {}).get("reward"):
+        learned = f"LoRA, rank {reward['lora']['rank']}, merged" if reward["adaptation"] == "lora" else "every weight"
+        facts = {"Trained by reward": "from the model of its start", "Adaptation": learned, "Seed": facts["Seed"]} | {
+            "Answers an update": f"{reward['answers']} to each of {reward['questions']} questions",
+            "Peak learning rate": f"{reward['learning_rate']:g}",
+        }
+    if known.functions is not None:
+        book = recipe["codebook"]
+        kind = book["representation"].replace("_", "-")
+        facts["Codebook"] = f"{book['size']} codes from {kind} embeddings of {recipe['embeddings']['model']}"
+    for key, name in (("rows", "Training rows"), ("updates", "Updates"), ("target_tokens", "Target tokens an epoch")):
+        if training and key in training:
+            facts[name] = number(training[key])
+    if own and "method" in own:
+        facts = {"Method": str(own["method"])} | facts
+    if own and own.get("settings"):
+        facts["Settings of the method"] = cell(json.dumps(own["settings"], ensure_ascii=False).strip("{}"), 1000)
+    if known.notes:
+        facts["To be known"] = "; ".join(known.notes)
+    if data and data["train"]:
+        facts["Training questions"] = ", ".join(f"{task} {number(count)}" for task, count in data["train"].items())
+    return facts
+
+
+def traces_card(
+    repository: str,
+    method: str,
+    recipe: Mapping[str, Any],
+    rows: Sequence[Mapping[str, str]],
+    end: str,
+    functions: Mapping[str, Any] | None = None,
+) -> str:
+    """The card in Markdown with YAML front matter.
+
+    Args:
+        repository: ``OWNER/NAME`` of the rows.
+        method: the method whose rows they are, such as ``cirf_full``.
+        recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
+        rows: ``prompt`` and ``completion`` each, at least one.
+        end: the text of the token that ends a turn.
+        functions: the functions of the functional tokens; ``None`` for rows without them.
+
+    The text depends on the arguments alone.
+    """
+    recipe = without_folders(recipe)
+    origins = sources(recipe)
+    written = [len(re.findall(r"<cirf_\d{3,}>", row["completion"])) for row in rows]
+    delimiters = (functions or {}).get("delimiters", "cirf")
+    size = (functions or {}).get("size", 0)
+    codes = sorted(((functions or {}).get("codes") or {}).items(), key=lambda item: (-item[1]["count"], int(item[0])))
+    text: str = card_template("traces.md.j2").render(
+        front=_traces_front(rows, licence_of(origins), functions is not None),
+        repository=repository,
+        method=method,
+        base=hub_name(recipe["backbone"]["model"]),
+        book=f"{recipe['codebook']['representation'].replace('_', '-')} embeddings of {recipe['embeddings']['model']}",
+        functions=functions,
+        own=(recipe["variants"].get(method, {}).get("method") or method) == "cirf_self",
+        start=f"<{delimiters}>",
+        opened=all(row["prompt"].endswith(f"<{delimiters}>") for row in rows),
+        close=f"</{delimiters}>",
+        size=size,
+        codes=codes,
+        count=len(rows),
+        characters=[sum(len(row[part]) for row in rows) / len(rows) for part in ("prompt", "completion")],
+        written=sum(written) / len(rows),
+        example=_fenced(rows[0]),
+        end=end,
+        sources=origins,
+        unsaid=UNSAID,
+    )
+    return text
+
+
+def _traces_front(rows: Sequence[Mapping[str, str]], licence: str | None, functional: bool) -> str:
+    """The YAML between the dashes; without a licence if there is no single one."""
+    import yaml
+
+    front: dict[str, Any] = {"license": licence} if licence else {}
+    front["task_categories"] = ["text-generation"]
+    front["size_categories"] = [_size(len(rows))]
+    front["tags"] = ["cirf", "trl", "sft", *(["latent-reasoning"] if functional else [])]
+    front["configs"] = [{"config_name": "default", "data_files": [{"split": "train", "path": "sft.jsonl"}]}]
+    return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
+
+
+def _size(count: int) -> str:
+    """The hub's name of a size."""
+    bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
+    return next((name for bound, name in bounds if count < bound), "n>1M")
+
+
+def _fenced(row: Mapping[str, str]) -> str:
+    """A row as JSON in a fence that its content cannot close."""
+    text = json.dumps(row, indent=2, ensure_ascii=False)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}json\n{text}\n{fence}"

@@ -1,1 +1,0 @@
-"""The HTTP server: its routes, schemas, limits and page."""

@@ -1,1 +1,0 @@
-"""Statistical tests, the bootstrap, the jackknife, and straight lines."""
