@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis import get
+from cirf.analysis.analysis import get
 from cirf.analysis.source import Source
 from cirf.analysis.transitions import count_pairs, entropies, shuffled_entropies
 from cirf.commands import analyze as analyzing

@@ -8,8 +8,7 @@ from typing import Any
 import made
 import pytest
 
-from cirf.analysis import get
-from cirf.analysis.analysis import Found
+from cirf.analysis.analysis import Found, get
 from cirf.analysis.source import Source
 from cirf.analysis.tradeoff import FEW, Spot, draw, together
 from cirf.pictures.canvas import canvas

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis import get
-from cirf.analysis.analysis import Found, Lacking
+from cirf.analysis.analysis import Found, Lacking, get
 from cirf.analysis.groups import distinct_labels, file_name, grouped, model_names, put
 from cirf.analysis.source import Source
 from cirf.errors import CirfError

@@ -17,9 +17,8 @@ from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.metrics.pairwise import cosine_similarity
 
-from cirf.analysis import get
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Found, Lacking
+from cirf.analysis.analysis import Found, Lacking, get
 from cirf.analysis.clustering import clustering, measure
 from cirf.analysis.geometry import measures, pairwise_cosines
 from cirf.analysis.scaling_law import drawn, fit

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis import get
-from cirf.analysis.analysis import Lacking
+from cirf.analysis.analysis import Lacking, get
 from cirf.analysis.pairs import compare_all, lanes_of, together
 from cirf.analysis.source import Source
 from cirf.pictures.style import style

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cirf.analysis import get
-from cirf.analysis.analysis import Lacking
+from cirf.analysis.analysis import Lacking, get
 from cirf.analysis.predictability import predicted
 from cirf.analysis.source import Source
 

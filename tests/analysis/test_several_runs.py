@@ -10,8 +10,7 @@ import made
 import pytest
 from scipy.stats import binomtest
 
-from cirf.analysis import get
-from cirf.analysis.analysis import Found, Lacking
+from cirf.analysis.analysis import Found, Lacking, get
 from cirf.analysis.groups import distinct_labels, grouped
 from cirf.analysis.source import Source
 from cirf.store.jsonl import read_rows

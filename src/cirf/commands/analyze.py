@@ -83,7 +83,7 @@ _SWEEP = "sweep.json"
 
 def show_analyses(as_json: bool) -> None:
     """List the analyses: name, place in the paper, what the runs must hold."""
-    from cirf.analysis import get, names
+    from cirf.analysis.analysis import get, names
 
     rows = [get(name) for name in names()]
     if as_json:
@@ -102,8 +102,7 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     that fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be
     made, or if none can.
     """
-    from cirf.analysis import get, names
-    from cirf.analysis.analysis import Lacking
+    from cirf.analysis.analysis import Lacking, get, names
     from cirf.analysis.source import Source
     from cirf.store.files import to_json, write_atomic
 

@@ -165,16 +165,16 @@ class TokenSkip(Prose):
 
     def _weigh(self, material: Material, texts: Sequence[Reasoned]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
-        from cirf.methods import token_skip as importance
-        from cirf.methods.token_skip.scorers import Setting
+        from cirf.methods.token_skip.scorers import Setting, get
+        from cirf.methods.token_skip.shorten import Word
         from cirf.store.files import RowLog
 
-        kind, settings = importance.get(self.settings.scorer), self.settings
+        kind, settings = get(self.settings.scorer), self.settings
         setting = Setting(section=material.recipe.backbone, source=settings.scorer_model, seed=self._seed)
         if not kind.asks:
             return kind.make(setting).score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
-        windows = log.read(lambda window: [[importance.Word(*word) for word in words] for words in window["words"]])
+        windows = log.read(lambda window: [[Word(*word) for word in words] for words in window["words"]])
         known = [words for window in windows for words in window]
         scorer = kind.make(setting) if len(known) < len(texts) else None
         with material.progress.task(f"weighing words ({settings.scorer})", len(texts), "rationales", len(known)) as advance:
