@@ -4,7 +4,7 @@
 
 Threads that wait at a barrier spin for a while and then sleep. Spinning is fast on idle cores and wastes time on shared ones.
 Each setting trains the same rows alone, and beside as many busy processes as there are cores, in a process of its own, in turns.
-``cirf`` is what the command sets unless the user does (`cirf.openmp`). The last line is JSON: ``ours`` is the speed of
+``cirf`` is what the command sets unless the user does (`cirf.distributed`). The last line is JSON: ``ours`` is the speed of
 ``cirf`` alone as a share of ``default`` alone, ``shared`` its share of that beside the others.
 """
 
@@ -18,7 +18,7 @@ import sys
 import time
 from statistics import median
 
-from cirf.openmp import limit_spinning
+from cirf.distributed import limit_spinning
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import crashing
 
-from cirf.store import sharing
+from cirf.store import files
 from cirf.store.run_folder import RunFolder
 
-sharing.LINKED_FROM = 1  # every file is linked
+files.LINKED_FROM = 1  # every file is linked
 
 
 def take(folder: Path, computed: Path, other: Path) -> None:

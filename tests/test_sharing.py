@@ -17,7 +17,7 @@ import tinyrun
 
 from cirf.errors import CirfError
 from cirf.stages.lineage import file_hash, model_hash
-from cirf.store import sharing
+from cirf.store import files
 from cirf.store.files import write_atomic
 from cirf.store.run_folder import Plan, RunFolder, record
 
@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 def vectors(number: int = 1) -> Plan:
     def make(work: Path) -> dict[str, Any]:
-        write_atomic(work / "deep" / "large.bin", bytes([number]) * sharing.LINKED_FROM)
+        write_atomic(work / "deep" / "large.bin", bytes([number]) * files.LINKED_FROM)
         write_atomic(work / "small.json", f"[{number}]\n")
         write_atomic(work / "timings.json", '{"device": "cpu"}')
         return {"rows": number}
@@ -99,7 +99,7 @@ def test_where_links_cannot_be_had_files_are_copied(run: RunFolder, other: RunFo
     def no_links(source: Path, target: Path) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
-    monkeypatch.setattr(sharing.os, "link", no_links)
+    monkeypatch.setattr(files.os, "link", no_links)
     folder, source = run.take(vectors(), other), other.folder("models/some")
     one, two = (each / "deep" / "large.bin" for each in (folder, source))
     assert one.read_bytes() == two.read_bytes() and not one.samefile(two)

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from cirf import __version__
+from cirf.distributed import limit_spinning
 from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
-from cirf.openmp import limit_spinning
 from cirf.progress import printable
 from cirf.user_code import look_only
 

@@ -1,9 +1,10 @@
-"""Several processes under ``accelerate launch``: which writes, and which wait. With one process every call is free."""
+"""Several processes under ``accelerate launch``: which writes, and which wait. With one process every call is free.
+Also how long threads of a processor spin at a barrier before they sleep."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -105,3 +106,17 @@ def first_on_main() -> Iterator[None]:
         return
     with _state().main_process_first():
         yield
+
+
+SPINS = "10000"
+"""Turns of libgomp's waiting loop."""
+
+
+def limit_spinning(environment: MutableMapping[str, str]) -> None:
+    """Have OpenMP's threads spin for a bounded time, unless the user decided it; call it before torch is imported.
+
+    By libgomp's default they spin so long that a training on cores which other work shares may lose nine tenths of its speed.
+    ``benchmarks/shared_cores.py`` measures it.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
+        environment["GOMP_SPINCOUNT"] = SPINS

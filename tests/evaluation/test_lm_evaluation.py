@@ -12,7 +12,7 @@ import tinyrun
 import yaml
 
 from cirf.errors import CirfError
-from cirf.export.lm_eval import write_task
+from cirf.export.formats import write_task
 from cirf.methods import get as get_method
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
 from cirf.records import Problem

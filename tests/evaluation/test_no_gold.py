@@ -24,7 +24,7 @@ from cirf import methods, tasks
 from cirf.evaluation import harness, latency
 from cirf.evaluation import self_consistency as vote_times
 from cirf.evaluation import self_consistency as votes
-from cirf.export import lm_eval as lm_evaluation
+from cirf.export import formats as lm_evaluation
 from cirf.methods.base import Method
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Recipe

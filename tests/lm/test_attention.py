@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cirf.lm.prompt import prompt_text
-from cirf.lm.training import attention, prefix_tree
+from cirf.lm.training import attention
 from cirf.lm.training.attention import for_rows
 from cirf.lm.training.finetune import Row, finetune
 from cirf.recipe import schema
@@ -37,7 +37,7 @@ def test_a_model_with_plain_attention_keeps_it(tiny: Any) -> None:
     assert model.config._attn_implementation == "eager"
 
 
-@pytest.mark.parametrize(("asked", "used"), [("auto", prefix_tree.NAME), ("sdpa", "sdpa")])
+@pytest.mark.parametrize(("asked", "used"), [("auto", attention.NAME), ("sdpa", "sdpa")])
 @pytest.mark.parametrize("adaptation", ["full", "lora"])
 def test_training_uses_it_unless_the_recipe_names_a_kernel(
     tiny: Any, tokenizer: Any, tmp_path: Path, adaptation: str, asked: str, used: str

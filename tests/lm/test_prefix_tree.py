@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from cirf.lm.prompt import prompt_text
+from cirf.lm.training import attention
 from cirf.lm.training import finetune as training
-from cirf.lm.training import prefix_tree
+from cirf.lm.training.attention import as_trees, tree_of
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.finetune import Row, finetune
 from cirf.lm.training.objective import Objective
-from cirf.lm.training.prefix_tree import as_trees, tree_of
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
 
@@ -42,7 +42,7 @@ def test_nodes_are_what_rows_begin_with() -> None:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_loss_and_gradients_are_those_of_rows(tiny: Any, monkeypatch: Any, kind: str, tied: bool, short: int) -> None:
-    monkeypatch.setattr(prefix_tree, "SHORT", short)
+    monkeypatch.setattr(attention, "SHORT", short)
     losses, gradients = [], []
     for trees in (True, False):
         model, objective = tiny.build_model(kind, tied).train(), Objective()

@@ -10,7 +10,7 @@ from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, 
 from cirf.analysis.analysis import Found, Lacking
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, published
-from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.statistics import Comparison, compare, corrected, describe_difference
 
@@ -128,5 +128,5 @@ def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
 def _picture(ablation: Ablation, rows: Sequence[Mapping[str, Any]], group: Group, ending: str) -> str:
     keys = [column.key for column in ablation.keys.values()]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1]
-    lines = [(" x ".join(str(row[key]) for key in shown), [Mark(row["mean"], row["mean_low"], row["mean_high"])]) for row in rows]
+    lines = [(" x ".join(str(row[key]) for key in shown), [Dot(row["mean"], row["mean_low"], row["mean_high"])]) for row in rows]
     return draw_dots(f"{ablation.name}{ending}", group.label, "accuracy, mean of tasks, %", lines, "share")

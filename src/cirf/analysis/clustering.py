@@ -14,8 +14,8 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, published
 from cirf.codebook.codebook import usage
-from cirf.pictures import few
-from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures import table
+from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.statistics import interval, left_out
 
@@ -85,7 +85,7 @@ _COLUMNS = (
     Column("representation", "Representation"),
     Column("size", "K", "number"),
     Column("segments", "Training segments", "count"),
-    few.COLUMN,
+    table.FEW_COLUMN,
     Column("used", "Used", "number"),
     Column("ami", "AMI, question", "number", bounds=True),
     Column("purity", "Purity, question", "number", bounds=True),
@@ -133,7 +133,7 @@ def make(source: Source) -> Found:
     if not rows:
         raise Lacking("no training segment has a code yet; bring the run to its stage `codebook` (an archive keeps no codes)")
     rows.sort(key=lambda row: (row["settings"], row["size"]))
-    notes = _notes(effects) + ([few.NOTE] if any(row["few"] for row in rows) else [])
+    notes = _notes(effects) + ([table.FEW_NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:
         rows += [row | {"size": 128, "few": ""} for row in published("clustering")]
     tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
@@ -178,7 +178,7 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
         "representation": run.key(_KEY),
         "size": size,
         "segments": segments,
-        "few": few.mark(segments, size),
+        "few": table.few_mark(segments, size),
         "used": question.used,
         "collapsed": question.collapsed,
         "unique": question.unique,
@@ -242,7 +242,7 @@ def _pictures(rows: Sequence[Mapping[str, Any]], group: Group, size: int) -> dic
     for key in _MEASURES:
         if key.startswith("task") and len({row[key] for row in rows}) == 1:
             continue  # a single task: 0 and 1 for all
-        lines = [(row["representation"], [Mark(row[key], row[f"{key}_low"], row[f"{key}_high"])]) for row in rows]
+        lines = [(row["representation"], [Dot(row[key], row[f"{key}_low"], row[f"{key}_high"])]) for row in rows]
         pictures[f"{key}-{ending}"] = draw_dots(f"{key}-{ending}", title, _TITLES[key], lines, "number")
     return pictures
 

@@ -13,10 +13,9 @@ from cirf.analysis.accuracy import Shares, difference, functional, of_task, of_t
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, read_codes
-from cirf.pictures import few
+from cirf.pictures import table
 from cirf.pictures.canvas import INK, SOFT, Mark, add, canvas, marked
-from cirf.pictures.few import FEW
-from cirf.pictures.table import Column, Form, Table, with_ends
+from cirf.pictures.table import FEW, Column, Form, Table, with_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,7 @@ _SIZES = (
     Column("size", "K", "count"),
     Column("segments", "Training segments M", "count"),
     Column("per_code", "M / K", "number"),
-    few.COLUMN,
+    table.FEW_COLUMN,
 )
 _FIGURES: tuple[tuple[str, str, Form], ...] = (
     ("accuracy", "accuracy, %", "share"),
@@ -59,7 +58,7 @@ def make(source: Source) -> Found:
     accuracy: list[Row] = []
     use: list[Row] = []
     pictures: dict[str, str] = {}
-    notes = [few.NOTE]
+    notes = [table.FEW_NOTE]
     for group in groups:
         runs = sorted(group.runs, key=lambda run: int(run.key("codebook.size")))
         method = functional(runs)
@@ -96,7 +95,7 @@ def _about(run: Run, group: Group) -> Row:
     if not run.training_codes:  # an archive keeps none
         return summary
     segments = sum(len(codes) for codes in run.training_codes.values())
-    return summary | {"segments": segments, "per_code": segments / size, "few": few.mark(segments, size)}
+    return summary | {"segments": segments, "per_code": segments / size, "few": table.few_mark(segments, size)}
 
 
 def _accuracies(runs: Sequence[Run], method: str, group: Group) -> list[Row]:

@@ -17,8 +17,8 @@ from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.groups import distinct, distinct_labels, model_name
 from cirf.analysis.source import Run, Source, published
 from cirf.errors import CirfError
-from cirf.pictures import few
-from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures import table
+from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.store.files import parse_json
 
@@ -122,7 +122,7 @@ _COLUMNS = (
     Column("reassign", "Reassigned"),
     Column("init", "First rows"),
     Column("size", "K", "number"),
-    few.COLUMN,
+    table.FEW_COLUMN,
     Column("seed", "Seed", "number"),
     Column("matrix", "Rows of"),
     Column("bias", "Bias share", "number"),
@@ -146,7 +146,7 @@ def make(source: Source) -> Found:
         raise Lacking("no model with functional tokens is there; bring a run to its stage `models/cirf_full`")
     pictures = _pictures(rows)
     notes = [
-        *([few.NOTE] if any(row["few"] for row in rows) else []),
+        *([table.FEW_NOTE] if any(row["few"] for row in rows) else []),
         "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
         " code vectors before the language model was trained, `input` and `output` rows of the trained model (one matrix where"
         " they are tied).",
@@ -202,7 +202,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         "reassign": run.key("codebook.reassign") or "sinkhorn",
         "init": run.key("vocabulary.init"),
         "size": size,
-        "few": few.mark(sum(map(len, run.training_codes.values())), size) if run.training_codes else None,
+        "few": table.few_mark(sum(map(len, run.training_codes.values())), size) if run.training_codes else None,
         "seed": run.key("seed"),
         "bias_chance": 1 / math.sqrt(size),
     }
@@ -267,7 +267,7 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     for key, axis in _MEASURES.items():
         drawn = []
         for label, members in zip(labels, lines.values(), strict=True):
-            marks = [Mark(row[key], look=_LOOKS[row["matrix"]]) for row in members if row[key] is not None]
+            marks = [Dot(row[key], look=_LOOKS[row["matrix"]]) for row in members if row[key] is not None]
             drawn.append((label or members[0]["source"], marks))
         if any(marks for _, marks in drawn):
             pictures[key] = draw_dots(f"geometry-{key}", "", axis, drawn, "number", legend)

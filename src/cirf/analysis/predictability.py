@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, Found, Lacking
 from cirf.analysis.source import Run, Source
-from cirf.pictures.dots import Mark, draw_dots
+from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.statistics import interval, left_out
 from cirf.store.files import load_object
@@ -81,7 +81,7 @@ def make(source: Source) -> Found:
         " are. The step itself: the vector that was quantised. After training: the model's prediction from all text before the"
         " token, on its validation rows, without interval; rows that know less should be above it.",
     ]
-    lines = [(row["known"], [Mark(row["loss"], row.get("loss_low"), row.get("loss_high"))]) for row in rows]
+    lines = [(row["known"], [Dot(row["loss"], row.get("loss_low"), row.get("loss_high"))]) for row in rows]
     picture = draw_dots("predictability", "Loss of the functional token", "nats; lower is better", lines, "number")
     table = Table("predictability", "How well functional tokens are predicted, by what is known.", _COLUMNS, rows)
     return Found((table,), {"predictability": picture}, notes)

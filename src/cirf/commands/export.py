@@ -57,7 +57,7 @@ def lm_eval(
     """
     from cirf.commands.evaluate import task_entry
     from cirf.commands.run import absolute, with_data
-    from cirf.export.lm_eval import Form, write_task
+    from cirf.export.formats import Form, write_task
     from cirf.methods import get
     from cirf.recipe.load import dump, parse
     from cirf.tasks import resolve
@@ -136,7 +136,7 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     """
     from cirf.commands.run import opened
     from cirf.commands.show import up_to_date
-    from cirf.export.trainers import START, TRAINERS, write_trainer
+    from cirf.export.formats import START, TRAINERS, write_trainer
     from cirf.lm.saving import save_model
     from cirf.methods import get
     from cirf.methods.base import Method

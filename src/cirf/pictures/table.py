@@ -8,7 +8,8 @@ A worked example::
     CSV     method,accuracy,accuracy_low,accuracy_high
             cirf_full,0.5375,0.489,0.586
     page    cirf_full    53.8 % (48.9 to 58.6)
-"""
+
+Codebooks with few training segments per code are marked in every table with K."""
 
 from __future__ import annotations
 
@@ -250,3 +251,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         value = " | ".join(str(entry) for entry in value)
     return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
+
+
+FEW = 10
+"""Codebooks with fewer training segments a code than this are marked."""
+
+FEW_COLUMN = Column("few", "Few segments")
+FEW_NOTE = f"Marked as of few segments: codebooks with fewer than {FEW} training segments a code."
+
+
+def few_mark(segments: int, size: int) -> str:
+    """The value of the column: ``few`` where M / K is under `FEW`, else nothing."""
+    return "few" if segments < FEW * size else ""

@@ -1,4 +1,4 @@
-"""From questions to traces: problems, rationales, segments, results, traces."""
+"""From questions to traces: problems, rationales, segments, results, traces, and the rows that a method prepares itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cirf.distributed import ALONE
 from cirf.errors import CirfError
-from cirf.methods import learners
+from cirf.methods import get, learners
 from cirf.rationales.collect import unmatched
 from cirf.recipe.schema import Recipe
 from cirf.records import Dropped, Problem, Steps, Taught, Trace
 from cirf.stages.context import Context
+from cirf.stages.scores import answer
 from cirf.store.files import to_json, write_atomic, write_rows
+from cirf.store.jsonl import read_rows
 from cirf.tasks.loading.unusable import Tolerance, listed
 
 if TYPE_CHECKING:
@@ -255,3 +258,55 @@ def _merged(trace: Trace) -> Trace:
     runs = [(code, list(run)) for code, run in groupby(zip(trace.codes, trace.results, strict=True), key=itemgetter(0))]
     results = (next((result for _, result in reversed(run) if result), "") for _, run in runs)
     return replace(trace, codes=tuple(code for code, _ in runs), results=tuple(results))
+
+
+def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
+    """Have a method prepare its training rows: ``rows.jsonl``, one a rationale, and ``report.json``."""
+    from cirf.assets import resolve
+    from cirf.lm.backbone import load_tokenizer
+    from cirf.methods.base import Material
+    from cirf.stages.models import release
+
+    recipe = context.recipe
+    release(context)
+    backbone = resolve(recipe.backbone.model, context.progress)
+    steps, held_out = context.steps(), context.validation()
+    known = {problem.id: problem for problem in [*context.train(), *held_out]}
+
+    def answers(judge: str, runs: int, temperature: float, top_p: float) -> dict[str, list[dict[str, Any]]]:
+        problems: dict[str, list[Problem]] = {}
+        for problem in map(known.__getitem__, dict.fromkeys(row.problem for row in steps)):
+            problems.setdefault(problem.task, []).append(problem)
+        drawn = recipe.evaluate.model_copy(update={"runs": runs, "temperature": temperature, "top_p": top_p})
+        place = work / "scratch" / f"answers-{judge}"
+        answer(context, judge, drawn, problems, place, ALONE)
+        release(context)
+        found: dict[str, list[dict[str, Any]]] = {}
+        for task in problems:
+            rows = read_rows(place / f"{task}.jsonl")
+            write_rows(work / f"answers-{judge}" / f"{task}.jsonl", rows)
+            for row in rows:
+                found.setdefault(row["id"], []).append(row)
+        return found
+
+    material = Material(
+        recipe=recipe,
+        problems=known,
+        held_out=frozenset(problem.id for problem in held_out),
+        tasks=context.tasks,
+        steps=steps,
+        annotated=[Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")],
+        tokenizer=lambda: load_tokenizer(backbone, recipe.backbone),
+        asked=context.asked,
+        answers=answers,
+        scratch=work / "scratch",
+        folder=work,
+        progress=context.progress,
+    )
+    rows, report = get(name, recipe).prepare(material)
+    wanted = {(row.problem, row.sample) for row in steps}
+    if {(row.get("problem"), row.get("sample")) for row in rows} != wanted or len(rows) != len(wanted):
+        raise CirfError(f"{name}: prepared {len(rows)} rows for {len(wanted)} rationales; it must make one of each")
+    write_rows(work / "rows.jsonl", rows)
+    write_atomic(work / "report.json", to_json(report))
+    return {"rows": len(rows), "notes": [str(report["note"])] if "note" in report else []}

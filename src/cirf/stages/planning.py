@@ -11,7 +11,7 @@ from cirf.compression.search import Selector
 from cirf.errors import CirfError
 from cirf.methods import SCORED_BY, get, learners
 from cirf.methods.base import Method
-from cirf.stages import checks, codes, compress, data, keys, lineage, models, prepare, probes, rewards, scores, timing, votes
+from cirf.stages import checks, codes, compress, data, keys, lineage, models, probes, rewards, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.stages.lineage import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
 from cirf.store.run_folder import Part, Plan
@@ -161,7 +161,7 @@ class Planner:
         if method.prepares():
             judges = {f"model/{name}": self._model(get(name, self.recipe)) for name in method.needs()}
             how = keys.preparing(self.recipe, method) | self.rules
-            made = self._add(f"prepared/{method.name}", how, self.steps | judges, prepare.prepare, method.name)
+            made = self._add(f"prepared/{method.name}", how, self.steps | judges, data.prepare, method.name)
             inputs["prepared"] = made
         if method.pruning:
             self._keep(self.scoring)

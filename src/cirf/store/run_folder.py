@@ -37,8 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.store.files import hash_file, hash_json, is_within, parse_json, to_json, write_atomic
-from cirf.store.sharing import share_files
+from cirf.store.files import hash_file, hash_json, is_within, parse_json, share_files, to_json, write_atomic
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"

@@ -21,14 +21,13 @@ from cirf.lm import vocabulary
 from cirf.lm.adapters import put_adapters
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.saving import check_tokenizer
-from cirf.lm.training.attention import for_rows
+from cirf.lm.training.attention import as_trees, for_rows
 from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.callbacks import Glance, Look, Stop, look_at
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
 from cirf.lm.training.history import History, code_rows, survival
 from cirf.lm.training.new_token_rows import TrainableRows, scale_learning_rate
 from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-from cirf.lm.training.prefix_tree import as_trees
 from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
 from cirf.lm.training.trainer import Course, ReleaseMemory, TargetTrainer, Trained, arguments
 from cirf.progress import SILENT, Progress

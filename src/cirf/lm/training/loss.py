@@ -63,7 +63,7 @@ def read_targets(
     """One pass: logits [n x V] (float32) that predict the n targets, the targets [n], row by row, and all that the model made.
 
     ``labels`` [b x s] are those of what is ``given`` to the model; nothing predicts the first column. ``places`` [b x s]: each
-    one's position in the flattened input, if that is not a batch of rows (see `cirf.lm.training.prefix_tree`).
+    one's position in the flattened input, if that is not a batch of rows (see `cirf.lm.training.attention`).
     """
     targets = labels[:, 1:]
     rows, columns = (targets != IGNORED).nonzero(as_tuple=True)

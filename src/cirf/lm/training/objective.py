@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import torch
 
+from cirf.lm.training.attention import tree_of
 from cirf.lm.training.batches import Feature, Row, collate
 from cirf.lm.training.loss import read_targets, summed, target_logits
-from cirf.lm.training.prefix_tree import tree_of
 from cirf.recipe import schema
 
 
