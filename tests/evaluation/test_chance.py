@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
+from benchmarks.chance import Text, find, loosely_right, unrelated
 
-from cirf.evaluation.chance import Text, find, loosely_right, unrelated
 from cirf.records import Problem
 from cirf.tasks import get
 from cirf.tasks.steps import calculated
