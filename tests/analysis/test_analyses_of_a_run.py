@@ -18,7 +18,7 @@ import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf import analysis
+from cirf.analysis import analysis
 from cirf.analysis.difficulty import group_by_length
 from cirf.analysis.pareto import on_front
 from cirf.analysis.transitions import count_pairs, entropies

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
-P = TypeVar("Piece", bound=Hashable)
+P = TypeVar("P", bound=Hashable)
 
 ROUNDS = 4
 """How often every model is loaded if not all fit into memory."""
