@@ -243,19 +243,42 @@ def test_a_low_entropy_ends_the_training(tiny: Any, tokenizer: Any, tmp_path: Pa
     assert history["updates"] == 1 and "min_entropy" in history["ended"]
 
 
-def test_questions_come_once_a_pass_or_by_their_success(tiny: Any, tokenizer: Any) -> None:
-    training = _training(tiny, tokenizer, asked=6)
-    assert sorted(question for number in range(3) for question in training._choose(number, 2)) == list(range(6))
-    training = _training(tiny, tokenizer, asked=6, choose="success")
-    training.course.tries = {"0": [0, 80], "1": [80, 80], "2": [40, 80]}
-    asked = [question for update in range(200) for question in _at(training, update)]
-    counts = [asked.count(question) for question in range(6)]
-    assert max(counts[:2]) < 0.5 * min(counts[2:])
+def _asked(tiny: Any, tokenizer: Any, work: Path, judge: Judge, **keys: Any) -> tuple[list[int], list[int]]:
+    """The questions of a training in the order in which they were drawn, and how many each update drew."""
+    order: list[int] = []
+
+    def watched(place: int, output: Output) -> tuple[float, bool]:
+        order.append(place)
+        return judge(place, output)
+
+    training = _training(tiny, tokenizer, watched, eval_questions=0, learning_rate=1e-9, **keys)
+    history = training.run(work, SILENT, "")[0]
+    return order[:: training.how.answers], [row["questions"] for row in history["losses"]]
 
 
-def _at(training: RewardTraining, update: int) -> list[int]:
-    training.course.update = update
-    return training._choose(0, 2)
+def test_each_question_comes_once_a_pass(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    order, _ = _asked(tiny, tokenizer, tmp_path, lambda place, output: (1.0, True), updates=3, draws=1)
+    assert sorted(order[:6]) == list(range(6))
+
+
+@pytest.mark.parametrize("choose", ["uniform", "success"])
+def test_no_question_is_drawn_twice_in_an_update(tiny: Any, tokenizer: Any, tmp_path: Path, choose: str) -> None:
+    keys: dict[str, Any] = {"updates": 4, "questions": 6, "draws": 4, "asked": 7, "choose": choose}
+    order, drawn = _asked(tiny, tokenizer, tmp_path, lambda place, output: (float(place > 3) * output.ids[0], True), **keys)
+    for count in drawn:
+        update, order = order[:count], order[count:]
+        assert len(set(update)) == count <= 7
+    assert max(drawn) == 7
+
+
+def test_questions_that_are_sometimes_right_are_preferred(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    def judge(place: int, output: Output) -> tuple[float, bool]:
+        right = output.ids[0] % 2 == 0 if place > 1 else place == 1
+        return float(right), right
+
+    order, _ = _asked(tiny, tokenizer, tmp_path, judge, updates=60, draws=1, answers=8, choose="success", max_tokens=1)
+    counts = [order.count(question) for question in range(6)]
+    assert max(counts[:2]) < 0.6 * min(counts[2:])
 
 
 def test_answers_to_shared_prompts_are_those_to_each_alone(tiny: Any, tokenizer: Any) -> None:

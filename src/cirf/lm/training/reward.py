@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -164,11 +164,15 @@ class RewardTraining:
         course.update += 1
         recent = course.losses[-_RECENT:]
         share = sum(row["learned"] for row in recent) / sum(row["questions"] for row in recent) if recent else 1.0
+        asked = set[int]()
         for number in range(self.how.draws):
             missing = self.how.questions - len(groups)
-            if missing <= 0:
+            if missing <= 0 or len(asked) == len(self.questions.training):
                 break
-            fresh = self._draw(number, min(math.ceil(missing / max(share, 0.1)), 2 * self.how.questions))
+            wanted = min(math.ceil(missing / max(share, 0.1)), 2 * self.how.questions)
+            chosen = self._choose(number, wanted, asked)
+            asked |= {*chosen}
+            fresh = self._draw(number, chosen)
             drawn += fresh
             groups += [kept for group in fresh if (kept := learnable(group, self.how))]
         sampling = time.perf_counter() - began
@@ -196,10 +200,9 @@ class RewardTraining:
             course.ended = f"the entropy of a token fell to {row['entropy']:.3g} (reward.min_entropy)"
         return row
 
-    def _draw(self, number: int, count: int) -> list[list[Answer]]:
-        """Answers to ``count`` questions, in one batch; a list for each question."""
+    def _draw(self, number: int, chosen: Sequence[int]) -> list[list[Answer]]:
+        """Answers to the chosen questions, in one batch; a list for each question."""
         how, prompts = self.how, self.questions.training
-        chosen = self._choose(number, count)
         rows = [question for question in chosen for _ in range(how.answers)]
         called = [f"{self.seed} {self.course.update} {number} {place}" for place in range(len(rows))]
         outputs = generate(
@@ -224,22 +227,23 @@ class RewardTraining:
             groups.append(self._shuffled(group, number, question) if how.shuffle else group)
         return groups
 
-    def _choose(self, number: int, size: int) -> list[int]:
-        """The next ``size`` questions, or all where there are fewer."""
+    def _choose(self, number: int, size: int, asked: Set[int]) -> list[int]:
+        """The next ``size`` questions that were not ``asked`` in this update, or all where there are fewer."""
         course, count = self.course, len(self.questions.training)
-        size = min(size, count)
+        size = min(size, count - len(asked))
         if self.how.choose == "success":
             chance = Random(f"questions {self.seed} {course.update} {number}")
             smoothed = [(course.tries.get(str(place), [0, 0])) for place in range(count)]
             shares = [(right + 1) / (tried + 2) for right, tried in smoothed]
             keys = [math.log(1 - chance.random()) / max(_SELDOM, 4 * share * (1 - share)) for share in shares]
-            return sorted(range(count), key=lambda place: -keys[place])[:size]  # Efraimidis and Spirakis 2006
+            likeliest = sorted(range(count), key=lambda place: -keys[place])  # Efraimidis and Spirakis 2006
+            return [place for place in likeliest if place not in asked][:size]
         chosen: list[int] = []
         while len(chosen) < size:
             turn, place = divmod(course.asked, count)
             order = list(range(count))
             Random(f"questions {self.seed} {turn}").shuffle(order)
-            chosen += [] if order[place] in chosen else [order[place]]
+            chosen += [] if order[place] in asked or order[place] in chosen else [order[place]]
             course.asked += 1
         return chosen
 
