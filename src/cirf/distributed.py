@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -78,6 +81,37 @@ class Share:
     def mine(self, pieces: Sequence[T]) -> list[T]:
         """The pieces that this process does, of those that are to be done."""
         return list(pieces[self.rank :: self.of])
+
+    def gathered(self, value: T) -> list[T]:
+        """Every process's value, in order of rank; all must call this."""
+        if self.of == 1:
+            return [value]
+        import torch.distributed
+
+        _state()
+        found: list[Any] = [None] * self.of
+        torch.distributed.all_gather_object(found, value)
+        return found
+
+    def merged(self, values: Sequence[T], run: int = 1) -> list[T]:
+        """The values of all processes in one order, in which they take turns, each with ``run`` values; all must call this."""
+        if self.of == 1:
+            return list(values)
+        parts = self.gathered(list(values))
+        each = [iter(part) for part in parts]
+        return [next(each[place // run % self.of]) for place in range(sum(map(len, parts)))]
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over all processes; all must call this."""
+        if self.of == 1:
+            return
+        import torch
+
+        _state()
+        whole = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        torch.distributed.all_reduce(whole)
+        for tensor, part in zip(tensors, whole.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
     def settled(self, look: Callable[[], T]) -> T:
         """The result of reading the disk once every process has done its part, while none writes."""

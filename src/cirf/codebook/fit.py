@@ -19,6 +19,9 @@ time: blocks of neighbouring rows are drawn in any order until they fill a buffe
     buffers                 [5 0 6] [3 7 1] [4 2]       each: its rows in any order
 
 With 256 blocks to a buffer, a batch has rows from all over the set.
+
+Several processes share the assignment, whose codes are the same to the last bit, and the rows of every batch. Its gradients are
+added up in another order, so losses may differ by a rounding.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from cirf.codebook.rows import Rows, chunk_rows, chunks, held_rows
-from cirf.codebook.sinkhorn import assign, blocks
-from cirf.codebook.vqvae import PIECE, VQVAE, Encoded
+from cirf.codebook.sinkhorn import PIECE, assign, blocks, own_rows
+from cirf.codebook.vqvae import VQVAE, Encoded
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.progress import Advance, Progress
 from cirf.recipe import schema
@@ -65,27 +69,35 @@ class Fit:
 
 
 def fit(
-    vectors: Rows, width: int, section: schema.Codebook, seed: int, work: Path, progress: Progress, device: str = "cpu"
+    vectors: Rows,
+    width: int,
+    section: schema.Codebook,
+    seed: int,
+    work: Path,
+    progress: Progress,
+    device: str = "cpu",
+    share: Share = ALONE,
 ) -> Fit:
     """Train a VQ-VAE on z' [M x d_s] with codes ``width`` wide, as ``section`` says; progress is kept in ``work/scratch``.
 
     Memory holds M x K numbers while segments are assigned, at most ``rows.HELD`` bytes of z' while they are trained on, and the
     model; z' itself may be on disk, and x = F_enc(z') is never held as a whole.
 
-    Called again after a kill, it resumes from the last saved epoch and ends with the same bytes as an uninterrupted fit.
-    ``CirfError`` if there are fewer distinct segments than codes, or a loss is no longer finite.
+    Called again after a kill, it resumes from the last saved epoch and ends with the same bytes as an uninterrupted fit. All
+    processes that ``share`` the work must call this; the main one keeps the progress. ``CirfError`` if there are fewer distinct
+    segments than codes, or a loss is no longer finite.
     """
     check_size(vectors, section)
-    saved = _State(work / "scratch" / "vqvae.safetensors", _fingerprint(vectors, width, section, seed, device))
+    saved = _State(work / "scratch" / "vqvae.safetensors", _fingerprint(vectors, width, section, seed, device), share)
     model = VQVAE(vectors.shape[1], section.hidden, width, section.codes, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(
         device
     )
-    state = saved.load(model, section) or Fit(model, _adam(model, "autoencoder", section))
+    state = share.settled(lambda: saved.load(model, section)) or Fit(model, _adam(model, "autoencoder", section))
     epochs = {"autoencoder": section.autoencoder_epochs, "vq": section.vq_epochs}
     for number, phase in enumerate(_PHASES):
         if phase == "vq" and state.phase == "autoencoder":
             with torch.no_grad():
-                model.codes.copy_(first_codes(Encoded(model.encoder, vectors), vectors, section, _mix(seed, 1, 0)))
+                model.codes.copy_(first_codes(Encoded(model.encoder, vectors), vectors, section, _mix(seed, 1, 0), share))
             state.phase, state.optimiser = phase, _adam(model, phase, section)
             saved.save(state)
         done = len(state.losses[phase])
@@ -94,40 +106,61 @@ def fit(
         rows = len(vectors)
         with progress.task(f"{phase} ({section.codes} codes)", epochs[phase] * rows, "segments", done * rows) as advance:
             for epoch in range(done, epochs[phase]):
-                state.losses[phase].append(_epoch(state, vectors, _mix(seed, 2 + number, epoch), section, epoch, advance))
+                batches_of = batches(vectors, section.batch_size, _mix(seed, 2 + number, epoch))
+                state.losses[phase].append(_epoch(state, vectors, batches_of, section, epoch, advance, share))
                 saved.save(state, at_most_every=SAVE_EVERY)
     return state
 
 
-def _epoch(state: Fit, vectors: Rows, seed: int, section: schema.Codebook, epoch: int, advance: Advance) -> dict[str, float]:
-    """One pass over z' [M x d_s] in an order drawn by the seed; the mean of each loss over the segments."""
+def _epoch(
+    state: Fit,
+    vectors: Rows,
+    drawn: Iterable[tuple[Tensor, Tensor]],
+    section: schema.Codebook,
+    epoch: int,
+    advance: Advance,
+    share: Share,
+) -> dict[str, float]:
+    """One pass over z' [M x d_s] in the ``drawn`` batches; the mean of each loss over the segments."""
     model, device = state.model, state.model.codes.device
     trained = _trained(model, state.phase)
     assignment = None
     if state.phase == "vq":
-        assignment = assign(Encoded(model.encoder, vectors), model.codes.detach(), section.sinkhorn)
+        assignment = assign(Encoded(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
         codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
-    sums: dict[str, Tensor] = {}
-    for rows, batch in batches(vectors, section.batch_size, seed):
-        batch = batch.to(device)
-        if assignment is None:
-            found = {"total": model.reconstruction(batch)}
-        else:
-            terms = model.losses(batch, codes[rows.to(device)], section.gradient)
-            found = {"total": terms.total(section.beta)} | vars(terms)
+    names = ("total",) if assignment is None else ("total", "reconstruction", "codebook", "commitment")
+    sums = torch.zeros(len(names), dtype=torch.float64, device=device)
+    for rows, batch in drawn:
+        whole = len(rows)
+        rows, batch = rows[share.rank :: share.of], batch[share.rank :: share.of].to(device)
         state.optimiser.zero_grad(set_to_none=True)
-        found["total"].backward()  # type: ignore[no-untyped-call]
+        if len(rows):
+            if assignment is None:
+                found = [model.reconstruction(batch)]
+            else:
+                terms = model.losses(batch, codes[rows.to(device)], section.gradient)
+                found = [terms.total(section.beta), terms.reconstruction, terms.codebook, terms.commitment]
+            part = found[0] if share.of == 1 else found[0] * (len(rows) / whole)
+            part.backward()  # type: ignore[no-untyped-call]
+            sums += torch.stack([loss.detach().double() for loss in found]) * len(rows)
+        if share.of > 1:
+            share.add_up([weight.grad if weight.grad is not None else _no_gradient(weight) for weight in trained])
         torch.nn.utils.clip_grad_norm_(trained, section.max_grad_norm)
         state.optimiser.step()
-        for name, loss in found.items():
-            sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64, device=device)) + loss.detach().double() * len(rows)
-        advance(len(rows))
-    means = {name: float(value) / len(vectors) for name, value in sums.items()}
+        advance(whole)
+    share.add_up([sums])
+    means = {name: value / len(vectors) for name, value in zip(names, sums.tolist(), strict=True)}
     if not math.isfinite(means["total"]):
         raise CirfError(f"codebook: the {state.phase} loss is not finite in epoch {epoch + 1}; lower codebook.learning_rate")
     if assignment is not None:
         means |= {"column_imbalance": assignment.column_imbalance, "disagreement": assignment.disagreement}
     return means
+
+
+def _no_gradient(weight: Tensor) -> Tensor:
+    """The gradient of a weight in a process without a row of the batch: zeros, which it has from then on."""
+    weight.grad = torch.zeros_like(weight)
+    return weight.grad
 
 
 def _adam(model: VQVAE, phase: str, section: schema.Codebook) -> torch.optim.Adam:
@@ -161,13 +194,14 @@ def _fingerprint(vectors: Rows, width: int, section: schema.Codebook, seed: int,
 class _State:
     """The file from which a fit resumes: weights, Adam's moments, losses, phase. One metadata key, so its bytes are fixed."""
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
+    def __init__(self, path: Path, fingerprint: str, share: Share) -> None:
         self._path = path
         self._fingerprint = fingerprint
+        self._share = share
         self._saved = time.monotonic()
 
     def save(self, state: Fit, at_most_every: float = 0.0) -> None:
-        if time.monotonic() - self._saved < at_most_every:
+        if not self._share.main or time.monotonic() - self._saved < at_most_every:
             return
         tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
         for index, moments in state.optimiser.state_dict()["state"].items():
@@ -200,7 +234,7 @@ class _State:
 _KMEANS_STARTS = 4
 
 
-def first_codes(encoded: Encoded, vectors: Rows, section: schema.Codebook, seed: int) -> Tensor:
+def first_codes(encoded: Encoded, vectors: Rows, section: schema.Codebook, seed: int, share: Share = ALONE) -> Tensor:
     """K codes [K x d_e] for the encoded set x [M x d_e] of ``vectors`` z' [M x d_s], by ``section.initialiser``.
 
     * ``sinkhorn``: K anchors drawn from the set, a balanced assignment to them (eq. 6-8), each code the mean of its
@@ -209,13 +243,13 @@ def first_codes(encoded: Encoded, vectors: Rows, section: schema.Codebook, seed:
       draw of as many of its rows as that holds.
     * ``random``: Gaussian noise with the root mean square of the encoded set.
 
-    ``CirfError`` if there are fewer (distinct) segments than codes.
+    All processes that ``share`` the work must call this. ``CirfError`` if there are fewer (distinct) segments than codes.
     """
     check_size(vectors, section)
     if section.initialiser == "sinkhorn":
         anchors = encoded.take(draw_distinct(vectors, section.codes, seed))
-        codes = assign(encoded, anchors, section.sinkhorn).codes
-        return code_means(encoded.pieces(), codes, anchors)
+        codes = assign(encoded, anchors, section.sinkhorn, share=share).codes
+        return code_means(encoded.pieces(share), own_rows(codes, share), anchors, share)
     if section.initialiser == "kmeans":
         return _kmeans(encoded, section.codes, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -257,9 +291,9 @@ def draw_distinct(vectors: Rows, count: int, seed: int) -> np.ndarray:
     return np.array(chosen, dtype=np.int64)
 
 
-def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor) -> Tensor:
+def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor, share: Share = ALONE) -> Tensor:
     """Mean [K x d] of the rows of ``encoded``, M of them in pieces [n x d], with each code [M]; a code without any keeps its
-    ``fallback`` row.
+    ``fallback`` row. With processes that ``share`` the rows each gives its own, and gets the means of all.
 
     Summed on the CPU in double precision: a GPU adds in no fixed order.
     """
@@ -271,6 +305,8 @@ def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor) -> Te
             sums.index_add_(0, codes[done : done + len(block)], block.cpu().double())
             done += len(block)
     counts = torch.bincount(codes, minlength=len(fallback))
+    share.add_up([sums])
+    share.add_up([counts])
     means = (sums / counts.clamp(min=1)[:, None]).to(fallback)
     return torch.where((counts > 0)[:, None].to(fallback.device), means, fallback)
 

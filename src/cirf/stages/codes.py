@@ -8,10 +8,13 @@ The paper chooses K "based on the validation accuracy" (A.2). No test question i
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cirf.distributed import Share, is_main, settled
 from cirf.errors import CirfError
@@ -21,6 +24,9 @@ from cirf.recipe.schema import Finetune, Recipe
 from cirf.stages import data, models, scores
 from cirf.stages.context import Context
 from cirf.store.files import to_json, write_atomic, write_rows
+
+if TYPE_CHECKING:
+    from cirf.codebook.centering import Representation
 
 
 def embeddings(context: Context, work: Path) -> dict[str, Any]:
@@ -48,9 +54,7 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
 
 
 def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
-    """Learn K codes of the backbone's width and name each segment's (eq. 5-10)."""
-    import numpy as np
-
+    """Learn K codes of the backbone's width and name each segment's (eq. 5-10). Processes share the training."""
     from cirf.codebook.centering import mean_of, represent
     from cirf.codebook.codebook import Codebook, train
     from cirf.codebook.embedding import WORDING
@@ -58,6 +62,7 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     from cirf.lm.backbone import pick_device
 
     section = context.recipe.codebook.model_copy(update={"size": size})
+    share = Share.of_launch()
     width = context.width
     device = pick_device(context.recipe.backbone.device)
     training_ids = {problem.id for problem in context.train()}
@@ -66,34 +71,35 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     groups = np.repeat(np.arange(len(steps)), lengths)
     in_training = np.repeat(np.array([problem in training_ids for problem, _, _ in steps]), lengths)
     tensors, _ = open_rows(context.folder.folder("embeddings") / "embeddings.safetensors")
-    vectors, questions, scratch = tensors["segments"], tensors.get("questions"), work / "scratch" / "represented"
+    vectors, scratch = tensors["segments"], work / "scratch" / "represented"
     embedder = context.recipe.embeddings.model_dump(include={"model", "revision", *WORDING})
+    given = {"seed": context.recipe.seed, "questions": tensors.get("questions"), "scratch": scratch}
     if section.reuse:
+        if not share.main:
+            return {}
         book = Codebook.load(Path(section.reuse))
         book.check(width=width, embedder=embedder, size=size, representation=section.representation)
         kind, single_step, known = book.representation, book.single_step, book.corpus_mean
-        represented = represent(
-            vectors, groups, kind, single_step, context.recipe.seed, questions, corpus_mean=known, scratch=scratch
-        )
+        represented = represent(vectors, groups, kind, single_step, corpus_mean=known, **given)
         codes = book.encode(represented.vectors)
-        report: dict[str, Any] = {"reused": section.reuse, "single_steps": represented.single_steps}
+        report: dict[str, Any] = {"reused": section.reuse}
     else:
         chosen = np.flatnonzero(in_training)
-        kind, single_step = section.representation, section.single_step
-        known = mean_of(Picked(vectors, chosen))
-        represented = represent(
-            vectors, groups, kind, single_step, context.recipe.seed, questions, corpus_mean=known, scratch=scratch
-        )
+        kind, single_step, known = section.representation, section.single_step, mean_of(Picked(vectors, chosen))
+        centred = partial(represent, vectors, groups, kind, single_step, corpus_mean=known, **given)
+        represented = _for_all(centred, vectors.shape, scratch, share)
         try:
-            book, assigned, report = train(
-                Picked(represented.vectors, chosen), width, section, context.recipe.seed, work, context.progress, device
-            )
+            progress = context.progress if share.main else SILENT
+            picked = Picked(represented.vectors, chosen)
+            book, assigned, report = train(picked, width, section, context.recipe.seed, work, progress, device, share)
         except CirfError as error:
             raise CirfError(f"codebook-{size}: {error}") from None
+        if not share.main:
+            return {}
         book = book.described(corpus_mean=represented.corpus_mean, embedder=embedder)
         codes = book.encode(represented.vectors)
         codes[chosen] = assigned
-        report["single_steps"] = represented.single_steps
+    report["single_steps"] = represented.single_steps
     book.save(work, report | {"usage": np.bincount(codes[in_training], minlength=size).tolist()})
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     rows = [
@@ -102,6 +108,16 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     ]
     write_rows(work / "codes.jsonl", rows)
     return {"rows": len(codes), "codes": size}
+
+
+def _for_all(represent: Callable[[], Representation], shape: tuple[int, ...], file: Path, share: Share) -> Representation:
+    """What is quantised. If it is too large for memory, the main process writes the ``file``, and the others read it."""
+    from cirf.codebook.centering import Representation
+    from cirf.codebook.rows import FileRows, on_disk
+
+    made = represent() if share.main or not on_disk(shape) else None
+    share.settled(lambda: None)
+    return made or Representation(FileRows(file, (shape[0], shape[1])), np.empty(0, np.float32), 0)
 
 
 CHOICE = "codebook-size"
