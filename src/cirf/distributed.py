@@ -110,7 +110,7 @@ class Share:
         _state()
         whole = torch.cat([tensor.reshape(-1) for tensor in tensors])
         torch.distributed.all_reduce(whole)
-        for tensor, part in zip(tensors, whole.split([tensor.numel() for tensor in tensors]), strict=True):
+        for tensor, part in zip(tensors, torch.split(whole, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def settled(self, look: Callable[[], T]) -> T:

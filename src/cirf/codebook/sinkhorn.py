@@ -12,7 +12,7 @@ order of the chunks, so the codes do not depend on the number of processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -155,7 +155,7 @@ def _own_rows(count: int, share: Share) -> int:
     return sum(min(PIECE, count - start) for start in share.mine(range(0, count, PIECE)))
 
 
-def _merged(parts: Sequence[Tensor], share: Share, run: int) -> Sequence[Tensor]:
+def _merged(parts: list[Tensor], share: Share, run: int) -> list[Tensor]:
     """The tensors of all processes in order, on the device of this process's."""
     if share.of == 1:
         return parts
@@ -215,7 +215,7 @@ def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, chunk: in
     even = math.log(count / logits.shape[1])
     room = torch.empty(min(chunk, len(logits)), logits.shape[1], dtype=logits.dtype, device=logits.device)
 
-    def scaled(masses: Sequence[Tensor]) -> Tensor:
+    def scaled(masses: list[Tensor]) -> Tensor:
         mass = torch.full((logits.shape[1],), -math.inf, dtype=logits.dtype, device=logits.device)
         for part in _merged(masses, share, PIECE // chunk):
             mass = torch.logaddexp(mass, part.to(mass.device))

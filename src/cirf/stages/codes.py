@@ -73,20 +73,20 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     tensors, _ = open_rows(context.folder.folder("embeddings") / "embeddings.safetensors")
     vectors, scratch = tensors["segments"], work / "scratch" / "represented"
     embedder = context.recipe.embeddings.model_dump(include={"model", "revision", *WORDING})
-    given = {"seed": context.recipe.seed, "questions": tensors.get("questions"), "scratch": scratch}
+    seed, questions = context.recipe.seed, tensors.get("questions")
     if section.reuse:
         if not share.main:
             return {}
         book = Codebook.load(Path(section.reuse))
         book.check(width=width, embedder=embedder, size=size, representation=section.representation)
         kind, single_step, known = book.representation, book.single_step, book.corpus_mean
-        represented = represent(vectors, groups, kind, single_step, corpus_mean=known, **given)
+        represented = represent(vectors, groups, kind, single_step, seed, questions, corpus_mean=known, scratch=scratch)
         codes = book.encode(represented.vectors)
         report: dict[str, Any] = {"reused": section.reuse}
     else:
         chosen = np.flatnonzero(in_training)
         kind, single_step, known = section.representation, section.single_step, mean_of(Picked(vectors, chosen))
-        centred = partial(represent, vectors, groups, kind, single_step, corpus_mean=known, **given)
+        centred = partial(represent, vectors, groups, kind, single_step, seed, questions, corpus_mean=known, scratch=scratch)
         represented = _for_all(centred, vectors.shape, scratch, share)
         try:
             progress = context.progress if share.main else SILENT
