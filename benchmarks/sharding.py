@@ -37,7 +37,7 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
     from accelerate.state import AcceleratorState
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from cirf.commands.dry_run import activations
+    from cirf.fitting.memory import activations
     from cirf.lm.training.finetune import adapt
     from cirf.lm.training.sharding import local, shard
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cirf.commands.dry_run import training_memory
+from cirf.fitting.memory import training_memory
 from cirf.recipe import schema
 
 SIZES = {"parameters": 10**6, "layers": 10, "width": 100, "inner": 500, "vocabulary": 1000, "lora_per_rank": 1000}

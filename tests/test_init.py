@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cirf.fitting import Choice, draft
 from cirf.fitting.fit import name_of
+from cirf.methods import get
 from cirf.recipe.load import parse
 from cirf.recipe.schema import Recipe
 
@@ -286,3 +287,25 @@ def test_odd_files_are_a_recipe_or_one_clear_line(
     if recipe.rationales.source != "teacher":
         assert checked.code == 0, checked.err
         assert recipe.codebook.size <= max(8, json.loads(checked.out)["total"]["steps_total"])
+
+
+def test_batches_fit_into_the_memory_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(400))
+    sizes = {"parameters": 10**9, "layers": 20, "width": 2048, "inner": 8192, "vocabulary": 150_000, "lora_per_rank": 10**6}
+    monkeypatch.setattr("cirf.commands.check.sizes_of", lambda recipe: sizes)
+
+    def fitted(gibibytes: float) -> tuple[Recipe, str]:
+        monkeypatch.setattr("cirf.cpu.memory.free_memory", lambda device: int(gibibytes * 2**30))
+        said = tinyrun.cirf("init", mine, "--model", NO_MODEL)
+        return parse(said.out), said.out
+
+    ample, _ = fitted(500)
+    assert ample.finetune.batch_size == 8 and not ample.finetune.overrides
+    for gibibytes in (5, 4, 2):
+        recipe, text = fitted(gibibytes)
+        section = recipe.finetune.resolved("sft_cot", get("sft_cot", recipe).training)
+        assert section.batch_size < 8 and f"of memory, and {gibibytes:.1f} are free" in text
+        for each in (section, recipe.finetune):
+            assert each.batch_size * each.gradient_accumulation_steps == 8
+        assert recipe.finetune.batch_size >= section.batch_size
+    assert recipe.finetune.batch_size == section.batch_size == 1  # the smallest, even where that does not fit

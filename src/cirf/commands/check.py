@@ -293,27 +293,30 @@ def init(file: str, model: str, data: Path | None) -> None:
 
     ``CirfError`` where no recipe would work, or there is no such file or model.
     """
+    from cirf.cpu.memory import free_memory
     from cirf.fitting import fit
+    from cirf.lm.backbone import pick_device
 
     made = {"name": "init", "backbone": {"model": model}, "problems": {"tasks": [{"task": "jsonl", "train_file": file}]}}
     recipe = with_data(parse(json.dumps(made, ensure_ascii=False), file), data)
     count, counted_by = token_counter(recipe)
-    fitted = fit(recipe, size_of(recipe), count, counted_by == model)
+    fitted = fit(recipe, sizes_of(recipe), count, counted_by == model, free_memory(pick_device(recipe.backbone.device)))
     for note in fitted.notes:
         print(f"note: {note}", file=sys.stderr)
     sys.stdout.write(fitted.text)
 
 
-def size_of(recipe: Recipe) -> int | None:
-    """The parameters of a recipe's backbone: by its configuration where it is on this machine, else by its name."""
+def sizes_of(recipe: Recipe) -> dict[str, int] | None:
+    """The sizes of a recipe's backbone: by its configuration where it is on this machine, else its parameters by its name."""
     from cirf.assets import listing, resolve
-    from cirf.commands.dry_run import parameter_count
     from cirf.fitting import size_in_name
+    from cirf.fitting.memory import parameter_count
     from cirf.lm.backbone import check_causal, load_config
 
     model = recipe.backbone.model
     if Path(model).expanduser().is_dir() or not listing().get(model, "not fetched").startswith("not fetched"):
         source = resolve(model)
         check_causal(load_config(source, recipe.backbone), source)
-        return parameter_count(source, recipe)["parameters"]
-    return size_in_name(model)
+        return parameter_count(source, recipe)
+    size = size_in_name(model)
+    return None if size is None else {"parameters": size}

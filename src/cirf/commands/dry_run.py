@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import platform
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
+from cirf.fitting.memory import GIB, parameter_count, training_memory
 from cirf.methods import learners
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
     from cirf.progress import Progress
-    from cirf.recipe.schema import Backbone, Finetune, Recipe
+    from cirf.recipe.schema import Finetune, Recipe
     from cirf.records import Example, Problem, Steps, Taught
     from cirf.stages.context import Context
     from cirf.store.run_folder import Plan
-
-GIB = 2**30
 
 
 def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
@@ -27,12 +26,10 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     upper bound: an input that is made again may be unchanged.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
-    Memory is weights + gradients + Adam's two moments, for a batch of the longest rows three float32 logits a target token and
-    word of the vocabulary (with their gradients), and of activations, for a token and layer, about ten vectors as wide as the
-    model and four as wide as its feed-forward part, in the number format of computation; on a CPU the last two `_KEPT` times. It
-    is only an estimate.
+    Memory is that of a batch of the longest rows, by the formula of `cirf.fitting.memory`.
     """
     from cirf.endpoints.requests import asked_by
+    from cirf.lm.backbone import pick_device
     from cirf.records import Taught
     from cirf.store.jsonl import read_rows
     from cirf.tasks.loading.leaks import settle
@@ -53,6 +50,8 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     to_do = Counter("/".join(name.split("/")[:2]) for name in again)
     if by_reward := _by_reward(recipe, [one for one in trained if to_do[f"models/{one.name}"]], context.progress):
         made["by_reward"] = by_reward
+    if (free := free_memory(pick_device(recipe.backbone.device))) is not None:
+        made["free_gib"] = round(free / GIB, 1)
     trained = [method for method in trained if method.reward is None]
     taught = []
     if recipe.rationales.source == "teacher" and "teacher" in reached:
@@ -225,61 +224,6 @@ def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) ->
     return found
 
 
-def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
-    """Parameters, layers and width of a model, from its configuration alone."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(
-        source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code
-    )
-    with torch.device("meta"):
-        build: Any = AutoModelForCausalLM.from_config
-        model = build(config)
-    linear = sum(
-        module.in_features + module.out_features
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and "lm_head" not in name
-    )
-    text = config.get_text_config()
-    count = sum(parameter.numel() for parameter in model.parameters())
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # a list where layers are of several widths
-    shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
-    shape["inner"] = max(inner) if isinstance(inner, (list, tuple)) else inner
-    return {"parameters": count, "lora_per_rank": linear} | shape
-
-
-_KEPT = 3.0
-"""Peak memory of a training process on a CPU, without weights, relative to the memory in use at once: glibc keeps freed memory
-until it is returned (so does jemalloc, not measured). Measured with LoRA on three methods of a 0.5B model: 2.8, 2.8 and 3.2."""
-
-
-def training_memory(backbone: Backbone, section: Finetune, sizes: dict[str, int], longest: int, longest_target: int) -> float:
-    from cirf.cpu.number_formats import computed_in
-    from cirf.lm.backbone import pick_device
-
-    device = pick_device(backbone.device)
-    own = computed_in(backbone.dtype, device)
-    cast = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
-    narrow = cast or (section.adaptation == "lora" and own != "float32")
-    passing = activations(section, sizes, longest, longest_target, 2.0 if narrow else 4.0)
-    if device == "cpu" and platform.libc_ver()[0] == "glibc":
-        passing *= _KEPT
-    if section.adaptation == "full":
-        return (16.0 + (2.0 if narrow else 0.0)) * sizes["parameters"] + passing
-    held = 4.0 if own == "float32" else 2.0
-    return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + passing
-
-
-def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int, a_number: float) -> float:
-    """Bytes of a batch of rows of ``longest`` tokens, ``longest_target`` of them targets, at ``a_number`` bytes a number, as
-    `estimate` has them. ``sizes``: layers, width, inner and vocabulary."""
-    layers = a_number * section.batch_size * longest * sizes["layers"] * (10 * sizes["width"] + 4 * sizes["inner"])
-    if section.gradient_checkpointing:
-        layers /= sizes["layers"] ** 0.5
-    return layers + 3 * 4.0 * section.batch_size * longest_target * sizes["vocabulary"]
-
-
 def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:
     saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
     trained = sizes["parameters"] if section.adaptation == "full" else sizes["lora_per_rank"] * section.lora.rank
@@ -310,6 +254,12 @@ def print_estimate(made: dict[str, Any]) -> None:
         print(
             f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} tokens a target;"
             f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
+        )
+    large = [name for name, row in made.get("methods", {}).items() if row["memory_gib"] > made.get("free_gib", math.inf)]
+    if large:
+        print(
+            f"WARNING: {', '.join(large)}: more memory than is free ({made['free_gib']} GiB); lower finetune.batch_size and "
+            "raise finetune.gradient_accumulation_steps by the same factor"
         )
     for name, row in made.get("by_reward", {}).items():
         answers = f"{row['answers']:,} sampled answers at least in {row['updates']:,} updates"

@@ -9,6 +9,7 @@ import math
 
 from cirf.fitting.draft import Choice
 from cirf.fitting.facts import Facts
+from cirf.fitting.memory import Room
 from cirf.fitting.updates import in_words, updates_of
 from cirf.rationales.check import TaskCheck
 from cirf.recipe.schema import Finetune
@@ -156,8 +157,8 @@ def suited(section: Finetune, rows: int) -> Finetune:
     return section.model_copy(update={name: chosen[name] for name in ("batch_size", "gradient_accumulation_steps")})
 
 
-def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
-    """How the models are trained."""
+def finetune(rows: int, parameters: int | None, model: str, room: Room | None = None) -> list[Choice]:
+    """How the models are trained; with ``room``, in batches that fit into memory."""
     gradient_accumulation_steps = next((passes for below, passes in ACCUMULATION if rows < below), ACCUMULATION_ELSE)
     tried = [
         (batch, updates_of(Finetune(batch_size=batch, gradient_accumulation_steps=gradient_accumulation_steps), rows))
@@ -165,6 +166,10 @@ def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
     ]
     batch, made = next((pair for pair in tried if not pair[1].too_few), tried[-1])
     small = "lower it where memory is short" if batch == BATCHES[0] else f"{BATCHES[0]} make too few updates of {rows:,} rows"
+    an_update = batch * gradient_accumulation_steps
+    if room is not None and (fits := room.batch(batch, room.traces)) < batch:
+        small, batch = room.reason(batch, room.traces), fits
+        gradient_accumulation_steps = an_update // batch
     rate = LEARNING_RATE_UNKNOWN
     size = f"the size of {scalar(model)} is not known"
     if parameters is not None:
@@ -178,10 +183,13 @@ def finetune(rows: int, parameters: int | None, model: str) -> list[Choice]:
         Choice(
             "finetune.gradient_accumulation_steps",
             gradient_accumulation_steps,
-            f"{batch * gradient_accumulation_steps} rows an update: {rows:,} training rows are {_amount(rows)}",
+            f"{an_update} rows an update: {rows:,} training rows are {_amount(rows)}",
         ),
         Choice("finetune.learning_rate", rate, size),
     ]
+    if room is not None and (fits := room.batch(batch, room.prose)) < batch:
+        smaller = {"batch_size": fits, "gradient_accumulation_steps": an_update // fits}
+        chosen.append(Choice("finetune.overrides", {"sft_cot": smaller}, f"prose is longer: {room.reason(batch, room.prose)}"))
     if made.updates // 10 < Finetune().warmup_steps:
         chosen.append(Choice("finetune.warmup_steps", max(1, made.updates // 10), f"a tenth of {made.updates:,} updates"))
     if made.updates < FEW_UPDATES:

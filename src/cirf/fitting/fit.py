@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 
 from cirf.errors import CirfError
 from cirf.fitting import choices
 from cirf.fitting.draft import Choice, draft
 from cirf.fitting.facts import Facts, look
+from cirf.fitting.memory import Room, training_memory
 from cirf.fitting.updates import in_words, updates_of
 from cirf.rationales.check import CountTokens, TaskCheck, check
 from cirf.recipe.load import parse
-from cirf.recipe.schema import NAME, Recipe
+from cirf.recipe.schema import NAME, Backbone, Finetune, Lora, Recipe
 from cirf.recipe.yaml import scalar
 from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
@@ -37,12 +39,14 @@ class Fitted:
     notes: tuple[str, ...]
 
 
-def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool) -> Fitted:
+def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exact: bool, free: int | None = None) -> Fitted:
     """The recipe for a file, from one that names its ``train_file``, the backbone and, where there is one, the data folder.
 
-    ``parameters``: of the backbone, ``None`` if unknown; ``count``: text to tokens, ``exact`` where by the backbone's
-    tokenizer. ``CirfError`` where no recipe would work.
+    ``sizes`` of the backbone: its ``parameters`` or, where it is on this machine, all of `parameter_count`; ``None`` if unknown.
+    ``count``: text to tokens, ``exact`` where by the backbone's tokenizer; ``free``: bytes of memory, if known. ``CirfError``
+    where no recipe would work.
     """
+    parameters = None if sizes is None else sizes["parameters"]
     file, model = recipe.problems.tasks[0].train_file or "", recipe.backbone.model
     facts = look(recipe, count)
     if facts.rows < _LEAST:
@@ -61,11 +65,22 @@ def fit(recipe: Recipe, parameters: int | None, count: CountTokens, exact: bool)
         rows, found = _trained_on(draft(header, [*chosen, *by_results]), count)
         if found is None or not rows:
             raise CirfError(f"{file}: {facts.found.usable} usable rows are too few to train on and to test with; add rows")
-        more = [choices.codebook(found.steps_total), *by_results, *choices.finetune(rows, parameters, model)]
-        more += choices.longest_row(facts.longest_question + facts.found.rationale_tokens_longest)
+        prose = facts.found.rationale_tokens_longest
+        room = None
+        if sizes is not None and "layers" in sizes and free is not None:
+            needed = partial(_needed, recipe.backbone, sizes, facts.longest_question)
+            room = Room(free, partial(needed, facts.found.trace_tokens_longest), partial(needed, prose))
+        more = [choices.codebook(found.steps_total), *by_results, *choices.finetune(rows, parameters, model, room)]
+        more += choices.longest_row(facts.longest_question + prose)
         more += choices.caps(facts.found, exact)
     text = draft(header, [*chosen, *more])
     return Fitted(text, tuple(_notes(facts, file, model, parameters, rows, parse(text))))
+
+
+def _needed(backbone: Backbone, sizes: Mapping[str, int], question: int, target: int, batch: int) -> float:
+    """Bytes of a training with ``batch`` rows a forward pass, of so many tokens of the longest question and target."""
+    section = Finetune(batch_size=batch, lora=Lora(rank=choices.RANK))
+    return training_memory(backbone, section, sizes, question + target, target)
 
 
 def name_of(file: str) -> str:

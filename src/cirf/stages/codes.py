@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cirf.distributed import Share, is_main, settled
 from cirf.errors import CirfError
 from cirf.methods import SCORED_BY, get
@@ -55,6 +53,8 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
 
 def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     """Learn K codes of the backbone's width and name each segment's (eq. 5-10). Processes share the training."""
+    import numpy as np
+
     from cirf.codebook.centering import mean_of, represent
     from cirf.codebook.codebook import Codebook, train
     from cirf.codebook.embedding import WORDING
@@ -112,6 +112,8 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
 
 def _for_all(represent: Callable[[], Representation], shape: tuple[int, ...], file: Path, share: Share) -> Representation:
     """What is quantised. If it is too large for memory, the main process writes the ``file``, and the others read it."""
+    import numpy as np
+
     from cirf.codebook.centering import Representation
     from cirf.codebook.rows import FileRows, on_disk
 
