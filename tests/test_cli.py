@@ -56,7 +56,7 @@ ROWS: dict[str, tuple[Callable[[list[Any]], None], str]] = {
     "no answer": (third(answer=...), "answer"),
     "empty question": (third(question="  "), "question is empty"),
     "empty rationale": (third(rationale=""), "rationale is empty"),
-    "a rationale that is no text": (third(rationale=["a", "b"]), "rationale is a list"),
+    "a rationale that is no text": (third(rationale=[1, 2]), "rationale is a list"),
     "duplicate id": (same_id, "id 'one' occurs already in line 2"),
     "a number of 5,000 digits": (huge, "a number of thousands of digits"),
     "an answer that is no number": (third(answer=None), "answer is null"),

@@ -27,8 +27,8 @@ def rows(run: Path, method: str) -> list[dict[str, Any]]:
 
 
 def test_a_server_answers_as_the_model_here_does(finished: Path, tmp_path: Path) -> None:
-    with Running([load_served(finished / "models" / "cirf_full")]) as running:
-        served = {"url": f"{running.url}/v1", "model": running.client().models.list().data[0].id}
+    with Running([load_served(finished / "models" / "cirf_full")]) as running, running.client() as client:
+        served = {"url": f"{running.url}/v1", "model": client.models.list().data[0].id}
         endpoints = json.dumps({"cirf_full": served})
         said = tinyrun.cirf(
             "evaluate", finished, "--out", tmp_path / "out", "--set", f"evaluate.endpoints={endpoints}",
