@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.fleet_servers import Faults, Pace, Server, Tally, connecting
-from benchmarks.virtual_time import Clock, jumping
+from benchmarks.fleet_servers import Clock, Faults, Pace, Server, Tally, connecting, jumping
 
 from cirf.store.files import RowLog
 

@@ -1,6 +1,7 @@
 """Simulated servers of a fleet of teachers, for `benchmarks.fleet`: they answer, turn away, break, hang up and die.
 
-A server here serves each of its places at the same pace, however many of them are taken.
+A server here serves each of its places at the same pace, however many of them are taken. Hours take seconds: the event loop's
+clock jumps to what is due next instead of waiting for it, so a program must wait by asyncio alone and read no other clock.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import contextlib
 import importlib
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+import selectors
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +156,61 @@ def connecting(servers: Mapping[str, Server]) -> Callable[..., Any]:
         yield Connection(endpoint.url, servers[endpoint.url])
 
     return connect
+
+
+class Clock:
+    """Seconds since the program began."""
+
+    def __init__(self) -> None:
+        """At none."""
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The seconds."""
+        return self.now
+
+
+class _Jumping(selectors.DefaultSelector):
+    """A selector that lets the time pass that it should have waited."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise RuntimeError("everything waits for something that will never be")
+        if not ready and timeout is not None:
+            self._clock.now += timeout
+        return ready
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop on a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Of a program that has just begun."""
+        super().__init__(_Jumping(clock))
+        self._clock = clock
+
+    def time(self) -> float:
+        """Seconds."""
+        return self._clock.now
+
+
+@contextlib.contextmanager
+def jumping(clock: Clock, *modules: ModuleType) -> Iterator[None]:
+    """Within, ``asyncio.run`` runs on ``clock``, and so does ``time.monotonic`` of the modules given, which read nothing else of
+    ``time``."""
+
+    def run(main: Coroutine[Any, Any, Any]) -> Any:
+        make: Callable[[], asyncio.AbstractEventLoop] = lambda: Loop(clock)  # noqa: E731
+        with asyncio.Runner(loop_factory=make) as runner:
+            return runner.run(main)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(asyncio, "run", run))
+        for module in modules:
+            stack.enter_context(mock.patch.object(module, "time", SimpleNamespace(monotonic=clock)))
+        yield

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks import fleet
 from benchmarks.fleet import Fleet, foretell, simulate
-from benchmarks.fleet_servers import Faults, Pace
-from benchmarks.virtual_time import Clock, jumping
+from benchmarks.fleet_servers import Clock, Faults, Pace, jumping
 
 pytestmark = pytest.mark.slow
 

@@ -1,14 +1,28 @@
-"""A run from a stranger: to look at it runs none of the Python that came with it."""
+"""A run from a stranger: to look at it runs none of the Python that came with it. Models from strangers: no pickle is opened and
+no code of theirs is run, unless the recipe says so.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tinyrun
+import torch
 import yaml
+from safetensors.torch import load_file, save_file
+
+from cirf.codebook.embedding import Embedder
+from cirf.codebook.functions import functions_of
+from cirf.errors import CirfError
+from cirf.lm.backbone import load_model, load_tokenizer
+from cirf.recipe import schema
 
 LOOKS = (
     ["status"],
@@ -94,3 +108,256 @@ def test_no_text_of_a_run_commands_the_terminal(finished: Path, tmp_path: Path) 
     shown = tinyrun.cirf("show", run, "--method", "cot").out + tinyrun.cirf("codes", run).out
     assert r"\x1b[2Jquestion\x9b1m" in shown and r"\x1b[2Jstep" in shown
     assert all(character.isprintable() or character == "\n" for character in shown)
+
+
+class Bomb:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.mark}",)
+
+
+def pickled(source: Path, folder: Path, mark: Path) -> Path:
+    """A copy of a model whose weights are a pickle that leaves a mark."""
+    shutil.copytree(source, folder)
+    (file,) = folder.rglob("model.safetensors")
+    weights = {name: value.numpy() for name, value in load_file(file).items()}
+    file.unlink()
+    file.with_name("pytorch_model.bin").write_bytes(pickle.dumps({**weights, "bomb": Bomb(mark)}))
+    return folder
+
+
+def coded(source: Path, folder: Path, mark: Path) -> Path:
+    """A copy of a model that comes with code which leaves a mark."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "stranger", "auto_map": {"AutoConfig": "m.C", "AutoModelForCausalLM": "m.M", "AutoModel": "m.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = (
+        f"open({str(mark)!r}, 'w').close()",
+        "from transformers import LlamaConfig, LlamaForCausalLM",
+        "class C(LlamaConfig): model_type = 'stranger'",
+        "class M(LlamaForCausalLM): config_class = C",
+    )
+    (folder / "m.py").write_text("\n".join(lines))
+    return folder
+
+
+def test_the_pickle_does_run_where_it_is_opened(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = pickled(workshop.backbone, tmp_path / "model", tmp_path / "mark")
+    pickle.loads((folder / "pytorch_model.bin").read_bytes())
+    assert (tmp_path / "mark").exists()
+
+
+def test_no_pickled_language_model_is_opened(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = pickled(workshop.backbone, tmp_path / "model", tmp_path / "mark")
+    with pytest.raises(CirfError, match="safetensors") as summary:
+        load_model(folder, schema.Backbone(model=str(folder)))
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
+
+
+def test_no_pickled_sentence_model_is_opened(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = pickled(workshop.embedder, tmp_path / "model", tmp_path / "mark")
+    with pytest.raises(CirfError, match="safetensors") as summary:
+        Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
+
+
+def placed(folder: Path, file: str, index: str = "model.safetensors.index.json") -> None:
+    """Have an index place all weights of a model in another file than its safetensors."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, file)}))
+
+
+def by_capitals(folder: Path) -> None:
+    placed(folder, "model.SAFETENSORS")
+    (folder / "model.safetensors").rename(folder / "model.SAFETENSORS")
+
+
+def by_configuration(folder: Path) -> None:
+    placed(folder, "weights.bin", "other.safetensors.index.json")
+    config = json.loads((folder / "config.json").read_text()) | {"transformers_weights": "other.safetensors.index.json"}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def by_adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": str(folder)}))
+    (folder / "adapter_model.bin").write_bytes(b"")
+
+
+@pytest.mark.parametrize("place", [by_capitals, by_configuration, by_adapter])
+def test_no_settings_of_a_model_lead_to_a_pickle(
+    place: Callable[[Path], None], workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    place(folder)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle is opened"))
+    with pytest.raises(CirfError, match=r"holds pickled weights|adapter_model\.safetensors") as summary:
+        load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
+    assert "\n" not in str(summary.value)
+
+
+@pytest.mark.parametrize("inner", ["2_Dense", "0_Router/query_0_Dense"])
+@pytest.mark.parametrize("beside", [None, "model.safetensors.index.json"])
+def test_no_module_of_a_sentence_model_is_a_pickle(
+    inner: str, beside: str | None, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(workshop.embedder, tmp_path / "model")
+    (folder / inner).mkdir(parents=True)
+    (folder / inner / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    if beside is not None:
+        (folder / inner / beside).write_text('{"weight_map": {}}')
+    dense = {"in_features": 32, "out_features": 32, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
+    (folder / inner / "config.json").write_text(json.dumps(dense))
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": inner, "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle is opened"))
+    with pytest.raises(CirfError, match=r"pytorch_model\.bin holds pickled weights") as summary:
+        Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
+    assert "\n" not in str(summary.value)
+
+
+def test_a_pickle_beside_safetensors_is_left_alone(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = shutil.copytree(workshop.embedder, tmp_path / "model")
+    (folder / "openvino").mkdir()
+    for file in (folder / "openvino" / "openvino_model.bin", folder / "pytorch_model.bin", folder / "training_args.bin"):
+        file.write_bytes(b"no pickle at all")
+    assert Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")(["one"]).shape[0] == 1
+
+
+def test_no_weight_is_drawn_at_random(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = sorted(weights)[-1]
+    del weights[name]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CirfError, match=f"its files lack the weights {name}; bring the whole model"):
+        load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
+
+
+def test_weights_of_another_shape_are_one_line(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name, value in weights.items() if value.ndim == 2 and "embed" not in name)
+    weights[name] = weights[name][:1].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CirfError, match=r"weights have other shapes than its config\.json says") as summary:
+        load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
+    assert "\n" not in str(summary.value)
+
+
+def test_a_configuration_of_countless_layers_is_refused_at_once(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**7, "layer_types": None}))
+    with pytest.raises(CirfError, match="its configuration has 10,000,000 layers"):
+        load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
+
+
+def test_code_of_a_model_is_run_only_where_the_recipe_says_so(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = coded(workshop.backbone, tmp_path / "model", tmp_path / "mark")
+    load_tokenizer(folder, schema.Backbone(model=str(folder)))  # which is a plain one
+    with pytest.raises(CirfError, match=r"set backbone\.trust_remote_code: true if you trust it"):
+        load_model(folder, schema.Backbone(model=str(folder)))
+    assert not (tmp_path / "mark").exists()
+    model = load_model(folder, schema.Backbone(model=str(folder), trust_remote_code=True, device="cpu"))
+    assert type(model).__name__ == "M" and (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("command", [("ask", "How many?"), ("serve", "--port", "0")], ids=lambda command: command[0])
+def test_no_code_is_run_because_the_models_own_recipe_says_so(finished: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    folder = coded(finished / "models" / "cirf_full", tmp_path / "model", tmp_path / "mark")
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("trust_remote_code: false", "trust_remote_code: true"))
+    assert "trust_remote_code: true" in (folder / "recipe.yaml").read_text()
+    said = tinyrun.cirf(command[0], folder, *command[1:])
+    assert "comes with custom code" in said.error() and "--trust-remote-code" in said.error()
+    assert not (tmp_path / "mark").exists()
+    if command[0] == "ask":
+        said = tinyrun.cirf("ask", folder, "How many?", "--trust-remote-code")
+        assert said.code == 0 and (tmp_path / "mark").exists(), said.err
+
+
+def test_rows_are_pushed_without_running_code_of_the_model(finished: Path, tmp_path: Path) -> None:
+    folder = coded(finished / "models" / "cirf_full", tmp_path / "model", tmp_path / "mark")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"auto_map": {"AutoTokenizer": [None, "m.C"]}, "tokenizer_class": "Stranger"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("trust_remote_code: false", "trust_remote_code: true"))
+    tinyrun.cirf("push", folder, "--to", "me/tiny", "--traces", "--dry-run")
+    tinyrun.cirf("export", folder, "--gguf", tmp_path / "file.gguf")
+    assert not (tmp_path / "mark").exists()
+
+
+def test_code_of_a_sentence_model_is_not_run(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder, mark = tmp_path / "model", tmp_path / "mark"
+    shutil.copytree(workshop.embedder, folder)
+    (folder / "own.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Own: pass\n")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["type"] = "own.Own"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CirfError) as summary:
+        Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
+    assert "\n" not in str(summary.value) and not mark.exists()
+
+
+def indexed(source: Path, folder: Path, mark: Path) -> Path:
+    """A copy of a model with one weight in a pickle, which an index of safetensors names."""
+    folder = shutil.copytree(source, folder)
+    (file,) = folder.rglob("model.safetensors")
+    weights = load_file(file)
+    name = sorted(weights)[0]
+    file.with_name("a.bin").write_bytes(pickle.dumps({name: weights.pop(name).numpy(), "bomb": Bomb(mark)}))
+    file.unlink()
+    save_file(weights, file.with_name("first.safetensors"), metadata={"format": "pt"})
+    places = {name: "a.bin"} | dict.fromkeys(weights, "first.safetensors")
+    file.with_name("model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return folder
+
+
+def test_no_pickle_is_opened_because_an_index_names_it(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = indexed(workshop.backbone, tmp_path / "model", tmp_path / "mark")
+    with pytest.raises(CirfError, match=r"a\.bin holds pickled weights") as summary:
+        load_model(folder, schema.Backbone(model=str(folder)))
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
+    folder = indexed(workshop.embedder, tmp_path / "embedder", tmp_path / "mark")
+    with pytest.raises(CirfError, match=r"a\.bin holds pickled weights") as summary:
+        Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
+    assert "\n" not in str(summary.value) and not (tmp_path / "mark").exists()
+
+
+MODULES = {
+    "Dense": {"in_features": 16, "out_features": 16, "bias": True, "activation_function": "torch.nn.modules.linear.Identity"},
+    "LayerNorm": {"dimension": 16},
+    "WeightedLayerPooling": {"word_embedding_dimension": 16, "layer_start": 1, "num_hidden_layers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_no_pickle_of_a_sentence_models_module_is_opened(workshop: tinyrun.Workshop, tmp_path: Path, kind: str) -> None:
+    folder, mark = shutil.copytree(workshop.embedder, tmp_path / "model"), tmp_path / "mark"
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": len(modules), "name": "last", "path": "last", "type": f"sentence_transformers.models.{kind}"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "last").mkdir()
+    (folder / "last" / "config.json").write_text(json.dumps(MODULES[kind]))
+    (folder / "last" / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    with pytest.raises(CirfError, match=r"pytorch_model\.bin holds pickled weights") as summary:
+        Embedder(schema.Embeddings(model=str(folder)), folder, "cpu")
+    assert "\n" not in str(summary.value) and not mark.exists()
+
+
+def test_more_functional_tokens_than_any_model_has_are_damage(tmp_path: Path) -> None:
+    code = {"label": "adds", "count": 1, "examples": ["1 + 1 = 2"]}
+    summary = {"delimiters": "cirf", "size": 10**9, "codes": {"0": code}}
+    (tmp_path / "functions.json").write_text(json.dumps(summary))
+    with pytest.raises(CirfError, match=r"functions\.json: damaged"):
+        functions_of(tmp_path)
+    (tmp_path / "functions.json").write_text("[" * 100_000)
+    with pytest.raises(CirfError, match=r"functions\.json: damaged"):
+        functions_of(tmp_path)

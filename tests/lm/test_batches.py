@@ -1,16 +1,24 @@
-"""Rows become ids that end in the end token, and batches of like length in an order of the seed."""
+"""Rows become ids that end in the end token, and batches of like length in an order of the seed. Rows for stock trainers:
+encoded as a trainer does, prompt and completion are the ids that we train on. Files of tensors that are there whole or not at
+all. Rows in passes: each once, no cheaper way to cut them, and what parts them.
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from cirf.errors import CirfError
-from cirf.lm.prompt import end_token, prompt_text
-from cirf.lm.training.batches import LengthSampler, Row, collate, tokenise
+from cirf.lm.prompt import end_token, prompt_text, settle_template
+from cirf.lm.training import phases
+from cirf.lm.training.batches import LengthSampler, Row, collate, cut, pass_price, sft_rows, tokenise
 from cirf.lm.training.finetune import plan_updates
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
@@ -74,3 +82,90 @@ def test_updates_are_planned_and_a_long_warm_up_is_cut() -> None:
     assert plan_updates(33, section, 2.0).__repr__() == "Plan(epoch=5, total=10, warmup=1)"
     assert plan_updates(330, section, 0.5).total == 21
     assert plan_updates(330, section, 2.0).warmup == 10
+
+
+TARGETS = ["<cirf><cirf_001>4<cirf_002></cirf>4", "3 + 4 = 7\n#### 7", "72<|im_end|>", "<cirf_001>7", ""]
+
+
+def beginning_with(tokenizer: Any, bos: str) -> Any:
+    """The tokenizer, which puts ``bos`` before every text from now on, as Llama's does."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer.add_special_tokens({"bos_token": bos})
+    single = f"{bos} $A"
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=[(bos, tokenizer.bos_token_id)])
+    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
+    return tokenizer
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["plain", "begins with a token of its own"])
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_trainer_of_text_learns_from_the_same_ids(tiny: Any, begins: bool, functional: bool) -> None:
+    tokenizer = tiny.build_tokenizer()
+    if begins:
+        tokenizer = beginning_with(tokenizer, "<s>")
+        assert tokenizer("Hi?").input_ids[0] == tokenizer.bos_token_id
+    settle_template(tokenizer)
+    keep = extend(tiny.build_model(), tokenizer, None, schema.Vocabulary(), 4, 0) if functional else []
+    rows = [Row(prompt_text(tokenizer, f"What is {place} plus 4?"), target) for place, target in enumerate(TARGETS)]
+    features, _ = tokenise(rows, tokenizer, 1000, keep)
+    end = tokenizer.convert_ids_to_tokens(end_token(tokenizer))
+    for feature, row in zip(features, sft_rows(rows, tokenizer, keep), strict=True):
+        assert row.keys() == {"prompt", "completion"}
+        prompt, both = (tokenizer(text).input_ids for text in (row["prompt"], row["prompt"] + row["completion"] + end))
+        assert (tuple(both), len(prompt)) == (feature.ids, feature.start) and both[: len(prompt)] == prompt
+
+
+@pytest.mark.parametrize("metadata", [None, {"losses": "[1.0]"}])
+def test_a_file_is_the_one_that_safetensors_writes(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    values = {"a": torch.arange(6.0).reshape(2, 3).t(), "b": torch.ones(2, dtype=torch.bfloat16, requires_grad=True)}
+    phases.save_whole(values, tmp_path / "made" / "x.safetensors", metadata)
+    save_file({name: value.detach().contiguous() for name, value in values.items()}, tmp_path / "y.safetensors", metadata)
+    assert (tmp_path / "made" / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
+
+
+def test_what_is_killed_while_writing_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.safetensors"
+    phases.save_whole({"a": torch.zeros(2)}, path)
+    before = path.read_bytes()
+
+    def half(values: object, place: Path, metadata: object) -> None:
+        place.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(phases, "save_file", half)
+    with pytest.raises(KeyboardInterrupt):
+        phases.save_whole({"a": torch.ones(2)}, path)
+    assert path.read_bytes() == before and [place.name for place in tmp_path.iterdir()] == [path.name]
+
+
+def price_of(passes: list[list[int]], lengths: list[int], price: int) -> int:
+    return sum(len(rows) * max(lengths[row] for row in rows) + price for rows in passes)
+
+
+def ways(rows: list[int]) -> list[list[list[int]]]:
+    """All ways to cut rows, in their order, into passes."""
+    if not rows:
+        return [[]]
+    return [[rows[:end], *rest] for end in range(1, len(rows) + 1) for rest in ways(rows[end:])]
+
+
+@given(st.lists(st.integers(1, 60), max_size=8), st.integers(0, 80))
+def test_each_row_is_in_one_pass_and_no_other_cut_costs_less(lengths: list[int], price: int) -> None:
+    passes = cut(lengths, price)
+    assert sorted(row for rows in passes for row in rows) == list(range(len(lengths)))
+    assert all(lengths[before[-1]] < lengths[after[0]] for before, after in pairwise(passes))
+    inside = sorted(range(len(lengths)), key=lambda row: (lengths[row], row))
+    assert price_of(passes, lengths, price) == min(price_of(way, lengths, price) for way in ways(inside))
+
+
+@pytest.mark.parametrize(
+    ("price", "passes"),
+    [(0, [[1], [3], [2, 4], [0]]), (7, [[1, 3], [2, 4], [0]]), (30, [[1, 3, 2, 4], [0]]), (4096, [[1, 3, 2, 4, 0]])],
+)
+def test_the_dearer_a_pass_the_fewer_there_are(price: int, passes: list[list[int]]) -> None:
+    assert cut([90, 12, 20, 14, 20], price) == passes
+
+
+def test_an_accelerator_pays_more_for_a_pass() -> None:
+    assert pass_price("cpu") < pass_price("cuda") == pass_price("mps")

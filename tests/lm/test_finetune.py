@@ -1,4 +1,6 @@
-"""Training: what is trained, what comes out, and that the saved model needs nothing of ours."""
+"""Training: what is trained, what comes out, and that the saved model needs nothing of ours. When a training is looked at, and
+how one that is not worth its time ends.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,29 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import tinyrun
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import generate
-from cirf.lm.prompt import end_token, prompt_text
+from cirf.lm.prompt import end_token, prompt_text, settle_template
 from cirf.lm.saving import save_model
 from cirf.lm.training import trainer
+from cirf.lm.training.batches import Row as Row_of_glance
 from cirf.lm.training.batches import tokenise
+from cirf.lm.training.callbacks import look_at
 from cirf.lm.training.checkpoints import latest
 from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.history import History
 from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.training.objective import Objective
 from cirf.lm.vocabulary import extend, read_trace, token_names
@@ -377,9 +385,9 @@ def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) ->
     ]
     with pytest.raises(CirfError, match="its tokenizer, saved and loaded again, cuts text otherwise"):
         finetune(tiny.build_model("qwen2"), tokenizer, rows, [], _section(), "x", [], tmp_path, 0)
-    for number, (given, keys, words) in enumerate(cases):
+    for number, (lines, keys, words) in enumerate(cases):
         with pytest.raises(CirfError, match=words) as caught:
-            finetune(tiny.build_model(), tokenizer, given, [], _section(**keys), "x", [], tmp_path / str(number), 0)
+            finetune(tiny.build_model(), tokenizer, lines, [], _section(**keys), "x", [], tmp_path / str(number), 0)
         assert "\n" not in str(caught.value)
 
 
@@ -519,3 +527,48 @@ def test_a_processor_without_bfloat16_trains_in_float32(
         losses.append(history.losses[-1]["loss"])
         assert history.computed_in == "float32"
     assert losses[0] == losses[1]
+
+
+@given(st.integers(1, 500), st.integers(1, 5000))
+def test_a_training_is_looked_at_behind_an_epoch_and_a_third_of_it(epoch: int, total: int) -> None:
+    at = look_at(epoch, total)
+    ends = [update for update in range(epoch, total, epoch) if update >= total / 3]
+    assert at == (ends[0] if ends else None)
+
+
+def _train(folder: Path, look: Callable[[Any, int, int], str | None]) -> History:
+    """Three epochs of four updates, looked at behind the first."""
+    tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", tied=False)
+    settle_template(tokenizer)
+    rows = [Row_of_glance(prompt_text(tokenizer, f"What is {i} plus {i}?"), f"{2 * i}") for i in range(8)]
+    section = schema.Finetune(adaptation="full", epochs=3, batch_size=2, gradient_accumulation_steps=1, save_steps=4, bf16=False)
+    _, history, _ = finetune(model, tokenizer, rows, rows[:2], section, "direct_sft", [], folder, 1, look=look)
+    return history
+
+
+def test_a_look_ends_a_training_and_says_why(tmp_path: Path) -> None:
+    history = _train(tmp_path, lambda model, update, updates: f"{update} of {updates}")
+    assert history.ended == "4 of 12" and history.updates == 4
+    assert [row["update"] for row in history.losses] == [1, 2, 3, 4] and [row["update"] for row in history.validation] == [0, 4]
+    assert history.to_dict()["ended"] == "4 of 12"
+
+
+def test_a_look_that_finds_nothing_changes_nothing(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def look(model: Any, update: int, updates: int) -> None:
+        assert not model.training and model.config.use_cache
+        seen.append((update, updates))
+
+    looked = _train(tmp_path / "looked", look)
+    assert seen == [(4, 12)] and looked.updates == 12 and "ended" not in looked.to_dict()
+
+
+def test_a_training_killed_while_it_is_looked_at_is_looked_at_again(tmp_path: Path) -> None:
+    def killed(model: Any, update: int, updates: int) -> str | None:
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        _train(tmp_path, killed)
+    history = _train(tmp_path, lambda model, update, updates: "no use")
+    assert history.ended == "no use" and history.updates == len(history.losses) == 4

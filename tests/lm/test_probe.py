@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from thinks import Thinks
+from tiny import Thinks
 
 from cirf.evaluation.perturb import OfPauses, OfThoughts, OfTrace, Prober, Unit, shuffled
 from cirf.lm.decoding.generate import Output, generate

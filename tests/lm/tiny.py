@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from cirf.lm.training.batches import Feature
+
 CHATML = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\nYou are a helpful little assistant with a long introduction<|im_end|>\n' }}{% endif %}"
@@ -98,3 +100,23 @@ def build_adapted(dtype: torch.dtype = torch.float32, dropout: float = 0.0, kind
             if "lora_" in name:
                 parameter.normal_(0, 0.2)
     return model
+
+
+class Thinks:
+    """A curriculum of rows that all have ``count`` thoughts before ``end``; ``validation`` is the first ``watched`` of them."""
+
+    def __init__(self, lessons: Any, end: int, count: int, watched: int = 2) -> None:
+        self.rows = []
+        for feature in (lesson.feature for lesson in lessons):
+            ids = (*feature.ids[: feature.start], end, *feature.ids[feature.start :])
+            self.rows.append(Feature(ids, feature.start + 1, thoughts=(feature.start, count)))
+        self.validation = self.rows[:watched]
+
+    def feature(self, index: int, update: int) -> Feature:
+        return self.rows[index]
+
+    def fresh(self, update: int) -> bool:
+        return False
+
+    def summary(self) -> dict[str, Any]:
+        return {}

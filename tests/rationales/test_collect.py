@@ -1,10 +1,14 @@
-"""Where rationales come from, which problem each belongs to, and whether it agrees with the answer."""
+"""Where rationales come from, which problem each belongs to, and whether it agrees with the answer. What `check` counts."""
 
+from __future__ import annotations
+
+import json
 from pathlib import Path
 
 import pytest
 
 from cirf.errors import CirfError
+from cirf.rationales.check import check
 from cirf.rationales.collect import collect, gather
 from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.recipe import schema
@@ -243,3 +247,50 @@ def test_a_formula_states_the_answer_in_any_notation() -> None:
     task = rows_in_memory([{"question": "Where?", "answer": problem.answer}], "mine")[0]
     assert stated_answer("So it is $\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}.$", problem, task) is not None
     assert task.equal(stated_answer("It is $\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}.$", problem, task) or "", problem)
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def run(problems, tasks, rationales=None, segments=None):
+    return check(problems, rationales or schema.Rationales(), segments or schema.Segments(), schema.Results(), tasks, words)
+
+
+def test_counts_by_hand(tasks) -> None:
+    problems = [
+        Problem("a", "sums", "How many?", "7", rationale="Step 1: she has 3\nStep 2: then 3 + 4 = 7"),
+        Problem("b", "sums", "How many more?", "5", rationale="no marks here"),
+        Problem("c", "sums", "How many less?", "5"),
+        Problem("d", "picks", "Where?", "B", choices=("tree", "water"), rationale="Step 1: the answer is B"),
+    ]
+    found = run(problems, tasks, segments=schema.Segments(by="ordinal"))
+    sums = found.tasks["sums"]
+    assert (sums.problems, sums.usable, sums.rationales) == (3, 1, 2)
+    assert sums.unusable == {"no rationale": 1, "no segment": 1}
+    assert sums.share_segmentable == 0.5
+    assert sums.rationale_tokens == words(problems[0].rationale) + 1 == 14
+    assert sums.trace_tokens == 2 + 2 + 1 + 1 + 1  # delimiters, codes, one result, answer, end
+    assert sums.speedup == 2.0
+    assert found.total.problems == 4
+    assert found.total.usable == 2
+    assert found.total.steps["mean"] == 1.5
+    assert list(found.tasks) == ["sums", "picks"]
+    assert json.loads(json.dumps(found.to_dict()))["total"]["usable"] == 2
+
+
+def test_nothing_usable_is_told_not_raised(tasks) -> None:
+    found = run([Problem("c", "sums", "How many?", "5")], tasks)
+    assert found.total.unusable == {"no rationale": 1}
+    assert (found.total.rationale_tokens, found.total.trace_tokens, found.total.speedup) == (None, None, None)
+    assert found.total.share_segmentable is None
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_problem_with_one_good_rationale_is_usable(kept: int, tasks, write) -> None:
+    path = write("r.jsonl", [{"id": "a", "rationale": "no marks"}, {"id": "a", "rationale": "Step 1: 3 + 4 = 7"}])
+    problems = [Problem("a", "sums", "How many?", "7")]
+    rationales = schema.Rationales(files=(path,), per_problem=kept)
+    found = run(problems, tasks, rationales, schema.Segments(by="ordinal"))
+    assert found.total.usable == kept - 1
+    assert found.total.unusable == ({"no segment": 1} if kept == 1 else {})

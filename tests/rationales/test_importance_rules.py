@@ -1,16 +1,30 @@
-"""The scorers that ask no model: rules and chance; and all scorers by name."""
+"""The scorers that ask no model: rules and chance; and all scorers by name. Words of a text, what tokens say of them, and texts
+cut into chunks. Importance by a token classifier: any of the kinds that LLMLingua-2 comes as, on texts of any length.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
-from hypothesis import given
+import tinyrun
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from watching import Counting
 
 from cirf.errors import CirfError
+from cirf.methods.token_skip.llmlingua2 import LlmLingua2, batches, chunks, keep_label, load_classifier
 from cirf.methods.token_skip.scorers import Chance, Rules, Setting, get, names
-from cirf.methods.token_skip.shorten import Reasoned, shorten, word_spans
+from cirf.methods.token_skip.shorten import Reasoned, Word, per_word, shorten, weighed, word_spans
 from cirf.recipe import schema
 
 
@@ -110,3 +124,216 @@ def test_scorers_are_found_by_name() -> None:
     assert [get(name).asks for name in names()] == [True, False, False]
     with pytest.raises(CirfError, match=r"no scorer 'rule'; the nearest is 'rules' \(all: llmlingua2, "):
         get("rule")
+
+
+TOKENIZER = tinyrun.builders().build_tokenizer()
+
+
+def words(text: str) -> list[str]:
+    return [text[start:end] for start, end in word_spans(text)]
+
+
+def test_a_word_is_what_stands_between_blanks() -> None:
+    assert words("Half of 48/2=24 clips,\nso\t12.") == ["Half", "of", "48/2=24", "clips,", "so", "12."]
+    assert words("48 / 2 = $24") == ["48", "/", "2", "=", "$24"]
+    assert words("\n\n  one\r\ntwo\u00a0three\u2003four ") == ["one", "two", "three", "four"]
+    assert words("she’s co-op (e.g., 3.5%) 🙂🏽 naïve") == ["she’s", "co-op", "(e.g.,", "3.5%)", "🙂🏽", "naïve"]
+    assert words("") == words(" \n ") == []
+
+
+def test_scripts_without_blanks_have_a_word_a_sign() -> None:
+    assert words("三加四，等于七。") == ["三", "加", "四，", "等", "于", "七。"]
+    assert words("他有「3个」(48/2=24) abc中") == ["他", "有", "「3", "个」", "(48/2=24)", "abc", "中"]
+    assert words("りんごを２つ") == ["り", "ん", "ご", "を", "２", "つ"]
+    assert words("사과 세 개") == ["사과", "세", "개"]
+
+
+@given(st.text(max_size=80))
+def test_words_are_all_of_a_text_but_its_blanks(text: str) -> None:
+    spans = word_spans(text)
+    assert all(start < end for start, end in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    assert "".join(text[start:end] for start, end in spans) == "".join(text.split())
+
+
+def test_tokens_are_brought_together_by_word() -> None:
+    text = "So 22 it is"
+    offsets = [(0, 2), (2, 3), (3, 4), (4, 5), (5, 11)]  # the last holds two words, the second blanks alone
+    values = [1.0, 100.0, 2.0, 4.0, 5.0]
+    assert per_word(values, offsets, word_spans(text)) == [1.0, 3.0, 5.0, 5.0]
+    assert per_word([], [], word_spans(text)) == [0.0] * 4  # no token holds them
+    assert per_word([7.0, 1.0, 2.0], [(0, 0), (0, 1), (0, 1)], [(0, 1)]) == [1.5]  # an empty one; a sign of two tokens
+
+
+@given(st.text(max_size=60))
+def test_every_word_has_the_tokens_that_hold_it(text: str) -> None:
+    encoded = TOKENIZER(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans = word_spans(text)
+    places = [float(place) for place in range(len(encoded.input_ids))]
+    found = per_word(places, encoded.offset_mapping, spans)
+    for (start, end), value in zip(spans, found, strict=True):
+        held = [place for place, (a, b) in enumerate(encoded.offset_mapping) if a < end and b > start]
+        assert value == pytest.approx(sum(held) / len(held))
+
+
+def test_what_cannot_be_ordered_is_refused() -> None:
+    assert weighed("a b", [(0, 1), (2, 3)], [1.0, 0.5]) == [Word(0, 1, 1.0), Word(2, 3, 0.5)]
+    with pytest.raises(CirfError, match="importance of 'b' in 'a b' is not finite"):
+        weighed("a b", [(0, 1), (2, 3)], [1.0, math.nan])
+
+
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 120))
+def test_batches_hold_every_row_once_and_no_more_than_the_limit(lengths: list[int], limit: int) -> None:
+    found = batches(lengths, limit)
+    assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or max(lengths[row] for row in batch) * len(batch) <= limit for batch in found)
+    assert [lengths[row] for batch in found for row in batch] == sorted(lengths, reverse=True)
+
+
+def pieces(text: str, limit: int) -> list[str]:
+    """The chunks of a text of which every sign is a piece, as texts."""
+    offsets = [(place, place + 1) for place in range(len(text))]
+    return [text[first:last] for first, last in chunks(text, offsets, word_spans(text), limit)]
+
+
+def test_chunks_end_with_sentences_lines_or_words_in_this_order() -> None:
+    assert pieces("One two. Three 3.5 four", 20) == ["One two.", " Three 3.5 four"]
+    assert pieces("One two\nThree four. Five", 12) == ["One two\n", "Three four.", " Five"]
+    assert pieces("One (two.) Three four", 15) == ["One (two.)", " Three four"]
+    assert pieces("One two three", 9) == ["One two", " three"]
+    assert pieces("abcdefgh ij", 3) == ["abc", "def", "gh", " ij"]
+    assert pieces("一二。三四五", 4) == ["一二。", "三四五"]
+    assert pieces("Short.", 510) == ["Short."]
+    assert pieces("", 510) == []
+
+
+@given(st.text(max_size=60) | st.lists(st.sampled_from(["ab", ".", "\n", " "]), max_size=60).map("".join), st.integers(1, 20))
+def test_chunks_are_all_pieces_once_and_none_is_too_long(text: str, limit: int) -> None:
+    encoded = TOKENIZER(text, add_special_tokens=False, return_offsets_mapping=True)
+    found = chunks(text, encoded.offset_mapping, word_spans(text), limit)
+    assert [place for first, last in found for place in range(first, last)] == list(range(len(encoded.input_ids)))
+    assert all(0 < last - first <= limit for first, last in found)
+
+
+SECTION = schema.Backbone(dtype="float32", device="cpu")
+LENGTH = tinyrun.POSITIONS
+
+
+@pytest.fixture(scope="module", params=["xlm-roberta", "bert"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tinyrun.write_classifier(tmp_path_factory.mktemp("classifier") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def scorer(folder: Path) -> LlmLingua2:
+    made = get("llmlingua2").make(Setting(SECTION, source=folder))
+    assert isinstance(made, LlmLingua2)
+    return made
+
+
+def texts_of(*rationales: str) -> list[Reasoned]:
+    return [Reasoned("q", rationale, "1") for rationale in rationales]
+
+
+def test_a_words_importance_is_the_mean_probability_of_its_pieces(folder: Path, scorer: LlmLingua2) -> None:
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    model = AutoModelForTokenClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "There are 7 + 9 = 16\nboxes, so 16."
+    encoded = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    with torch.no_grad():
+        kept = model(encoded.input_ids).logits[0].softmax(-1)[1:-1, 1]
+    places = encoded.offset_mapping[0, 1:-1].tolist()
+    (words,) = scorer.score(texts_of(text))
+    assert [word[:2] for word in words] == word_spans(text)
+    for word in words:
+        inside = [float(p) for p, (start, end) in zip(kept, places, strict=True) if start < word.end and end > word.start]
+        assert inside and word.importance == pytest.approx(fmean(inside), abs=1e-5)
+    spread = [word.importance for word in words]
+    assert max(spread) - min(spread) > 0.1
+
+
+def test_batches_change_nothing(folder: Path, scorer: LlmLingua2) -> None:
+    texts = texts_of("There are 7 + 9 = 16 boxes.", "", "no", " ".join(["A sum of 3 + 4 is 7."] * 12), " \n")
+    alone = get("llmlingua2").make(Setting(SECTION, source=folder, batch_tokens=1))
+    for one, other in zip(scorer.score(texts), alone.score(texts), strict=True):
+        assert [word[:2] for word in one] == [word[:2] for word in other]
+        assert [word.importance for word in one] == pytest.approx([word.importance for word in other], abs=1e-5)
+
+
+def test_long_texts_are_read_sentence_by_sentence(folder: Path, scorer: LlmLingua2) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    sentences = [f"There are {number} + {number} = {2 * number} pears in box {number}." for number in range(90, 98)]
+    assert all(LENGTH / 2 + 1 < len(tokenizer(sentence).input_ids) <= LENGTH for sentence in sentences)  # so no two fit
+    for blank in (" ", "\n"):
+        counting = Counting()
+        (words,) = scorer.score(texts_of(blank.join(sentences)), counting)
+        assert counting.units == {"importance": len(sentences)}
+        alone = [word.importance for found in scorer.score(texts_of(*sentences)) for word in found]
+        assert [word.importance for word in words] == pytest.approx(alone, abs=1e-5)
+
+
+@given(text=st.text(max_size=120) | st.lists(st.sampled_from(["pears ", "7", ". ", "\n", "中", "é"]), max_size=120).map("".join))
+@settings(max_examples=40)
+def test_any_text_is_weighed(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    for kind in ("xlm-roberta", "bert"):
+        if kind not in _MADE:
+            folder = tinyrun.write_classifier(tmp_path_factory.mktemp("any") / kind, kind)
+            _MADE[kind] = get("llmlingua2").make(Setting(SECTION, source=folder))
+        (words,) = _MADE[kind].score(texts_of(text))
+        assert [word[:2] for word in words] == word_spans(text)
+        assert all(0 <= word.importance <= 1 for word in words)
+
+
+_MADE: dict[str, Any] = {}
+
+
+def test_the_label_that_keeps(folder: Path, tmp_path: Path) -> None:
+    from transformers import BertConfig
+
+    assert keep_label(BertConfig(num_labels=2)) == 1
+    assert keep_label(BertConfig(id2label={0: "Keep", 1: "Drop"})) == 0
+    assert keep_label(BertConfig(id2label={0: "drop", 1: "other", 2: "preserve"})) == 2
+    with pytest.raises(CirfError, match=r"none of its 3 labels \(LABEL_0, LABEL_1, LABEL_2\) says that a word is kept"):
+        keep_label(BertConfig(num_labels=3))
+    named = json.loads((folder / "config.json").read_text()) | {"id2label": {"0": "keep", "1": "drop"}}
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(named))
+    texts = texts_of("There are 7 + 9 = 16 boxes.")
+    ours, other = (get("llmlingua2").make(Setting(SECTION, source=where)).score(texts)[0] for where in (folder, tmp_path))
+    assert [word.importance for word in ours] == pytest.approx([1 - word.importance for word in other], abs=1e-6)
+
+
+def test_other_models_are_refused(tmp_path: Path) -> None:
+    backbone = tinyrun.write_backbone(tmp_path / "backbone")
+    with pytest.raises(CirfError, match="holds a LlamaForCausalLM, not a token classifier; give"):
+        load_classifier(backbone, SECTION)
+    with pytest.raises(CirfError, match="no such folder"):
+        load_classifier(tmp_path / "gone", SECTION)
+
+
+def test_a_classifier_that_lacks_a_weight_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    del weights["classifier.weight"]
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CirfError, match=r"its files lack the weights classifier\.weight; bring the whole model"):
+        load_classifier(tmp_path / "model", SECTION)
+
+
+def test_the_published_classifier_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(source: str | Path, section: schema.Backbone) -> Any:
+        asked.append((source, section.revision, section.trust_remote_code))
+        raise CirfError("asked for")
+
+    monkeypatch.setattr("cirf.methods.token_skip.llmlingua2.load_classifier", load)
+    section = SECTION.model_copy(update={"revision": "backbone's", "trust_remote_code": True})
+    with pytest.raises(CirfError, match="asked for"):
+        get("llmlingua2").make(Setting(section))
+    assert asked == [("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", None, False)]

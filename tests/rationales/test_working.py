@@ -1,4 +1,6 @@
-"""The calculation behind a number, read from the step that does it."""
+"""The calculation behind a number, read from the step that does it. Steps of several equations: where they are parted, and that
+nothing is lost. What a number counts, read from the step that states it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.rationales.calculation import closing
+from cirf.rationales.equations import split_equations
+from cirf.rationales.results import with_unit
+from cirf.rationales.segmentation import cut
 from cirf.rationales.working import working
+from cirf.recipe import schema
+from cirf.records import Problem, Rationale
 
 STEPS = [
     ("6", "She has 63 games - 57 games = 6 games more.", "63-57="),
@@ -256,3 +263,80 @@ def test_sums_and_products_of_any_numbers(terms: list[tuple[int, str]], noun: st
 @given(st.text("0123456789+-*/().,:%=x$ ofab\n\\{}^√½¼dozen", max_size=60))
 def test_whatever_is_written_nothing_is_raised(text: str) -> None:
     assert all(isinstance(value, Fraction) for value in closing(text))
+
+
+SPLIT = [
+    (
+        "Shirts cost 2 * 8 = $16. Bags cost 2 * 10 = $20. Nothing else is bought.",
+        ["Shirts cost 2 * 8 = $16.", "Bags cost 2 * 10 = $20. Nothing else is bought."],
+    ),
+    ("Look at the shirts first. They cost 2 * 8 = $16.", ["Look at the shirts first. They cost 2 * 8 = $16."]),
+    ("She has 3 + 4 = 7. So the total = 7.", ["She has 3 + 4 = 7. So the total = 7."]),  # said again
+    ("Pens: 3 + 4 = 7 and pads: 5 + 6 = 11.", ["Pens: 3 + 4 = 7 and pads: 5 + 6 = 11."]),  # one sentence
+    ("Add up:\n3 + 4 = 7\nThen take 2 off:\n7 - 2 = 5", ["Add up: 3 + 4 = 7", "Then take 2 off: 7 - 2 = 5"]),
+    ("It is 3.5 + 1 = 4.5 in. A box holds 2 of them.", ["It is 3.5 + 1 = 4.5 in. A box holds 2 of them."]),
+    ("", [""]),
+]
+
+
+@pytest.mark.parametrize(("step", "expected"), SPLIT)
+def test_a_step_is_cut_after_each_number_that_it_works_out(step: str, expected: list[str]) -> None:
+    assert [plain for plain, _ in split_equations([(step, step)])] == expected
+
+
+def test_what_introduces_the_next_equation_goes_with_it() -> None:
+    step = "He saves half of it: 80 / 2 = 40. The other half is spent on three toys. Each costs 40 / 8 = 5."
+    found = [plain for plain, _ in split_equations([(step, step)])]
+    assert found == ["He saves half of it: 80 / 2 = 40.", "The other half is spent on three toys. Each costs 40 / 8 = 5."]
+
+
+def test_calculator_notes_count_and_stay_with_the_annotated_step() -> None:
+    noted = "He has 2*8=<<2*8=16>>16 pens. She has 5*2=<<5*2=10>>10 pens."
+    assert split_equations([("any", noted)]) == [
+        ("He has 2*8=16 pens.", "He has 2*8=<<2*8=16>>16 pens."),
+        ("She has 5*2=10 pens.", "She has 5*2=<<5*2=10>>10 pens."),
+    ]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(2, 99), st.integers(2, 99)), min_size=1, max_size=3), min_size=1, max_size=4))
+def test_no_word_is_lost_and_order_is_kept(sums: list[list[tuple[int, int]]]) -> None:
+    steps = [" ".join(f"We add {a} + {b} = {a + b} pens." for a, b in step) for step in sums]
+    found = split_equations([(step, step) for step in steps])
+    assert " ".join(plain for plain, _ in found) == " ".join(steps)
+    assert len(found) == sum(len({a + b for a, b in step}) for step in sums)
+
+
+def test_the_key_of_the_recipe_decides() -> None:
+    problem = Problem("p", "t", "How many?", "5")
+    rationale = Rationale("p", 0, "Step 1: 3 + 4 = 7. Then 7 - 3 = 4.\nStep 2: 4 + 1 = 5.", "dataset", True)
+    for equations, count in (("keep", 2), ("split", 3)):
+        made = cut([rationale], schema.Segments(equations=equations), [problem])  # type: ignore[arg-type]
+        assert len(made.steps[0].segments) == len(made.annotated[0].segments) == count
+    with pytest.raises(Exception, match="too many steps"):
+        cut([rationale], schema.Segments(equations="split", maximum=2), [problem])
+
+
+STEPS_UNITS = [
+    ("24", "Natalia sold 48/2 = <<48/2=24>>24 clips in May.", "24 clips"),
+    ("160", "She has 617 - 457 = 160 more crayons than pens.", "160 more crayons"),
+    ("40", "It costs 5 * 8 = $40.", "$40"),
+    ("40", "So 40 are left, out of 50.", "40"),
+    ("7", "Of the 7 boys 3 go: 7 - 3 = 4, and 7 stay in all.", "7 stay"),
+    ("7", "There are 7 in the box.", "7"),
+    ("5", "They walk 5 miles per hour.", "5 miles"),
+    ("1200", "That makes 1,200 pages.", "1200 pages"),
+    ("0.5", "Each gets 1/2 of it, 1/2 cup.", "0.5 cup"),
+    ("9", "The step says something else.", "9"),
+    ("", "There are 3 pens.", ""),
+]
+
+
+@pytest.mark.parametrize(("number", "step", "expected"), STEPS_UNITS)
+def test_units(number: str, step: str, expected: str) -> None:
+    assert with_unit(number, step) == expected
+
+
+@given(st.integers(0, 10**6), st.text(max_size=60))
+def test_the_number_itself_is_never_changed(number: int, step: str) -> None:
+    found = with_unit(str(number), f"{step} {number} {step}")
+    assert found.lstrip("$").split(" ")[0] == str(number) and len(found.split(" ")) <= 3

@@ -571,14 +571,14 @@ def test_of_a_text_that_says_one_thing_over_and_over_the_end_counts() -> None:
     assert parse_answer("latex", "The answer is (C) " * 5000 + "$x$. The answer is $y$.") == "y"
 
 
-# Awkward outputs of every benchmark, each read as a careful person would: ``golden/TASK.jsonl``, a row an output
+# Awkward outputs of every benchmark, each read as a careful person would, a row an output
 
-GOLDEN = Path(__file__).with_name("golden")
+GOLDEN = read_rows(Path(__file__).with_name("golden.jsonl"))
 NINE = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa", "math500", "bbh", "strategyqa", "scienceqa")
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    return read_rows(GOLDEN / f"{name}.jsonl")
+    return [row for row in GOLDEN if row["task"] == name]
 
 
 def problem(name: str, row: dict[str, Any]) -> Problem:
