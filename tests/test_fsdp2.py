@@ -59,7 +59,9 @@ def test_commands_of_the_page_name_recipes_that_are_there() -> None:
     assert len(named) == 2 and all(load(str(ROOT / name)).finetune.gradient_checkpointing for name in named)
 
 
-@pytest.mark.parametrize(("size", "recipe"), [("8B", "full-qwen3-8b-8gpu"), ("70B", "lora-llama3.3-70b-8gpu")])
+@pytest.mark.parametrize(
+    ("size", "recipe"), [("8B", "full-qwen3-8b-8gpu"), pytest.param("70B", "lora-llama3.3-70b-8gpu", marks=pytest.mark.slow)]
+)
 def test_the_memory_that_is_stated_is_that_of_the_recipe(size: str, recipe: str) -> None:
     from benchmarks.sharding import by_rank
 
