@@ -385,3 +385,23 @@ def test_an_answer_in_front_of_its_reasons_is_no_step(front: str) -> None:
 )
 def test_a_first_sentence_that_reasons_is_a_step(front: str) -> None:
     assert segment(f"{front} Axes are sharp.", "auto").segments == (front, "Axes are sharp.")
+
+
+@pytest.mark.parametrize("front", ["Answer: B.", "The answer is 72 clips.", "Answer:\n28\n", "Correct answer: (B) a lamp.", "No."])
+def test_an_answer_in_front_is_no_step(front: str) -> None:
+    assert segment(f"{front} She sold clips.\nThen she left.", "line").segments[0] == "She sold clips."
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "Answer:\nShe sold 24 clips.",
+        "Answer: She sold 24 clips.",
+        "Answer: 48/2 = 24 clips.",
+        "No. of clips: 24.",
+        "No. 3 is odd.",
+    ],
+)
+def test_a_first_step_is_no_answer_in_front(first: str) -> None:
+    found = segment(f"{first}\nThen she sold 48.", "line").segments
+    assert " ".join(" ".join(found).split()).startswith(" ".join(first.split()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from faulty import Server, serve
 from cirf.rationales.collect import collect
 from cirf.rationales.segmentation import cut_all
 from cirf.rationales.teachers import teach
-from cirf.rationales.thoughts import rationale_of
+from cirf.rationales.thoughts import equations_written_out, rationale_of
 from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.store.files import RowLog
@@ -75,6 +76,20 @@ def test_marks_of_thoughts_are_in_no_rationale(marks: str) -> None:
 def test_a_text_without_thoughts_is_left_as_it_is() -> None:
     for text in (FULL, "a < b > c", "He thinks: <b>bold</b>", "", "analysis of the data", "He [thinks] 3", *UNMARKED):
         assert rationale_of(text) == text and split_thoughts(text) == ("", text)
+
+
+def test_a_mark_within_a_sentence_is_no_thought() -> None:
+    for text in ("<person>Bo</person> has the most beads.", "<name>Bo</name>, of course.", "<center>Beads</center>\n28"):
+        assert split_thoughts(text) == ("", text)
+    assert split_thoughts("<work>4 * 8 = 32</work> yes") == ("4 * 8 = 32", "yes")
+
+
+def test_many_equations_in_a_line_take_no_time() -> None:
+    started = time.monotonic()
+    many = "4*8=32; " * 40
+    assert equations_written_out(f"{many}x=y") == f"{many}x=y"
+    assert equations_written_out(many + "1+1=2") == "4*8=32\n" * 40 + "1+1=2"
+    assert time.monotonic() - started < 5
 
 
 def test_several_thoughts_and_one_that_never_ends() -> None:

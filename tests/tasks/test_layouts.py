@@ -144,6 +144,10 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("Output:\n```\n[1, 2]\n```", "[1, 2]"),
         ("**Conclusion:** False", "False"),
         ("So she gives 4 of 32 away.", None),
+        ("Finally, subtract 4.", None),
+        ("So it is more than 4.", None),
+        ("So x > 4.", None),
+        ("Total: 32 - 4", None),
         ("28 are left.", None),
     ],
 )
@@ -168,6 +172,51 @@ def test_what_a_question_is_about_comes_before_it() -> None:
     assert (row["question"], row["answer"]) == ("Premise: Bo sings.\nHypothesis: Bo is silent.", "contradiction")
 
 
+def test_a_context_may_be_a_list_or_a_premise() -> None:
+    asked = {"question": "What is the cause?", "answer": "It rained."}
+    for more in (
+        {"context": ["One.", "Two."]},
+        {"context": {"contexts": ["One.", "Two."], "labels": []}},
+        {"premise": "One.\nTwo."},
+    ):
+        assert plain_row(asked | more, "here")["question"] == "One.\nTwo.\n\nWhat is the cause?"
+
+
+def test_a_number_in_front_is_no_answer() -> None:
+    for text in ("No. of beads: 32.\nShe gives 4.", "Yes, let's see. 28 are left over.\nThat is many."):
+        assert "answer" not in plain_row({"prompt": ASKED, "completion": text}, "here", answered=False)
+
+
+@pytest.mark.parametrize("name", ["label", "correct"])
+def test_a_mark_of_a_solution_is_no_answer(name: str) -> None:
+    row = {"question": ASKED, "response": TARGETS[0]}
+    for right in (True, 1, "1", "True"):
+        assert plain_row({**row, name: right}, "here")["answer"] == "28"
+    for wrong in (False, 0, "false"):
+        with pytest.raises(RowError, match=f"{name} is .*, else name the column answer"):
+            plain_row({**row, name: wrong}, "rows, row 0")
+        assert plain_row({**row, "answer": 28, name: wrong}, "here")["answer"] == 28
+    assert plain_row({"question": "Is it so?", name: False}, "here")["answer"] is False
+    placed = plain_row({"question": "Which?", "choices": FRUIT, "solution": "One eats apples.", name: 0}, "here")
+    assert (placed["answer"], placed["rationale"]) == (0, "One eats apples.")
+
+
+def test_working_next_to_a_final_answer_is_the_rationale() -> None:
+    row = plain_row({"question": ASKED, "answer": WORK, "final_answer": "28"}, "here")
+    assert (row["answer"], row["rationale"]) == ("28", WORK)
+
+
+def test_a_target_that_only_repeats_the_answer_is_no_rationale() -> None:
+    for target in ("28", " 28 ", "train"):
+        assert "rationale" not in plain_row({"question": ASKED, "answer": 28, "target": target}, "here")
+
+
+def test_facts_next_to_reasoning_are_no_rationale() -> None:
+    row = {"question": ASKED, "answer": 28, "facts": ["Beads are small."]}
+    assert plain_row(row | {"reasoning": WORK}, "here")["rationale"] == WORK
+    assert plain_row(row | {"solution": WORK}, "here")["rationale"] == WORK
+
+
 FRUIT = ["apple", "chair", "lamp"]
 OPTIONS: list[dict[str, Any]] = [
     {"choices": ["A) apple", "B) chair", "C) lamp"], "answer": "(b)"},
@@ -176,6 +225,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"choices": {"label": ["A", "B", "C"], "text": FRUIT}, "answerKey": "B"},
     {"choices": {"label": ["1", "2", "3"], "text": FRUIT}, "answerKey": "2"},
     {"options": {"A": "apple", "B": "chair", "C": "lamp"}, "answer": "chair"},
+    {"options": {"C": "lamp", "A": "apple", "B": "chair", "D": None}, "answer": "(b)"},
+    {"choices": {"label": ["P", "Q", "R"], "text": FRUIT}, "answer": "(q)"},
+    {"options": {"1": "apple", "2": None, "3": "chair", "4": "lamp"}, "answer": 3},
+    {"options": json.dumps(FRUIT), "answer": "chair"},
+    {"options": "apple\nchair\nlamp", "answer": "b"},
     {
         "choices": [{"label": "A", "text": "apple"}, {"label": "B", "text": "chair"}, {"label": "C", "text": "lamp"}],
         "answer": "B",
@@ -190,6 +244,27 @@ OPTIONS: list[dict[str, Any]] = [
 def test_options_are_read_in_every_layout(tmp_path: Path, row: dict[str, Any]) -> None:
     task, (problem,) = read(tmp_path, {"question": "Where does one sit?", **row})
     assert (task.answer, problem.answer, problem.choices) == ("option", "B", tuple(FRUIT))
+
+
+def test_columns_that_only_look_like_options_are_none() -> None:
+    for row in (
+        {"question": "What is the larger of a and b?", "a": 3, "b": "4", "answer": 4},
+        {"question": "What is wet?", "distractor1": "fire", "distractor2": "air", "correct_answer": "water"},
+        {"question": ASKED, "answer": "28", "answer1": "28", "answer2": "27"},
+        {"question": ASKED, "answer": "many", "answer_1": "many", "answer_2": "a lot", 3: "unnamed"},
+    ):
+        assert "choices" not in plain_row(row, "here")
+    assert plain_row({"question": "Which?", "a": 3, "b": 4, "answer": "b"}, "here")["choices"] == ["3", "4"]
+
+
+def test_options_that_may_be_read_in_two_ways_are_refused() -> None:
+    for row, message in (
+        ({"options": {"1": "3", "2": "1"}, "answer": "1"}, "one option's label and another option's text"),
+        ({"options": [["A", "apple"], ["B", "chair"]], "answer": "B"}, "in a form that is not read"),
+        ({"options": {"A": True, "B": False}, "answer": "B"}, "in a form that is not read"),
+    ):
+        with pytest.raises(RowError, match=message):
+            plain_row({"question": "Which?", **row}, "rows, row 0")
 
 
 @pytest.mark.parametrize(

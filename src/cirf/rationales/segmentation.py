@@ -50,10 +50,14 @@ _DEFAULTS = schema.Segments()
 _ANSWER_LINE = re.compile(r"(?:^|\s)####[^\n]*\Z")
 _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
     r"\A\W*(?:(?:the\s+)?(?:(?:(?:correct|right|final|best)\s+)?(?:answer|ans)\b(?:\s+(?:option|choice))?"
-    r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b|\s*[:=]|\.(?=\s))\s*:?\s*(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
+    r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b(?=[ \t]+[^\s:])|(?P<mark>(?:\s+is)?\s*[:=]|\.(?=\s)))\s*"
+    r"(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no(?!\.\s*(?:of\b|\d))|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
     re.IGNORECASE,
 )
 _FEW_WORDS = 5
+_BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a letter, a number with its unit, two words
+    r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.IGNORECASE
+)
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.IGNORECASE)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
@@ -214,8 +218,11 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
 def _without_answer_first(text: str) -> str:
     """The text without an answer in front: a trace that gave it first would have the steps after it for nothing."""
     front = _ANSWER_FIRST.match(text)
-    few = front is not None and len((front["said"] or "").split()) <= _FEW_WORDS
-    return text[front.end() :] if front is not None and few and _DESCRIBED.match(front["said"] or "") is None else text
+    if front is None:
+        return text
+    said = front["said"] or ""
+    few = len(said.split()) <= _FEW_WORDS and "=" not in said and (not front["mark"] or _BARE.fullmatch(said) is not None)
+    return text[front.end() :] if few and _DESCRIBED.match(said) is None else text
 
 
 def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:

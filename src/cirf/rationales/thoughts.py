@@ -24,7 +24,7 @@ _NOTE = re.compile(
 _WORKED = re.compile(r"=\s*[$€£]?\s*<<")  # as in GSM8K: the equation is next to its note
 _BETWEEN = re.compile(r"(?<=>>)[\s,;.]*(?=<<)")
 _EQUATION = r"[^=;\n]{1,200}?=\s?[$€£]?-?\d[\d.,]*(?<![.,])"
-_EQUATIONS = re.compile(rf"{_EQUATION}(?:\s?(?:[;,.]\s|;|\s)\s*{_EQUATION})+[;,.]?")  # on one line, with nothing else
+_LINE = re.compile(rf"{_EQUATION}[;,.]?")
 _NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?=\S)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _STEP = re.compile(r"\bstep\s*\d+", re.IGNORECASE)
@@ -50,8 +50,11 @@ def equations_written_out(text: str) -> str:
     as ``4*8=32; 32-4=28``, get one line each."""
     if "<<" not in text:
         sums, mark, said = text.partition("####")
-        alone = not _WORD.search(sums) and _EQUATIONS.fullmatch(sums.strip())
-        return _NEXT.sub(r"\1\n", sums.strip()) + (f"\n{mark}{said}" if mark else "") if alone else text
+        if "=" not in sums or _WORD.search(sums):
+            return text
+        lines = _NEXT.sub(r"\1\n", sums.strip()).split("\n")
+        alone = len(lines) > 1 and all(map(_LINE.fullmatch, lines))
+        return "\n".join(lines) + (f"\n{mark}{said}" if mark else "") if alone else text
     if not _NOTE.search(text) or _WORKED.search(text):
         return text
     around = "\n".join(part for part in _NOTE.sub("\n", text).split("\n") if not states_answer_only(part))

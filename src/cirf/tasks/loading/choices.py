@@ -8,21 +8,29 @@ columns A, B, ...; option_a, option_b, ...; opa, opb, ...; choice1, choice2, ...
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cirf.store.jsonl import RowError
 from cirf.tasks.parsing.answers import normalise_text
 from cirf.tasks.parsing.options import listed_options, without_letters
 
-_COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative|distractor)(?P<place>[a-j]|\d)")
+_COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
 _LETTER = re.compile(r"(?:option|choice)?\s*\(?([A-Za-z])[).:]?", re.IGNORECASE)
-_SPLIT = re.compile(r"\s*[|\n]\s*")
+_ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
 
 
-def with_choices(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its options as a list in ``choices``; unchanged where it has none, or in a form that is not read."""
+def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
+    """The row with its options as a list in ``choices``; unchanged where it has none.
+
+    ``RowError`` where its answer is a letter and its options are in a form that is not read, or where it is the label of one
+    option and the text of another.
+    """
     given = row.get("choices") if row.get("choices") is not None else row.get("options")
     labels: list[str] = []
     if given is None:
@@ -30,14 +38,28 @@ def with_choices(row: dict[str, Any]) -> dict[str, Any]:
     else:
         labels, found = _texts(given)
     if not found:
-        found = _in_question(row) if given is None else []
-    if not found:
-        return row
-    labels = [label.strip() for label in labels]
+        found = _in_question(row) if not given else []
     answer = str(row.get("answer", "")).strip()
-    if answer in labels and not any(label.isdecimal() and label in found for label in labels):
-        row["answer"] = chr(65 + labels.index(answer))
+    if not found:
+        if given and row.get("choices") is None and _LETTER.fullmatch(answer):
+            message = "its options are in a form that is not read; write them as a list of texts in choices"
+            raise RowError(where, message, "its options are in a form that is not read")
+        return row
+    labels = [label.strip().strip("().:").casefold() for label in labels]
+    if labels and sorted(labels) == [chr(97 + place) for place in range(len(found))]:
+        found = [text for _, text in sorted(zip(labels, found, strict=True))]
+    elif (alone := _ALONE.fullmatch(answer)) and labels.count(alone[1].casefold()) == 1:
+        place = labels.index(alone[1].casefold())
+        if any(text.strip() == answer for at, text in enumerate(found) if at != place):
+            message = f"answer {answer!r} is one option's label and another option's text; write the right option's letter"
+            raise RowError(where, message, "answer is one option's label and another option's text")
+        row["answer"] = chr(65 + place)
     return row | {"choices": list(without_letters(found))}
+
+
+def has_options(row: Mapping[str, Any]) -> bool:
+    """Whether a row has options in columns of their own."""
+    return bool(row.get("choices") or row.get("options") or _in_columns(row))
 
 
 def by_index(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
@@ -68,18 +90,32 @@ def _place(row: Mapping[str, Any]) -> int | None:
 
 def _texts(given: Any) -> tuple[list[str], list[str]]:
     """The labels and the texts of options; nothing in a form that is not read."""
+    if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
+        with contextlib.suppress(ValueError, RecursionError):
+            given = json.loads(given)
     if isinstance(given, Mapping):
         if isinstance(given.get("text"), list):
-            return list(map(str, given.get("label") or ())), list(map(str, given["text"]))
-        return list(map(str, given)), [str(text) for text in given.values() if _is_plain(text)]
-    if isinstance(given, list) and given and all(isinstance(each, Mapping) and _is_plain(each.get("text")) for each in given):
-        return [str(each.get("label", "")) for each in given], [str(each["text"]) for each in given]
+            return _both(list(given.get("label") or ()), given["text"])
+        return _both(list(given), list(given.values()))
+    if isinstance(given, list) and given and all(isinstance(each, Mapping) and "text" in each for each in given):
+        return _both([each.get("label", "") for each in given], [each["text"] for each in given])
     if isinstance(given, list) and given and all(map(_is_plain, given)):
         return [], list(map(str, given))
     if isinstance(given, str):
-        found = listed_options(given) or [part for part in _SPLIT.split(given.strip()) if part]
+        parts = given.strip().split("\n" if "\n" in given.strip() else "|")
+        found = listed_options(given) or [part.strip() for part in parts if part.strip()]
         return [], list(found) if len(found) >= _FEWEST else []
     return [], []
+
+
+def _both(labels: Sequence[Any], texts: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """Labels and texts of options without those that are null, as a table has them where rows have fewer options."""
+    if labels and len(labels) != len(texts):
+        return [], []
+    kept = [place for place, text in enumerate(texts) if text is not None]
+    if not all(_is_plain(texts[place]) for place in kept):
+        return [], []
+    return [str(labels[place]) for place in kept if labels], [str(texts[place]) for place in kept]
 
 
 def _is_plain(value: Any) -> bool:
@@ -89,13 +125,18 @@ def _is_plain(value: Any) -> bool:
 def _in_columns(row: Mapping[str, Any]) -> list[str]:
     """The texts of columns that count options: ``A``, ``B``, ...; ``option1``, ``option2``, ..."""
     series: dict[str, dict[str, str]] = {}
+    lettered = _LETTER.fullmatch(str(row.get("answer", "")).strip())
     for name, value in row.items():
-        match = _COLUMN.fullmatch(re.sub(r"[\s_-]+", "", name).casefold())
+        match = _COLUMN.fullmatch(re.sub(r"[\s_-]+", "", str(name)).casefold())
         if match is None or not _is_plain(value) or not str(value).strip() or (not match["series"] and match["place"].isdigit()):
             continue
+        if not match["series"] and str(name).islower() and _NUMBER.fullmatch(str(value).strip()) and not lettered:
+            continue  # a quantity of the question: "a": 3, "b": 4
         series.setdefault(match["series"] + ("1" if match["place"].isdigit() else "a"), {})[match["place"]] = str(value).strip()
-    for places in series.values():
+    for name, places in series.items():
         first = min(places)
+        if name == "answer1" and not lettered and (_place(row) is None or str(row["answer"]) in places.values()):
+            continue  # several answers to the question
         found = [places[place] for place in sorted(places)]
         run = "".join(sorted(places)) in "0123456789abcdefghij"
         if len(found) >= _FEWEST and first in "01a" and run:

@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.loading.choices import with_choices
-from cirf.tasks.loading.targets import LAST_LINE, split_answer
+from cirf.tasks.loading.choices import has_options, with_choices
+from cirf.tasks.loading.targets import LAST_LINE, is_bare_answer, split_answer
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.thoughts import split_thoughts
 
@@ -39,6 +39,8 @@ _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
 )
 _STEPS = ("steps", "facts")
+_JUDGEMENTS = ("correct", "label")  # of a solution, where there is one and the value is true, false, 1 or 0
+_VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
 _TURNS = ("messages", "conversations")
 _KNOWN = {
@@ -59,19 +61,21 @@ def plain_row(
     """
     row = _renamed(raw, where, columns or {})
     target = _target(row, where)
-    answers = (row[name] for name in _ANSWERS if _is_value(row.get(name)) and not (target and isinstance(row[name], bool)))
-    if row.get("answer") is None and (answer := next(answers, None)) is not None:
+    if row.get("answer") is None and (answer := _answer(row, target, where if answered else None)) is not None:
         row["answer"] = answer
+    elif target is None and not columns and _is_long(row.get("answer")) and _is_value(row.get("final_answer")):
+        target, row["answer"] = row["answer"], row["final_answer"]
     if row.get("rationale") is None:
-        lists = (row[name] for name in _STEPS if isinstance(row.get(name), list) and all(map(_is_text, row[name])))
-        if steps := next(filter(None, lists), None):
-            row["rationale"] = "\n".join(step.strip() for step in steps)
-        else:
-            summary = _text(row, _RATIONALES)
-            if summary is not None and target is not None:
-                target = f"<think>{summary}</think>{target}"
-            elif summary is not None:
-                row["rationale"] = summary
+        steps, facts = map(_lines, map(row.get, _STEPS))
+        summary = _text(row, _RATIONALES)
+        if steps is not None:
+            row["rationale"] = steps
+        elif summary is not None and target is not None:
+            target = f"<think>{summary}</think>{target}"
+        elif summary is not None:
+            row["rationale"] = summary
+        elif facts is not None and target is None:
+            row["rationale"] = facts
     if target is not None and row.get("answer") is None:
         rationale, answer = split_answer(target)
         if answer is None and answered:
@@ -80,7 +84,8 @@ def plain_row(
         row |= {"answer": answer} if answer is not None else {}
         row["rationale"] = row.get("rationale") or rationale
     elif row.get("rationale") is None and target is not None:
-        row["rationale"] = target
+        if _says_more(target, str(row["answer"])):
+            row["rationale"] = target
     elif row.get("rationale") is None and _is_text(row.get("answer")) and _has_working(row["answer"]):
         row["rationale"], row["answer"] = split_answer(row["answer"])
     if row.get("rationale", "") is None:
@@ -88,10 +93,54 @@ def plain_row(
     for field in ("question", "answer") if answered else ():
         if field not in row:
             raise missing(raw, field, where)
-    context = None if "question" in (columns or {}) or not _is_text(row.get("question")) else _text(row, _CONTEXTS)
+    context = None if "question" in (columns or {}) or not _is_text(row.get("question")) else _context(row)
     if context is not None and context.strip() not in row["question"]:
         row["question"] = f"{context.strip()}\n\n{row['question']}"
-    return with_choices(row)
+    return with_choices(row, where)
+
+
+def _answer(row: Mapping[str, Any], target: str | None, where: str | None) -> Any:
+    """The value of the first column that holds an answer; ``None`` without one. What says of a solution whether it is right is no
+    answer; ``RowError`` at ``where`` for a solution that is wrong."""
+    judged = target is not None and not has_options(row) and not _is_text(row.get("hypothesis"))
+    for name in _ANSWERS:
+        value = row.get(name)
+        if not _is_value(value) or (target and isinstance(value, bool) and name not in _JUDGEMENTS):
+            continue
+        verdict = _VERDICTS.get(str(value).strip().casefold()) if name in _JUDGEMENTS and judged else None
+        if verdict is False and where is not None:
+            message = f"{name} is {value!r}: leave the row out if that marks a wrong solution, else name the column answer"
+            raise RowError(where, message, f"{name} says that its solution is wrong")
+        if verdict is None and not (target and isinstance(value, bool)):
+            return value
+    return None
+
+
+def _context(row: Mapping[str, Any]) -> str | None:
+    """What comes before a question: a text, texts, or PubMedQA's ``{"contexts": [...]}``."""
+    for name in (*_CONTEXTS, "premise"):
+        value = row.get(name)
+        value = value.get("contexts") if isinstance(value, Mapping) else value
+        text = value if _is_text(value) else _lines(value)
+        if text is not None and not row["question"].startswith("Premise:"):
+            return text
+    return None
+
+
+def _lines(value: Any) -> str | None:
+    """A list of texts as lines; ``None`` of anything else."""
+    if not isinstance(value, list) or not value or not all(map(_is_text, value)):
+        return None
+    return "\n".join(line.strip() for line in value)
+
+
+def _is_long(answer: Any) -> bool:
+    return _is_text(answer) and not is_bare_answer(answer.strip())
+
+
+def _says_more(target: str, answer: str) -> bool:
+    """Whether a text next to an answer is more than the answer again, or a single word."""
+    return " ".join(target.split()) != " ".join(answer.split()) and (len(target.split()) > 1 or "=" in target)
 
 
 def _has_working(answer: str) -> bool:
@@ -123,8 +172,8 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
             row[name] = [value]
     for name in ("rationale", *_RATIONALES):
         value = row.get(name)
-        if isinstance(value, list) and value and all(map(_is_text, value)):
-            row[name] = "\n".join(line.strip() for line in value)
+        if (lines := _lines(value)) is not None:
+            row[name] = lines
     return row
 
 
@@ -132,7 +181,7 @@ def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The row with the names that are read here in our spelling too: ``Final Answer`` as ``final_answer``."""
     row = dict(raw)
     for name, value in raw.items():
-        if (known := _KNOWN.get(_key(name))) is not None and known not in raw:
+        if (known := _KNOWN.get(_key(str(name)))) is not None and known not in raw:
             row.setdefault(known, value)
     return row
 

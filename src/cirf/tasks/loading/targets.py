@@ -21,7 +21,10 @@ LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
 _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
-_OPENS = re.compile(r"\W{0,3}(yes|no|true|false)\b\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)", re.IGNORECASE)
+_OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
+    r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
+    re.IGNORECASE,
+)
 _LABEL = re.compile(
     r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"
     r"(?:output|result|conclusion|verdict|total|decision|label|prediction)[*_ \t]*[:=][*_]*\s*",
@@ -29,6 +32,12 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Finally, add 5.", "So x > 5."
+    r"\b(?:add|subtract|divid|multipl)(?:e|y|ing|ying)?\b|(?:half|third|quarter|percent|%) of [$€£]?\d"
+    r"|[<>≤≥]\s*[$€£]?-?\d|\b(?:more|less|fewer|greater|larger|smaller|higher|lower) than [$€£]?\d",
+    re.IGNORECASE,
+)
+_SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
 _CLAUSE = re.compile(r"that\s", re.IGNORECASE)
 
 
@@ -41,7 +50,7 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     answer = next(filter(None, reversed(summary)), None)
     if answer is None and not thought and (opened := _OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
-    if answer is None and _is_bare_answer(rest.strip()):
+    if answer is None and is_bare_answer(rest.strip()):
         return thought or None, rest.strip()
     if answer is None:
         answer = _concluded(rest)
@@ -67,11 +76,13 @@ def _concluded(text: str) -> str | None:
     if said is not None:
         content = tidy(" ".join(re.sub(r"```\w*", "", text[said.end() :]).split()))
         right = tidy(content.rpartition("=")[2])
-        if right and len(right.split()) <= _FEW_WORDS and "\n\n" not in text[said.end() :].strip():
+        if right and len(right.split()) <= _FEW_WORDS and not _SUM.search(right) and "\n\n" not in text[said.end() :].strip():
             return right
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
     if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
+        return None
+    if "=" not in last and _NO_RESULT.search(last):
         return None
     if "=" in last or len(find_numbers(last)) == 1:
         return parse_number(last)
@@ -79,7 +90,7 @@ def _concluded(text: str) -> str | None:
     return parse_number(bold[0]) if len(bold) == 1 else None
 
 
-def _is_bare_answer(text: str) -> bool:
+def is_bare_answer(text: str) -> bool:
     """Whether a text is short enough, and not several sentences, so that it is an answer without working."""
     first, *more = SENTENCE_END.split(text)
     return 0 < len(text) <= _LONGEST_ANSWER and "\n" not in text and not (more and len(first.split()) > _LONGEST_TITLE)

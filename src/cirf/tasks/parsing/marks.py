@@ -31,10 +31,12 @@ _CHECKS = re.compile(
     r"(?:^|(?<=[.!?])[ \t]+)[ \t>#*_(]*(?:let(?:[’']s|[ \t]+(?:me|us))[ \t]+)?"
     r"(?:(?:to[ \t]+|quick[ \t]+|sanity[ \t]+|double[- ]?)?"
     r"(?:check|checking|verify|verification|proof|remark|hint)|"
-    r"(?P<note>(?:side[ \t]*)?notes?|tips?|fun[ \t]+fact|n\.?b\.?|p\.?s\.?))"
+    r"(?P<note>(?:side[ \t]*)?notes?|(?P<tip>tips?|fun[ \t]+fact)|n\.?b\.?|p\.?s\.?))"
     r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]|^[ \t>#*_(]*(?P<postscript>P\.[ ]?S\.)(?=[ \t])",
     re.IGNORECASE | re.MULTILINE,
 )
+_APART = re.compile(r"\n[ \t]*\n[ \t]*\Z")
+_ADVICE = re.compile(r"(?!\W*\d|.*\b(?:total|answer)\b)[^\n=]*", re.IGNORECASE)
 _FEW = 4  # words of an answer on its own line above its explanation
 
 
@@ -77,6 +79,8 @@ def before_a_check(text: str) -> tuple[str, str]:
     if it is a check; empty where it is a note or there is none."""
     for match in _CHECKS.finditer(text):
         after = text[match.end() :].strip()
+        if match["tip"] and not (_APART.search(text, 0, match.start()) and _ADVICE.fullmatch(after)):  # "Tip: $6", of a bill
+            continue
         if text[: match.start()].strip() and "\n\n" not in after:
             return text[: match.start()], "" if match["note"] or match["postscript"] else after
     return text, ""

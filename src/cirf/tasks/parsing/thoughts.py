@@ -24,14 +24,17 @@ _FORMS = tuple(
 )
 _OWN = re.compile(  # a pair of marks with another name, around all that precedes the answer
     r"\s*(?:<(?P<tag>[A-Za-z][\w:-]*)>(?P<tagged>.*?)</(?P=tag)>|\[(?P<square>[A-Za-z][\w -]*)\](?P<squared>.*?)\[/(?P=square)\]"
-    r"|<\|(?P<bar>\w+)\|>(?P<barred>.*?)<\|/(?P=bar)\|>)\s*(?P<rest>\S.*)",
+    r"|<\|(?P<bar>\w+)\|>(?P<barred>.*?)<\|/(?P=bar)\|>)(?P<gap>\s*)(?P<rest>\S.*)",
     re.DOTALL,
 )
 _NO_THOUGHT = re.compile(  # names of what is no thought: an answer, a part of a page or a picture
     r"(?:final[ _-]?)?(?:answer|solution|response|output|result)|final|question|problem|step|math|latex|asy|code|python|"
-    r"tool_call|html|body|div|span|p|b|i|u|em|strong|sup|sub|h\d|ul|ol|li|table|tr|td|pre|br|details|inst|sys|system|user|assistant",
+    r"tool_call|html|body|div|span|p|b|i|u|em|strong|sup|sub|h\d|ul|ol|li|dl|dt|dd|table|thead|tbody|tr|th|td|pre|br|details|"
+    r"a|s|q|tt|kbd|var|cite|small|big|mark|center|title|head|header|footer|main|section|article|blockquote|quote|figure|svg|form|label|"
+    r"img|inst|sys|system|user|assistant",
     re.IGNORECASE,
 )
+_GOES_ON = re.compile(r"[,;.)=]|[a-z]\S*\s+\S+\s+\S")  # a sentence with a mark in it: "<person>Bob</person> has the most."
 _CLOSES = ("/", "end")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^\n]{0,200}?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|message|call|channel|constrain)\|>(?:assistant\b)?")
@@ -95,7 +98,8 @@ def _in_another_form(text: str) -> tuple[str, str] | None:
     if own is None or _MARK.search(text):
         return None
     name = own["tag"] or own["square"] or own["bar"]
-    if _NO_THOUGHT.fullmatch(name) or name in own["rest"]:
+    goes_on = "\n" not in own["gap"] and _GOES_ON.match(own["rest"])
+    if goes_on or _NO_THOUGHT.fullmatch(name) or name in own["rest"]:
         return None
     return (own["tagged"] or own["squared"] or own["barred"] or "").strip(), own["rest"].strip()
 
