@@ -387,7 +387,9 @@ def test_a_first_sentence_that_reasons_is_a_step(front: str) -> None:
     assert segment(f"{front} Axes are sharp.", "auto").segments == (front, "Axes are sharp.")
 
 
-@pytest.mark.parametrize("front", ["Answer: B.", "The answer is 72 clips.", "Answer:\n28\n", "Correct answer: (B) a lamp.", "No."])
+@pytest.mark.parametrize(
+    "front", ["Answer: B.", "The answer is 72 clips.", "Answer:\n28\n", "Correct answer: (B) a lamp.", "No."]
+)
 def test_an_answer_in_front_is_no_step(front: str) -> None:
     assert segment(f"{front} She sold clips.\nThen she left.", "line").segments[0] == "She sold clips."
 

@@ -147,6 +147,10 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("Finally, subtract 4.", None),
         ("So it is more than 4.", None),
         ("So x > 4.", None),
+        ("So x = 32 - 4", None),
+        ("So it's not 4.", None),
+        ("Therefore, by theorem 4, it holds.", None),
+        ("Result: x = 4 or x = 5", None),
         ("Total: 32 - 4", None),
         ("28 are left.", None),
     ],
@@ -180,6 +184,11 @@ def test_a_context_may_be_a_list_or_a_premise() -> None:
         {"premise": "One.\nTwo."},
     ):
         assert plain_row(asked | more, "here")["question"] == "One.\nTwo.\n\nWhat is the cause?"
+
+
+def test_a_label_in_front_of_a_short_answer_is_no_part_of_it() -> None:
+    for text, answer in (("Label: positive", "positive"), ("Total: 28 beads", "28"), ("Output of it", "Output of it")):
+        assert plain_row({"prompt": "q", "completion": text}, "here")["answer"] == answer
 
 
 def test_a_number_in_front_is_no_answer() -> None:

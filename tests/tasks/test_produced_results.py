@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import pytest
@@ -82,6 +83,12 @@ def test_a_number_that_nobody_named_before(step: str, result: str) -> None:
 def test_a_result_is_a_whole_time_date_or_series(segment: str, result: str) -> None:
     problem = Problem("1", "", "Today is 01/16/2020. What is printed?", "[0, 3, 6]")
     assert produced(segment, problem, ()) == result
+
+
+def test_a_date_is_a_result_only_where_dates_are_asked_for() -> None:
+    step = "On January 3, 2020 he sold 4, leaving 16."
+    assert produced(step, SUM, ()) == "16"
+    assert produced("He was born in May 1999.", dataclasses.replace(SUM, question="When was he born?"), ()) == "May 1999"
 
 
 def test_a_number_that_an_earlier_step_has_is_not_new() -> None:

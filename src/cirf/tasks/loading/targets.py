@@ -34,9 +34,11 @@ _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", r
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Finally, add 5.", "So x > 5."
     r"\b(?:add|subtract|divid|multipl)(?:e|y|ing|ying)?\b|(?:half|third|quarter|percent|%) of [$€£]?\d"
-    r"|[<>≤≥]\s*[$€£]?-?\d|\b(?:more|less|fewer|greater|larger|smaller|higher|lower) than [$€£]?\d",
+    r"|[<>≤≥]\s*[$€£]?-?\d|\b(?:more|less|fewer|greater|larger|smaller|higher|lower) than [$€£]?\d"
+    r"|\b(?:not|never|theorem|lemma|chapter|section|step|rule|case|figure|table|example)\b|n[’']t\b",
     re.IGNORECASE,
 )
+_SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
 _CLAUSE = re.compile(r"that\s", re.IGNORECASE)
 
@@ -51,7 +53,8 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     if answer is None and not thought and (opened := _OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
     if answer is None and is_bare_answer(rest.strip()):
-        return thought or None, rest.strip()
+        labelled = _concluded(rest) if _LABEL.match(rest.strip()) else None
+        return thought or None, rest.strip() if labelled is None else _bare(labelled)
     if answer is None:
         answer = _concluded(rest)
         return (text.strip() or None), answer and _bare(answer)
@@ -76,13 +79,16 @@ def _concluded(text: str) -> str | None:
     if said is not None:
         content = tidy(" ".join(re.sub(r"```\w*", "", text[said.end() :]).split()))
         right = tidy(content.rpartition("=")[2])
+        if _SEVERAL.search(content):
+            return None
         if right and len(right.split()) <= _FEW_WORDS and not _SUM.search(right) and "\n\n" not in text[said.end() :].strip():
             return right
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
     if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
         return None
-    if "=" not in last and _NO_RESULT.search(last):
+    unsettled = _SUM.search(last.rpartition("=")[2]) or _SEVERAL.search(last) if "=" in last else _NO_RESULT.search(last)
+    if unsettled:
         return None
     if "=" in last or len(find_numbers(last)) == 1:
         return parse_number(last)

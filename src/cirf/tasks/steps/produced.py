@@ -92,8 +92,15 @@ _DATE = re.compile(
 )
 
 
+_ASKS_WHEN = re.compile(r"\b(?:date|when|(?:what|which) (?:day|month|year))\b", re.IGNORECASE)
+
+
 def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """The date that a step names last, unless it was known: ``January 3, 2020`` in ``In 7 days it is January 3, 2020.``"""
+    if not any(map(_DATE.search, (problem.question, problem.answer, *(problem.choices or ())))) and not _ASKS_WHEN.search(
+        problem.question
+    ):
+        return ""  # a date that only says when something was so
     found = _DATE.findall(plain_step(segment))
     return found[-1] if found and found[-1] not in previous and found[-1] not in problem.question else ""
 
