@@ -18,7 +18,7 @@ import sys
 import time
 from statistics import median
 
-from cirf.distributed import limit_spinning
+from cirf.environment import limit_spinning
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import tinyrun
 
-from cirf.distributed import SPINS, limit_spinning
-from cirf.environment import conflicts, engines
+from cirf.environment import SPINS, conflicts, engines, limit_spinning
 
 
 def install(site: Path, name: str, version: str, *requires: str) -> None:

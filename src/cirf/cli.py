@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from cirf import __version__
-from cirf.distributed import limit_spinning
+from cirf.environment import limit_spinning
 from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
 from cirf.progress import printable
 from cirf.user_code import look_only

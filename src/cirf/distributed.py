@@ -1,10 +1,9 @@
-"""Several processes under ``accelerate launch``: which writes, and which wait. With one process every call is free.
-Also how long threads of a processor spin at a barrier before they sleep."""
+"""Several processes under ``accelerate launch``: which writes, and which wait. With one process every call is free."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -103,15 +102,23 @@ class Share:
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over all processes; all must call this."""
+        self._exchange(tensors, "all_reduce")
+
+    def from_main(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by that of the main process; all must call this."""
+        self._exchange(tensors, "broadcast", 0)
+
+    def _exchange(self, tensors: Sequence[Tensor], how: str, *given: int) -> None:
         if self.of == 1:
             return
-        import torch
+        import torch.distributed
 
-        _state()
-        whole = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        torch.distributed.all_reduce(whole)
-        for tensor, part in zip(tensors, torch.split(whole, [tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        device = _state().device  # where the processes' backend exchanges tensors
+        with torch.no_grad():
+            for tensor in tensors:
+                part = tensor.detach().to(device)
+                getattr(torch.distributed, how)(part, *given)
+                tensor.copy_(part)
 
     def settled(self, look: Callable[[], T]) -> T:
         """The result of reading the disk once every process has done its part, while none writes."""
@@ -140,17 +147,3 @@ def first_on_main() -> Iterator[None]:
         return
     with _state().main_process_first():
         yield
-
-
-SPINS = "10000"
-"""Turns of libgomp's waiting loop."""
-
-
-def limit_spinning(environment: MutableMapping[str, str]) -> None:
-    """Have OpenMP's threads spin for a bounded time, unless the user decided it; call it before torch is imported.
-
-    By libgomp's default they spin so long that a training on cores which other work shares may lose nine tenths of its speed.
-    ``benchmarks/shared_cores.py`` measures it.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
-        environment["GOMP_SPINCOUNT"] = SPINS

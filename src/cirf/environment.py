@@ -1,10 +1,11 @@
-"""The environment of a run: versions, hardware, the cache of bundled models."""
+"""The environment of a run: versions, hardware, the cache of bundled models; and how long OpenMP's threads spin."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+from collections.abc import MutableMapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,17 @@ def _accelerator() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()} ({torch.cuda.device_count()})"
     return "mps" if torch.backends.mps.is_available() else "none"
+
+
+SPINS = "10000"
+"""Turns of libgomp's waiting loop."""
+
+
+def limit_spinning(environment: MutableMapping[str, str]) -> None:
+    """Have OpenMP's threads spin for a bounded time, unless the user decided it; call it before torch is imported.
+
+    By libgomp's default they spin so long that a training on cores which other work shares may lose nine tenths of its speed.
+    ``benchmarks/shared_cores.py`` measures it.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
+        environment["GOMP_SPINCOUNT"] = SPINS

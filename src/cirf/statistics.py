@@ -21,7 +21,8 @@ random group jackknife).
 Intervals of shares, and comparisons::
 
     wilson(45, 60)                                  -> Interval(0.6277..., 0.8422...)
-    compare({"a": 1, "b": 0}, {"a": 1, "b": 1})     -> Comparison(n=2, difference=-0.5, ..., p=1.0)"""
+    compare({"a": 1, "b": 0}, {"a": 1, "b": 1})     -> Comparison(n=2, difference=-0.5, ..., p=1.0)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes train one codebook: the assignment to the last bit, the rest but for rounding."""
+"""Several processes train one codebook, the same to the last bit as one process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ def test_processes_find_the_codes_of_one(tmp_path: Path, initialiser: str, count
     subprocess.run(command, check=True, timeout=300)
     for rank in range(count):
         found = dict(np.load(together / f"{rank}.npz"))
-        for name in ("assigned", "nearest", "imbalance"):
-            np.testing.assert_array_equal(found[name], alone[name])
-        np.testing.assert_allclose(found["losses"], alone["losses"], rtol=1e-4)
-        assert (found["codes"] == alone["codes"]).mean() > 0.999
+        for name, values in alone.items():
+            np.testing.assert_array_equal(found[name], values)
     assert len(set(alone["codes"].tolist())) == processes.CODES
 
 
 def test_another_number_of_processes_goes_on(tmp_path: Path) -> None:
-    """A finished training of two processes is read, not made again, by one: a new one would round otherwise."""
+    """A finished training of two processes is read by one."""
     subprocess.run([sys.executable, processes.__file__, str(tmp_path), "2", "sinkhorn"], check=True, timeout=300)
     shared = dict(np.load(tmp_path / "1.npz"))
     processes.work(tmp_path, ALONE, "sinkhorn")

@@ -117,7 +117,7 @@ def test_answers_stay_the_same(tiny: Any, tokenizer: Any, kind: str) -> None:
     assert answers() == before and group_queries(model)
 
 
-def test_a_model_with_plain_attention_keeps_it_grouped_attention(tiny: Any) -> None:
+def test_queries_of_a_model_with_plain_attention_are_not_grouped(tiny: Any) -> None:
     model = tiny.build_model("gemma2")
     assert not group_queries(model) and model.config._attn_implementation == "eager"
 

@@ -1,7 +1,8 @@
 """Accuracy against latency, in and out of domain, with the Pareto front; and the task-wise table.
 
 A method is on the front if no other is at least as accurate and at least as cheap, and better in one of the two. It is a front
-of point estimates: where their intervals overlap, it says little."""
+of point estimates: where their intervals overlap, it says little.
+"""
 
 from __future__ import annotations
 

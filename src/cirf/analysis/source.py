@@ -9,7 +9,8 @@ three runs), ``representation`` and ``initialisation`` (accuracy in percent by t
 
 Traces are read here for display: ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is the trace ``[(16, "48"), (23, "72")]``.
 `lm.vocabulary` reads traces too, but importing it imports torch, which takes seconds that a report does not need. A test checks
-that the two agree."""
+that the two agree.
+"""
 
 from __future__ import annotations
 

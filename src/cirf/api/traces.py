@@ -1,6 +1,7 @@
 """From rationales to traces: steps, vectors, codes, results (paper 3.2 and 3.3).
 
-Also the checks of the API's inputs, and the recipe's method that is equivalent to a script's model."""
+Also the checks of the API's inputs, and the recipe's method that is equivalent to a script's model.
+"""
 
 from __future__ import annotations
 

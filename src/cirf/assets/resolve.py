@@ -3,7 +3,8 @@
 A published file is converted to a plain checkpoint folder: safetensors, tokenizer, generation settings. transformers reads the
 weights of a GGUF file, but the model it makes keeps a quantisation config and refuses to be saved; its tokenizer lacks the
 pre-tokenizer that the file only names (``tokenizer.ggml.pre``). So the weights are put into a model of the plain config, and the
-tokenizer is built here from the file's own lists."""
+tokenizer is built here from the file's own lists.
+"""
 
 from __future__ import annotations
 

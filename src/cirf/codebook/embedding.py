@@ -16,7 +16,8 @@ A rationale of a question with the choices ``bank`` and ``mall``, with ``choices
     Therefore, the answer is A.                   (not read: a line of the last step that closes the rationale)
 
 A single letter is a choice's, except an ``A`` before a word in small letters, which is an article. The changed text is used for
-embeddings alone; segments, results and training rows stay unchanged."""
+embeddings alone; segments, results and training rows stay unchanged.
+"""
 
 from __future__ import annotations
 

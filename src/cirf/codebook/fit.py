@@ -20,8 +20,8 @@ time: blocks of neighbouring rows are drawn in any order until they fill a buffe
 
 With 256 blocks to a buffer, a batch has rows from all over the set.
 
-Several processes share the assignment, whose codes are the same to the last bit, and the rows of every batch. Its gradients are
-added up in another order, so losses may differ by a rounding.
+Several processes share the assignment. The main one makes the updates and hands its weights on: a batch is too small for its
+gradients to be worth exchanging. All is the same to the last bit as with one process.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def fit(
         rows = len(vectors)
         with progress.task(f"{phase} ({section.codes} codes)", epochs[phase] * rows, "segments", done * rows) as advance:
             for epoch in range(done, epochs[phase]):
-                batches_of = batches(vectors, section.batch_size, _mix(seed, 2 + number, epoch))
-                state.losses[phase].append(_epoch(state, vectors, batches_of, section, epoch, advance, share))
+                drawn = batches(vectors, section.batch_size, _mix(seed, 2 + number, epoch))
+                state.losses[phase].append(_epoch(state, vectors, drawn, section, epoch, advance, share))
                 saved.save(state, at_most_every=SAVE_EVERY)
     return state
 
@@ -128,39 +128,28 @@ def _epoch(
     if state.phase == "vq":
         assignment = assign(Encoded(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
         codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
-    names = ("total",) if assignment is None else ("total", "reconstruction", "codebook", "commitment")
-    sums = torch.zeros(len(names), dtype=torch.float64, device=device)
-    for rows, batch in drawn:
-        whole = len(rows)
-        rows, batch = rows[share.rank :: share.of], batch[share.rank :: share.of].to(device)
+    sums: dict[str, Tensor] = {}
+    for rows, batch in drawn if share.main else ():
+        batch = batch.to(device)
+        if assignment is None:
+            found = {"total": model.reconstruction(batch)}
+        else:
+            terms = model.losses(batch, codes[rows.to(device)], section.gradient)
+            found = {"total": terms.total(section.beta)} | vars(terms)
         state.optimiser.zero_grad(set_to_none=True)
-        if len(rows):
-            if assignment is None:
-                found = [model.reconstruction(batch)]
-            else:
-                terms = model.losses(batch, codes[rows.to(device)], section.gradient)
-                found = [terms.total(section.beta), terms.reconstruction, terms.codebook, terms.commitment]
-            part = found[0] if share.of == 1 else found[0] * (len(rows) / whole)
-            part.backward()  # type: ignore[no-untyped-call]
-            sums += torch.stack([loss.detach().double() for loss in found]) * len(rows)
-        if share.of > 1:
-            share.add_up([weight.grad if weight.grad is not None else _no_gradient(weight) for weight in trained])
+        found["total"].backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(trained, section.max_grad_norm)
         state.optimiser.step()
-        advance(whole)
-    share.add_up([sums])
-    means = {name: value / len(vectors) for name, value in zip(names, sums.tolist(), strict=True)}
+        for name, loss in found.items():
+            sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64, device=device)) + loss.detach().double() * len(rows)
+        advance(len(rows))
+    share.from_main(trained)
+    means = share.gathered({name: float(value) / len(vectors) for name, value in sums.items()})[0]
     if not math.isfinite(means["total"]):
         raise CirfError(f"codebook: the {state.phase} loss is not finite in epoch {epoch + 1}; lower codebook.learning_rate")
     if assignment is not None:
         means |= {"column_imbalance": assignment.column_imbalance, "disagreement": assignment.disagreement}
     return means
-
-
-def _no_gradient(weight: Tensor) -> Tensor:
-    """The gradient of a weight in a process without a row of the batch: zeros, which it has from then on."""
-    weight.grad = torch.zeros_like(weight)
-    return weight.grad
 
 
 def _adam(model: VQVAE, phase: str, section: schema.Codebook) -> torch.optim.Adam:

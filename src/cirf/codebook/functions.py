@@ -10,7 +10,8 @@ file for people to edit::
     {"codes": "9f2c41d07be35a86", "labels": {"16": "divides", "23": "adds up"}}
 
 ``codes`` identifies the codebook, by how often each of its codes is used in training steps: labels of another one are ignored. A
-label is a reading aid and not trained on: changing one reruns no stage."""
+label is a reading aid and not trained on: changing one reruns no stage.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ A safetensors file of vectors is written and read a piece at a time::
     8 bytes, the length of the header · the header, JSON, filled up with spaces to a multiple of 8 · the numbers
 
 The safetensors library writes what is in memory as a whole and maps what it reads. What is written here is, byte for byte,
-what it would write (the format: https://github.com/huggingface/safetensors#format)."""
+what it would write (the format: https://github.com/huggingface/safetensors#format).
+"""
 
 from __future__ import annotations
 

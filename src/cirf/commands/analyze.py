@@ -2,7 +2,8 @@
 
 The page of analyses is one self-contained HTML file; tables can be sorted and filtered, points show their numbers.
 
-``report --picture``: the report's first picture as a file."""
+``report --picture``: the report's first picture as a file.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """``check``: the quality of questions and rationales, before any training.
 
-``init``: a short recipe fitted to a user's file."""
+``init``: a short recipe fitted to a user's file.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Data are fetched into a folder that recipes read. ``sources.json`` in the folder records each file's source and hash. An unchanged
 file is not fetched again, nor is one that the user brought. Unfinished downloads are kept in ``.downloads``.
 
-A file over HTTP: resumed, checked against its hash, and renamed only when complete."""
+A file over HTTP: resumed, checked against its hash, and renamed only when complete.
+"""
 
 from __future__ import annotations
 

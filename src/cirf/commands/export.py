@@ -2,7 +2,8 @@
 
 ``archive``: a run's or a sweep's numbers for a repository.
 
-``push``: a finished model, or the rows that it was trained on, to a repository of a hub."""
+``push``: a finished model, or the rows that it was trained on, to a repository of a hub.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """``show``: the answers of an evaluation, one after the other, for people.
 
 ``status``: which stages of a run's folder are done by its recipe, if that can be determined, and whether their files are
-unchanged."""
+unchanged.
+"""
 
 from __future__ import annotations
 

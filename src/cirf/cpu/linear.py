@@ -5,7 +5,8 @@ EPYC with AVX-512).
 
 PEFT adds an adapter to a layer's output in separate steps: the input in float32 and back, two small products, a scaling, a sum,
 each with a copy and its own backward step. Here the adapter's product is added into the output in place, and backwards into
-the input's gradient, in the layer's number format; the adapter's weights stay float32. It is the same function up to rounding."""
+the input's gradient, in the layer's number format; the adapter's weights stay float32. It is the same function up to rounding.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A question to a language model, its prompt from a text file (a shipped one, or a user's own), and its answer.
 
-API keys of servers come from environment variables. A recipe may be a stranger's, so it cannot name any variable."""
+API keys of servers come from environment variables. A recipe may be a stranger's, so it cannot name any variable.
+"""
 
 from __future__ import annotations
 

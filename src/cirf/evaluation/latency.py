@@ -16,7 +16,8 @@ A measurement can be resumed. Every timed turn is a row in a separate log as soo
     {"load": {"together": true, "models": 3, ...}}                    an attempt begins
     {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
 
-Everything returned depends on the clock, so it goes only into a file named ``timings.json``."""
+Everything returned depends on the clock, so it goes only into a file named ``timings.json``.
+"""
 
 from __future__ import annotations
 

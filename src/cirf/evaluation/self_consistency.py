@@ -25,7 +25,8 @@ votes otherwise draws none.
 Times are those of every number of votes, and of the one answer they are compared with, on the same questions. They take turns as
 methods do (`cirf.evaluation.latency.schedule`): on each question each number of votes draws once, in an order that turns round,
 so that a machine that slows down hits all alike. From the prompt's text to the majority, one question at a time: to the vote
-after which those that are still being written could change nothing (`Election`)."""
+after which those that are still being written could change nothing (`Election`).
+"""
 
 from __future__ import annotations
 

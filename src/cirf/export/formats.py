@@ -15,7 +15,8 @@ rendered prompt, and what follows it, as text:
 
 * TRL and unsloth: ``prompt`` and ``completion``. They encode both in one piece, and add the end token.
 * LLaMA-Factory: ``instruction`` and ``output`` under its template ``empty``; encoded apart, with the end token in the output.
-* axolotl: ``segments`` of the type ``input_output``; encoded apart, with the end token in the last."""
+* axolotl: ``segments`` of the type ``input_output``; encoded apart, with the end token in the last.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ and of the format: the ``gguf`` package of the llama.cpp project.
 
 Which of llama.cpp's pre-tokenizers a tokenizer has is detected by its behaviour and not by its name. The same vocabulary with
 another pre-tokenizer gives other ids for the same text, and a model that was trained on one reads the other badly, without any
-error. So a tokenizer is tested on a text that the known ways split differently."""
+error. So a tokenizer is tested on a text that the known ways split differently.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The files of a model's folder or of a data set of traces, sent to a repository of a hub in one commit.
 
 Before anything is sent, weights are checked for completeness by the headers of their files, and readable files are searched for
-keys and local paths, which must not leave this machine. A key is never printed, only its place."""
+keys and local paths, which must not leave this machine. A key is never printed, only its place.
+"""
 
 from __future__ import annotations
 

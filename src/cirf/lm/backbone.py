@@ -2,7 +2,8 @@
 
 No pickled weights are loaded: unpickling can run code. ``use_safetensors=True`` of transformers is not enough: an index may name
 ``.bin`` files, and the modules of a sentence model, such as its dense layer, fall back to ``pytorch_model.bin``. All of them open
-it with ``torch.load``."""
+it with ``torch.load``.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ The smallest one that trains says what to write and how to read it back::
         def read(self, output: str) -> tuple[str, str]:
             return "", output[::-1]
 
-Whatever else a method may do is a function here that does nothing until it is overridden."""
+Whatever else a method may do is a function here that does nothing until it is overridden.
+"""
 
 from __future__ import annotations
 

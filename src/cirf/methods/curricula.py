@@ -8,7 +8,8 @@ Of a rationale of three steps, with two thoughts a stage and two stages::
     stage 2:      How many?<latent>z z z z</latent>So 72.\\n#### 72
     the last one: How many?<latent>z z z z</latent>72
 
-The last is the form used when answering. Stage 0 has no marks: it is training on plain rationales."""
+The last is the form used when answering. Stage 0 has no marks: it is training on plain rationales.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ the 95th percentile of lengths, every rationale is removed completely, as when a
 
 The published schedule has a fixed number of tokens per epoch, too slow for long rationales and few epochs: the model is then
 evaluated in a form it was not trained for. Here the schedule follows the rationales' length, and an incomplete removal is an
-error unless it is allowed."""
+error unless it is allowed.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ A worked example::
             cirf_full,0.5375,0.489,0.586
     page    cirf_full    53.8 % (48.9 to 58.6)
 
-Codebooks with few training segments per code are marked in every table with K."""
+Codebooks with few training segments per code are marked in every table with K.
+"""
 
 from __future__ import annotations
 

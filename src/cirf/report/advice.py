@@ -8,7 +8,8 @@ same rows.
 
 It is the method with the fewest tokens among those that are significantly above always giving the most frequent answer and
 not significantly below the most accurate (`statistics.compare`, each pair by itself); of those about as short, the most accurate.
-If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so."""
+If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The data of the page's script are one JSON block inside the page, whose texts cannot end the block. It is never read as HTML: the
 script makes text nodes of it. ``<``, ``>`` and ``&`` are written as escapes of JSON, so neither ``</script>`` nor ``<!--`` can
-occur in it."""
+occur in it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The responses, for the description at ``/openapi.json``: OpenAI's, with our own fields under ``cirf``.
 
-These only describe responses: responses are not validated against them."""
+These only describe responses: responses are not validated against them.
+"""
 
 from __future__ import annotations
 

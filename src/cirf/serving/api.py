@@ -3,7 +3,8 @@ page at ``/``.
 
 The playground: one page with its own style and script, which may run nothing else and contact only its own server.
 
-Requests become jobs of the engine here."""
+Requests become jobs of the engine here.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Responses: OpenAI's chat completions, the trace as ``reasoning`` as in vLLM, and our own fields under ``cirf``.
 
-With votes, the answer is that of the majority."""
+With votes, the answer is that of the majority.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ cap cut it off, it is not an answer.
 The explanation of a functional token that a model wrote, cut short::
 
     {"token": "<cirf_011>", "label": "legs make", "segments": ["A sheep has 4 legs, so 2 sheep make 8 legs."],
-     "probability": 0.544717, "alternatives": [{"token": "<cirf_005>", "probability": 0.451586, "label": "legs makes"}]}"""
+     "probability": 0.544717, "alternatives": [{"token": "<cirf_005>", "probability": 0.451586, "label": "legs makes"}]}
+"""
 
 from __future__ import annotations
 

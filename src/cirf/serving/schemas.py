@@ -3,7 +3,8 @@
 OpenAI fields that this server does not know are ignored, as clients send many that do not matter here (``user``, ``store``,
 ``metadata``). Unsupported ones that would change the answer are refused; so is an unknown key under ``cirf``.
 
-Also the server's description at ``/openapi.json``: its routes, requests, responses and errors."""
+Also the server's description at ``/openapi.json``: its routes, requests, responses and errors.
+"""
 
 from __future__ import annotations
 

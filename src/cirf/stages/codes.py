@@ -3,7 +3,8 @@
 The choice of K (``codebook.size: auto``): short fine-tunings with codebooks of several sizes, judged by answers to held-out
 questions.
 
-The paper chooses K "based on the validation accuracy" (A.2). No test question is read here."""
+The paper chooses K "based on the validation accuracy" (A.2). No test question is read here.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 that were trained elsewhere, if they are in other runs' folders.
 
 A model in ``RUN/models/NAME`` has seen the problems of RUN, and if RUN's backbone is itself such a model, those of its run too.
-For any other model this is unknown."""
+For any other model this is unknown.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """From a model to accuracy, in batches.
 
 Shared prefixes of a method's prompts are part of the key of the answers, and computed once per model. A method declares them by
-`Method.openings`; other methods' prompts are read as usual."""
+`Method.openings`; other methods' prompts are read as usual.
+"""
 
 from __future__ import annotations
 

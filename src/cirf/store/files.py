@@ -3,7 +3,8 @@
 Files of a finished stage may be shared with another run: the same bytes, but no write changes both. Large files, such as models'
 weights and vectors, are hard links where the file system has them, so they take no space. Such a file loses its write permission
 in both runs: what would change it in place is refused, and what replaces it, as all of this package does, leaves the other run's
-as it was. Small files are copies, since a person may want to edit one."""
+as it was. Small files are copies, since a person may want to edit one.
+"""
 
 from __future__ import annotations
 

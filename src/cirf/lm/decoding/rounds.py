@@ -5,7 +5,8 @@ it. So ``generate`` is called for a few tokens at a time, and between two rounds
 
 Which rows can leave, and which can share a batch, depends on the model's cache. Most models keep keys and values, of which rows
 can leave and which a mask protects from padding. Hybrid and recurrent models (Qwen3.5, LFM2, Mamba, RecurrentGemma, RWKV) keep
-states as well or instead, in a cache of another kind, or inside of the model."""
+states as well or instead, in a cache of another kind, or inside of the model.
+"""
 
 from __future__ import annotations
 

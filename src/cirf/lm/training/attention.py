@@ -8,7 +8,8 @@ Of a batch of rows as a prefix tree, shared prefixes go through the model once, 
 Attention is causal, so a token's hidden states depend only on the tokens up to it, and rows with a common prefix share its
 states: a template's opening in all rows, a question in several answers to it. The nodes of the tree go through the model as one
 row of a batch of one; only the attention lays them out as rows [b x s] again. Loss and gradients are those of the padded rows up
-to rounding."""
+to rounding.
+"""
 
 from __future__ import annotations
 

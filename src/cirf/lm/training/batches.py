@@ -3,7 +3,8 @@
 Stock trainers read rows as text, a prompt and a completion. A trainer such as TRL's encodes ``prompt + completion`` as a
 tokenizer does by default and appends the end token. To give it the ids that we train on, prompts omit the prefix that the
 tokenizer adds itself, and completions contain no added tokens except those allowed. The trainer must be given the token that ends
-a turn: `cirf.lm.prompt.end_token`."""
+a turn: `cirf.lm.prompt.end_token`.
+"""
 
 from __future__ import annotations
 

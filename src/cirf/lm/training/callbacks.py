@@ -3,7 +3,8 @@
 On Ctrl-C or SIGTERM, fine-tuning stops after the current update and saves a checkpoint of it.
 
 A second signal stops it at once; it then resumes from the previous checkpoint, as after a SIGKILL. With several processes each
-would stop after a different update, so signals keep their default behaviour there."""
+would stop after a different update, so signals keep their default behaviour there.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ data-parallelism, autocast) works as always.
 
 In group-relative policy optimisation each token's weight follows from its answer's reward relative to the other
 answers to the question (GRPO: Shao et al. 2024, arXiv 2402.03300; Dr. GRPO: Liu et al. 2025, arXiv 2503.20783; DAPO: Yu et al.
-2025, arXiv 2503.14476). Names are those of TRL's ``loss_type`` and ``scale_rewards``."""
+2025, arXiv 2503.14476). Names are those of TRL's ``loss_type`` and ``scale_rewards``.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 The one here serves every method that writes words. Others override what differs: `LatentObjective` other logits; a distillation
 would override ``loss`` and add ids of its own to a batch; an auxiliary decoder is a ``module``.
 
-A curriculum changes rows during training, as in stepwise internalisation."""
+A curriculum changes rows during training, as in stepwise internalisation.
+"""
 
 from __future__ import annotations
 

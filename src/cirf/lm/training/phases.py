@@ -2,7 +2,8 @@
 unfinished one resumes at its last epoch.
 
 A phase trains for some epochs with AdamW at one learning rate, and keeps the weights of the epoch with the lowest held-out loss;
-without held-out rows, the last. Held-out rows are those of the validation split."""
+without held-out rows, the last. Held-out rows are those of the validation split.
+"""
 
 from __future__ import annotations
 

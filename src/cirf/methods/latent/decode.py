@@ -18,7 +18,8 @@ A causal model gives the same answer after either: it computes the same keys and
 The cost is a second prefill.
 
 The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Beginnings`). The model's inputs are
-recorded meanwhile; a position is the model's own if its vector is not the row of its placeholder token."""
+recorded meanwhile; a position is the model's own if its vector is not the row of its placeholder token.
+"""
 
 from __future__ import annotations
 

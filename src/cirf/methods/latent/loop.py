@@ -16,7 +16,8 @@ further columns masked; the attention mask is as long as the keys in every pass,
 Both matter: the third thought is off by its own size where padding is attended to, and in a model with learned positions also
 where these are not given.
 
-The projector maps a model's last state to its next input (CODI, Shen et al. 2025)."""
+The projector maps a model's last state to its next input (CODI, Shen et al. 2025).
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ question. After training it is removed, and the model answers without it.
 
 The decoder is a second set of adapters on the model that is trained, whose own weights are frozen; so it takes no more memory
 than adapters do. Where every weight is trained there is nothing frozen to share: then it is adapters on a copy of the model as it
-was. Or it is a copy that is trained itself, as in the publication, for twice the memory."""
+was. Or it is a copy that is trained itself, as in the publication, for twice the memory.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ shown of a prompt with two vectors, and what of it the cache holds already::
     How many clips? # # <end of turn> <assistant>
     [-------------- cache ---------]
 
-The guide reads the question for every answer, and its time is part of the answer's time."""
+The guide reads the question for every answer, and its time is part of the answer's time.
+"""
 
 from __future__ import annotations
 

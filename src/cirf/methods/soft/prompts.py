@@ -13,7 +13,8 @@ The prompts of rows, up to their vectors, in a model that is not trained are com
 each beginning is read by itself, so its values depend on nothing else: a training resumed after a kill computes the same, whether
 anything was cached or not. On an accelerator one row takes as long as a batch, so the rows of a batch that are not cached are
 read together. If there is too little room, those that came first stay cached and the others are read every time: rows come once
-per epoch, so evicting the least recently used would never hit."""
+per epoch, so evicting the least recently used would never hit.
+"""
 
 from __future__ import annotations
 

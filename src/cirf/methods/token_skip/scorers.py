@@ -18,7 +18,8 @@ A unit is the word after a number (``24 clips``). A name is a capitalised word, 
 question or the rationale capitalises it elsewhere too, or the mark of an option (``C.``).
 
 Words of quantity and comparison (``more``, ``each``, ``half``, ``per``, ``both``) are neither function words nor negations: in a
-solution they change the result."""
+solution they change the result.
+"""
 
 from __future__ import annotations
 

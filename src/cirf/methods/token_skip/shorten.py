@@ -14,7 +14,8 @@ Words are kept or dropped whole::
 
 A word is the text between blanks, its punctuation included: an equation written without blanks is one word and is never
 cut through, one written with blanks is as many as it has parts. Blanks and line breaks belong to no word. Chinese and
-Japanese put no blanks between words: there every character is one, with adjacent punctuation."""
+Japanese put no blanks between words: there every character is one, with adjacent punctuation.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ steps minus traces, and those of one code's pairs with its firsts (or lasts) to 
 
 Every evaluated question is kept with what each method answered, for the trace explorer, limited in size. What does not fit is cut
 or left out, and reported: ``{"of": 690, "shown": 690, "length": 1000, "cut": 12, "rows": [...]}`` says that all 690 questions are
-there and 12 texts end after 1000 characters."""
+there and 12 texts end after 1000 characters.
+"""
 
 from __future__ import annotations
 
