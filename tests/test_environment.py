@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import tinyrun
 
-from cirf.environment import SPINS, conflicts, engines, limit_spinning
+from cirf.environment import SPINS, conflicts, engines, limit_spinning, with_large_pages
 
 
 def install(site: Path, name: str, version: str, *requires: str) -> None:
@@ -51,3 +54,41 @@ def test_what_the_user_set_stays(mine: dict[str, str]) -> None:
     environment = dict(mine)
     limit_spinning(environment)
     assert environment == mine
+
+
+# glibc asks for large pages where the system gives them to processes that ask, unless the user decided it
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    file = tmp_path / "enabled"
+    file.write_text("always [madvise] never\n")
+    return file
+
+
+def test_large_pages_are_asked_for_next_to_other_settings(pages: Path) -> None:
+    started = with_large_pages({"A": "1", "GLIBC_TUNABLES": "glibc.malloc.check=1"}, pages)
+    assert started is not None and started["A"] == "1"
+    assert started["GLIBC_TUNABLES"] == "glibc.malloc.check=1:glibc.malloc.hugetlb=1"
+    assert with_large_pages(started, pages) is None
+    assert with_large_pages(started | {"GLIBC_TUNABLES": ""}, pages) is None, "a setting that gets lost is no endless loop"
+
+
+@pytest.mark.parametrize("mine", [{"CIRF_LARGE_PAGES": "0"}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}])
+def test_what_the_user_set_about_pages_stays(pages: Path, mine: dict[str, str]) -> None:
+    assert with_large_pages(mine, pages) is None
+
+
+@pytest.mark.parametrize("setting", ["[always] madvise never", "always madvise [never]", None])
+def test_a_restart_that_would_change_nothing_is_left_out(pages: Path, setting: str | None) -> None:
+    pages.unlink()
+    if setting is not None:
+        pages.write_text(setting)
+    assert with_large_pages({}, pages) is None
+
+
+def test_the_command_starts_once_more_with_all_its_arguments() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("CIRF_LARGE_PAGES", "GLIBC_TUNABLES")}
+    command = [sys.executable, "-W", "error", "-m", "cirf", "methods", "no such method"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "no such method" in done.stderr

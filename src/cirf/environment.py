@@ -1,11 +1,11 @@
-"""The environment of a run: versions, hardware, the cache of bundled models; and how long OpenMP's threads spin."""
+"""The environment of a run: versions, hardware, the cache of bundled models; how OpenMP's threads wait and glibc allocates."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -148,3 +148,27 @@ def limit_spinning(environment: MutableMapping[str, str]) -> None:
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment["GOMP_SPINCOUNT"] = SPINS
+
+
+PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+"""Linux's setting of large pages: ``always``, ``madvise`` (for processes that ask) or ``never``, the one in brackets."""
+
+_ASKING = "glibc.malloc.hugetlb"
+
+
+def with_large_pages(environment: Mapping[str, str], pages: Path = PAGES) -> dict[str, str] | None:
+    """An environment in which glibc (2.35 and later) asks for large pages, or ``None`` if a restart would change nothing.
+
+    A training touches gigabytes in each update, which takes longer in pages of 4 KiB (``benchmarks/updates.py`` measures it).
+    glibc reads the setting once, when a process starts. ``CIRF_LARGE_PAGES``, if set, prevents the restart.
+    """
+    tunables = environment.get("GLIBC_TUNABLES", "")
+    if "CIRF_LARGE_PAGES" in environment or _ASKING in tunables:
+        return None
+    try:
+        if "[madvise]" not in pages.read_text() or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
+            return None
+    except (OSError, ValueError):
+        return None
+    asking = ":".join(filter(None, (tunables, f"{_ASKING}=1")))
+    return {**environment, "GLIBC_TUNABLES": asking, "CIRF_LARGE_PAGES": "1"}  # a system may drop the former: never start twice
