@@ -37,19 +37,16 @@ def _read(path: Path) -> Rows:
 
 
 def choice(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Problems of two to four steps with five numbers to choose from: amounts of the problem, and such as come of slips."""
+    """Problems of two to four steps with five numbers to choose from, equally far apart. The right one is as often the smallest as
+    any other, so that the options alone give nothing away."""
     for row in _read(data / "gsm8k" / "train.jsonl"):
         solution, _, answer = row["answer"].partition("####")
         steps = [line for line in _NOTE.sub("", solution).strip().split("\n") if line.strip()]
-        if not re.fullmatch(r"\d+", answer.strip()) or not 2 <= len(steps) <= 4:
+        if not re.fullmatch(r"\d+", answer.strip()) or int(answer) < 5 or not 2 <= len(steps) <= 4:
             continue
-        right = int(answer)
-        amounts = {int(found) for found in re.findall(r"\b\d{1,6}\b", row["question"] + solution)}
-        slips = [right + by for by in (1, -1, 2, 5, -5, 10, -10)] + [2 * right, right // 2, *amounts]
-        wrong = sorted({slip for slip in slips if slip > 0 and slip != right})
-        if len(wrong) < 4:
-            continue
-        options = [*chance.sample(wrong, 4), right]
+        right, rank = int(answer), chance.randrange(5)
+        apart = chance.choice([step for step in (1, 2, 5, 10, 20, 50, 100) if 5 * step <= right])
+        options = [right + apart * (place - rank) for place in range(5)]
         chance.shuffle(options)
         letter = "ABCDE"[options.index(right)]
         rationale = "\n".join([*steps, f"Answer: {letter}"])
