@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cirf.tasks.parsing.anchors import SENTENCE_END
+
 _END = re.compile(
     r"</s>|<eos>|<end_of_turn>|<\|(?:im_end|endoftext|end_of_text|eot_id|eom_id|end|return|eot)\|>|<｜end▁of▁sentence｜>|\[/INST\]",
     re.IGNORECASE,
@@ -21,10 +23,18 @@ _EXPLAINS = re.compile(
     re.IGNORECASE,
 )
 _ASKS = re.compile(  # a line that opens another question
-    r"^(?P<mark>[ \t>]*[#*_]*[ \t]*)(?:(?:the[ \t]+)?(?:next|new|another)[ \t]+)?"
-    r"(?:(?P<asks>question|q|human|user|frage|pregunta)|(?P<sets>problem|exercise|example|input|instruction|task))"
+    r"^(?P<mark>[ \t>]*[#*_]*[ \t]*)(?:here(?:[’']s|[ \t]+is)[ \t]+)?"
+    r"(?:(?:an?|the)[ \t]+)?(?:(?:next|new|another|similar|related|follow-?up|word|math)[ \t]+){0,3}"
+    r"(?:(?P<asks>question|q|query|prompt|human|user|frage|pregunta|domanda|pergunta|вопрос|问题|問題)|"
+    r"(?P<sets>problem|exercise|example|input|instruction|task))"
     r"[ \t]*#?[ \t]*\d{0,4}[ \t]*(?:[*_]*[:：][*_]*|[.)](?=[ \t])|[*_]*$)|^[ \t]*\[INST\]",
     re.IGNORECASE | re.MULTILINE,
+)
+_PARAGRAPH = re.compile(r"\n(?:[ \t]*(?:[-*_=]{3,}[ \t]*)?\n)+|\n[ \t]*[-*_=]{3,}[ \t]*\n")
+_ASKING = re.compile(r"(?:how|what|which|who|when|where|find)\b", re.IGNORECASE)
+_FINAL = re.compile(r"^[ \t]*####[ \t]*[-$€£]?\d[\d.,]*%?[ \t]*$", re.MULTILINE)
+_CORRECTS = re.compile(
+    r"\b(?:wait|wrong|mistake|incorrect|correct(?:ion|ed)|actually|sorry|oops|instead|re-?check)", re.IGNORECASE
 )
 _GIVEN = re.compile(r"[\W_]*(?:given|known|context|passage|story|facts?|data|background|premises?)\b[^\n]*:", re.IGNORECASE)
 _CHECKS = re.compile(
@@ -67,11 +77,24 @@ def without_explanation(text: str) -> str:
 def other_questions(text: str) -> Iterator[tuple[str, bool, bool]]:
     """The text before each line that opens another question (``Question:``, ``Q:``, ``Problem 2:``), with whether a blank line
     separates them, and whether the line's word means a question; not before one that opens the text or that the text
-    announces."""
-    for match in _ASKS.finditer(text):
-        before = text[: match.start()]
+    announces. Also before a paragraph that poses one without such a word, and after a line ``#### 17`` that nothing corrects."""
+    opened = {match.end(): False for match in _PARAGRAPH.finditer(text) if _poses(text[match.end() :].partition("\n")[0])}
+    final = _FINAL.search(text)
+    if final and not _CORRECTS.search(text, final.end()):
+        opened |= {final.end(): False}
+    opened |= {match.start(): match["sets"] is None for match in _ASKS.finditer(text)}
+    for place, asks in sorted(opened.items()):
+        before = text[:place]
         if before.strip() and not _GIVEN.match(before) and not before.rstrip(" \t\n*_#").endswith((":", "：")):
-            yield before, re.search(r"\n[ \t]*\n[ \t]*\Z", before) is not None, match["sets"] is None
+            yield before, re.search(r"\n[ \t]*\n[ \t]*\Z", before) is not None, asks
+
+
+def _poses(line: str) -> bool:
+    """Whether a line states numbers and then asks something: ``Ann has 5 cups and buys 4. How many has she?``"""
+    if not line.rstrip().endswith("?"):
+        return False
+    *given, asked = SENTENCE_END.split(line.strip())
+    return _ASKING.match(asked.strip()) is not None and any(re.search(r"[^\W\d]\D*\d", sentence) for sentence in given)
 
 
 def before_a_check(text: str) -> tuple[str, str]:
