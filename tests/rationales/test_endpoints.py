@@ -17,7 +17,7 @@ from faulty import FAULTS, Server, serve
 
 from cirf.endpoints.calls import LONGEST, Connection, retry_after
 from cirf.endpoints.fleet import ask, known_answers
-from cirf.endpoints.requests import Request, allow, check
+from cirf.endpoints.requests import Request, allow, check, finish_of
 from cirf.errors import CirfError
 from cirf.recipe import schema
 from cirf.store.files import RowLog
@@ -238,6 +238,8 @@ _EXTRA = {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg":
         ([("max_tokens", 400, {"message": _OLD_CAP})], {"temperature", "top_p", "seed", "max_completion_tokens"}),
         ([("seed", 422, {"message": _EXTRA})], {"temperature", "top_p", "max_tokens"}),
         ([("seed", 400, "body.seed: no extra inputs")], {"temperature", "top_p", "max_tokens"}),
+        ([("seed", 501, "seed is not implemented")], {"temperature", "top_p", "max_tokens"}),
+        ([("top_p", 400, "top-p cannot be set for this model")], {"temperature", "max_tokens", "seed"}),
         ([("seed", 500, "create() got an unexpected keyword argument 'seed'")], {"temperature", "top_p", "max_tokens"}),
         ([("top_p", 400, {"message": _BOTH})], {"temperature", "max_tokens", "seed"}),
         (
@@ -283,12 +285,25 @@ def test_a_parameter_that_did_not_matter_is_sent_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length", "FinishReason.MAX_TOKENS"])
-def test_every_word_for_truncated_is_read_as_such(tmp_path: Path, reason: str) -> None:
+def test_a_truncated_answer_is_known_as_such(tmp_path: Path, reason: str) -> None:
     server = Server(echo)
     server.finish = reason
     with serve(server):
         answers, _ = ask(requests(1), section(server), RowLog(tmp_path / "log"))
     assert [answer.finish for answer in answers.values()] == ["length"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "finish"),
+    [
+        (("maxTokens", "max tokens", "token_limit", "ERROR_LIMIT", "time_limit", "not_finished", "max-output-tokens"), "length"),
+        (("sensitive", "content_filtered", "guardrail_intervened", "insufficient_system_resource", "USER_CANCEL"), "filtered"),
+    ],
+)
+def test_every_word_for_an_answer_that_is_not_whole_is_read_as_such(reasons: tuple[str, ...], finish: str) -> None:
+    assert {finish_of(reason, 3, 9) for reason in reasons} == {finish}
+    for whole in ("stop", "end_turn", "stop_sequence", "eos_token", "COMPLETE", "tool_calls", None):
+        assert finish_of(whole, 3, 9) not in ("length", "filtered", "cap")
 
 
 def test_one_refused_question_leaves_structured_output_on(tmp_path: Path) -> None:

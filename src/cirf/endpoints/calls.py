@@ -31,9 +31,9 @@ _TELLING = 8  # consecutive characters of a key that must not be shown
 _SHOWN = 160  # characters of a server's own message
 _MOVED = "max_completion_tokens"  # the name of the cap for newer OpenAI models
 _PARAMETERS = {
-    "seed": re.compile(r"\b(?:random_?)?seed\b", re.IGNORECASE),
-    "max_tokens": re.compile(r"\bmax_?tokens\b", re.IGNORECASE),
-    "top_p": re.compile(r"\btop_?p\b", re.IGNORECASE),
+    "seed": re.compile(r"\b(?:random[_ -]?)?seed\b", re.IGNORECASE),
+    "max_tokens": re.compile(r"\bmax[_ -]?tokens\b", re.IGNORECASE),
+    "top_p": re.compile(r"\btop[_ -]?p\b", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
 }
 """Parameters that a server may reject. If it names both temperature and top_p, top_p is left out."""
@@ -42,7 +42,9 @@ _TOO_MUCH = re.compile(  # the value is at fault, or the question's length: leav
     r"must be (?:[<>=]|in\b|a\b|an\b|at\b|between|positive|strictly|non-?negative|within)",
     re.IGNORECASE,
 )
-_UNKNOWN = re.compile(r"support|unknown|unexpected|unrecogni[sz]ed|invalid|not permitted|not allowed|extra", re.IGNORECASE)
+_UNKNOWN = re.compile(
+    r"support|implement|unknown|unexpected|unrecogni[sz]ed|invalid|not permitted|not allowed|extra", re.IGNORECASE
+)
 
 
 class Later(Exception):

@@ -53,20 +53,22 @@ class Answer:
     reasoning: str = ""
 
 
-_CAPPED = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "max_length", "max_new_tokens", "token_limit"})
-_CAPPED |= {"max_completion_tokens", "model_context_window_exceeded", "context_length", "context_length_exceeded", "incomplete"}
-_FILTERED = frozenset({"content_filter", "safety", "recitation", "prohibited_content", "blocklist", "spii", "language", "other"})
-_FILTERED |= {"refusal", "error", "error_toxic", "abort", "aborted", "cancelled", "network_error", "malformed_response"}
+_CAPPED = re.compile(r"length|limit|max|window|incomplete|not_?finished|truncat|budget|time_?out|timed_?out")
+_FILTERED = re.compile(
+    r"filter|safety|recitation|prohibit|block|spii|sensitive|guardrail|refus|moderat|violat|error|abort|cancel|malformed|"
+    r"insufficient|fail|interrupt|(?:language|other)$"
+)
+"""What servers' many words for an answer that is not whole have in common; other words are those of a finished one."""
 
 
 def finish_of(reason: str | None, tokens: int | None, cap: int | None) -> str:
     """Why an answer ends, in a uniform word: ``length`` (truncated), ``filtered`` (stopped by a filter or an
     error), ``cap`` (said to be finished, but with as many ``tokens`` as the ``cap`` that was sent), else the server's own.
     """
-    word = (reason or "stop").rpartition(".")[2].casefold().removeprefix("finish_reason_").replace("-", "_")
-    if word in _CAPPED:
+    word = re.sub(r"[\s-]", "_", (reason or "stop").rpartition(".")[2].casefold()).removeprefix("finish_reason_")
+    if _CAPPED.search(word):
         return "length"
-    if word in _FILTERED:
+    if _FILTERED.search(word):
         return "filtered"
     return "cap" if cap is not None and tokens is not None and tokens >= cap else word
 
