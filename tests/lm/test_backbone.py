@@ -64,6 +64,10 @@ def test_the_tokenizer_comes_settled(saved: Path) -> None:
     ("template", "said"),
     [
         ("{% for x in", "chat template fails"),
+        ("{{ none.x }}", "it leaves the question out"),
+        ("{{ 'a' * 10**10 }}", "MemoryError"),
+        ("{{ 'a' * 10**6 }}{{ messages[0].content }}", "it writes 1,000,013 characters around a question"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "it takes more than 2 seconds"),
         ("{{ 1/0 }}", "division by zero"),
         ("{{ raise_exception('only images') }}", "only images"),
     ],

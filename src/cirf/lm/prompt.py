@@ -14,10 +14,15 @@ A model without a template gets ``Question: ...\nAnswer: ``.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
+import resource
+import signal
+import threading
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,9 +57,12 @@ _SYSTEM_FIRST = (  # contents are texts, or lists of parts
 _NO_THINKING = "{%- set enable_thinking = false -%}\n"
 _DATE = datetime.date(2024, 7, 26)  # the one that Llama 3.2's template falls back to
 _DATE_STRING = f"{{%- set date_string = '{_DATE:%d %b %Y}' -%}}\n"
-_NOW = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1")
+_NOW = re.compile(r"strftime_now\(\s*(?:format\s*=\s*)?(['\"])(.*?)\1")
 _MARK = "cirf7question"
 _REPLY = "cirf7reply"
+_SECONDS = 2.0  # of processor time for all renderings that settle a template; they take milliseconds
+_BYTES = 2**30  # that they may allocate
+_LONGEST = 2**16  # characters of a template around a question
 
 _added: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[int]]] = weakref.WeakKeyDictionary()
 
@@ -78,7 +86,42 @@ def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
     if not template:
         begins_with_bos = tokenizer.bos_token_id is not None and tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
         tokenizer.chat_template = ("{{ bos_token }}" if begins_with_bos else "") + PLAIN_TEMPLATE
-    user = [{"role": "user", "content": _MARK}]
+    with _bounded():
+        _settle(tokenizer, [{"role": "user", "content": _MARK}], empty_system)
+
+
+@contextlib.contextmanager
+def _bounded() -> Iterator[None]:
+    """Around renderings of a template that may be a stranger's: an error where they take too long, or too much memory.
+
+    Only in the main thread, to which alone signals go.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"it takes more than {_SECONDS:.0f} seconds")
+
+    before, limits = signal.signal(signal.SIGPROF, stop), resource.getrlimit(resource.RLIMIT_AS)
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS, 1.0)  # again each second, as a template may catch it
+    try:
+        with contextlib.suppress(OSError, ValueError):  # not of every system
+            held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + _BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (held if limits[0] < 0 else min(held, limits[0]), limits[1]))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def _settle(tokenizer: Any, user: list[dict[str, str]], empty_system: bool) -> None:
+    text = render(tokenizer, user)
+    if _MARK not in text:
+        raise ValueError("it leaves the question out")
+    if len(text) > _LONGEST:
+        raise ValueError(f"it writes {len(text):,} characters around a question")
     _fix_date(tokenizer, user)
     if render(tokenizer, user, enable_thinking=False) != render(tokenizer, user):
         tokenizer.chat_template = _NO_THINKING + tokenizer.chat_template
@@ -202,7 +245,7 @@ def end_token(tokenizer: Any) -> int:
 def stop_ids(model: Any, tokenizer: Any) -> list[int]:
     """Every id that ends an answer, the end of the turn first: the tokenizer's EOS and the model's own list besides."""
     listed = model.generation_config.eos_token_id if model.generation_config is not None else None
-    own = listed if isinstance(listed, list) else [listed]
+    own = [one for one in (listed if isinstance(listed, list) else [listed]) if isinstance(one, int)]  # a file's, perhaps odd
     return list(dict.fromkeys(int(i) for i in [end_token(tokenizer), tokenizer.eos_token_id, *own] if i is not None))
 
 
