@@ -144,6 +144,23 @@ def test_what_is_no_archive_and_what_is_nothing_yet_is_refused(
     assert not (tmp_path / "new").exists()
     copy = shutil.copytree(archived, tmp_path / "copy")
     assert "give a run of the archive" in tinyrun.cirf("report", copy / "other").error()
+    measured = json.loads((copy / "measured.json").read_text())
+    (point,) = measured["points"]
+    about = measured["runs"][point["run"]]
+    for odd in (
+        {"points": []},
+        {"runs": {point["run"]: []}},
+        {"runs": {point["run"]: about | {"report": {}}}},
+        {"runs": {point["run"]: about | {"report": about["report"] | {"methods": {"cot": []}}}}},
+        {"points": [point | {"run": "../x"}], "runs": {"../x": about}},
+    ):
+        (copy / "measured.json").write_text(json.dumps(measured | odd))
+        for command in ("report", "analyze"):
+            assert "a damaged archive" in tinyrun.cirf(command, copy).error()
+    named = {"runs": {point["run"]: about | {"report": about["report"] | {"left_out": ["\x1b[2Jevaluation"]}}}}
+    (copy / "measured.json").write_text(json.dumps(measured | named))
+    assert r": \x1b[2Jevaluation" in tinyrun.cirf("report", copy).out
+    (copy / "measured.json").write_text(json.dumps(measured))
     for content in (b"PAR1", None):
         (copy / "answers.parquet").unlink()
         if content is not None:

@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def write_line(text: str) -> None:
+    """A line on standard output, of texts that may be from elsewhere."""
+    print(printable(text))
+
+
 class Advance(Protocol):
     """Reports that ``count`` more units are done, with a short note."""
 

@@ -21,6 +21,7 @@ from cirf.analysis.analysis import Found
 from cirf.errors import CirfError
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import every_style
+from cirf.progress import write_line
 from cirf.report.page import dark_colours
 from cirf.report.templates import read_script, script_hash, template, variable
 from cirf.store.files import parse_json
@@ -103,29 +104,20 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     that fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be
     made, or if none can.
     """
-    from cirf.analysis.analysis import Lacking, get, names
+    from cirf.analysis.analysis import names
     from cirf.analysis.source import Source
+    from cirf.export.archive import readable
     from cirf.store.files import to_json, write_atomic
 
     source = Source(open_runs(folder), paper)
-    found: dict[str, tuple[Analysis, Found]] = {}
-    lacking: dict[str, str] = {}
-    for analysis in [get(name) for name in dict.fromkeys(asked)] or [get(name) for name in names()]:
-        try:
-            found[analysis.name] = (analysis, analysis.make(source))
-        except Lacking as error:
-            if asked:
-                raise CirfError(f"{folder}: {analysis.name}: {error}") from None
-            lacking[analysis.name] = str(error)
-        except CirfError as error:
-            if asked:
-                raise CirfError(f"{analysis.name}: {error}") from error
-            lacking[analysis.name] = str(error)
+    with readable(folder):
+        found, lacking = _found(folder, source, asked)
     if not found:
         raise CirfError(f"{folder}: it holds nothing to analyse: {next(iter(lacking.values()))}")
     out = folder / FOLDER
-    if out.is_symlink():
-        raise CirfError(f"{out}: a symbolic link, where tables are written and removed; remove the link")
+    for path in (out, *(out / name for name in names())):
+        if path.is_symlink():
+            raise CirfError(f"{path}: a symbolic link, where tables are written and removed; remove the link")
     for name in () if asked else names():
         if name not in found and (out / name).is_dir():
             shutil.rmtree(out / name)
@@ -140,10 +132,30 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     for name, (_, made) in found.items():
         print(f"{name}: {_counted(made)}")
     for line in details["warnings"]:
-        print(line)
+        write_line(line)
     for name, why in lacking.items():
-        print(f"{name}: left out: {why}")
+        write_line(f"{name}: left out: {why}")
     print(f"analysis: {out / 'index.html'}")
+
+
+def _found(folder: Path, source: Source, asked: Sequence[str]) -> tuple[dict[str, tuple[Analysis, Found]], dict[str, str]]:
+    """The analyses that can be made, and why the others cannot. ``CirfError`` for one that was ``asked`` for."""
+    from cirf.analysis.analysis import Lacking, get, names
+
+    found: dict[str, tuple[Analysis, Found]] = {}
+    lacking: dict[str, str] = {}
+    for analysis in [get(name) for name in dict.fromkeys(asked)] or [get(name) for name in names()]:
+        try:
+            found[analysis.name] = (analysis, analysis.make(source))
+        except Lacking as error:
+            if asked:
+                raise CirfError(f"{folder}: {analysis.name}: {error}") from None
+            lacking[analysis.name] = str(error)
+        except CirfError as error:
+            if asked:
+                raise CirfError(f"{analysis.name}: {error}") from error
+            lacking[analysis.name] = str(error)
+    return found, lacking
 
 
 def open_runs(folder: Path) -> list[Run]:

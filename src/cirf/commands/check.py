@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.commands.run import with_data
 from cirf.errors import CirfError
-from cirf.progress import printable
+from cirf.progress import printable, write_line
 from cirf.rationales.collect import other_answers, unmatched
 from cirf.recipe.load import load, parse
 from cirf.recipe.schema import Recipe
@@ -261,20 +261,20 @@ def _print(made: dict[str, Any]) -> None:
         table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
     Console(width=120).print(table)
     for file in made["unusable"]:
-        print(file["summary"])
+        write_line(file["summary"])
     for name, row in made["tasks"].items():
         for reason, count in row["unusable"].items():
-            print(f"{name}: {count:,} question{'s' if count > 1 else ''} left out: {reason}")
+            write_line(f"{name}: {count:,} question{'s' if count > 1 else ''} left out: {reason}")
     for reason, count in made["problems"]["dropped"].items():
         if reason in made["refused"]:
             continue  # reported with its file
-        print(f"{count:,} question{'s' if count > 1 else ''} dropped: {reason}")
+        write_line(f"{count:,} question{'s' if count > 1 else ''} dropped: {reason}")
     for train, test in made["problems"]["leaks"][:5]:
-        print(f"leak: {train} has the question of {test}; dropped from training")
+        write_line(f"leak: {train} has the question of {test}; dropped from training")
     for row in made.get("shown", ()):
         _print_row(row)
     for note in made["notes"]:
-        print(f"note: {note}")
+        write_line(f"note: {note}")
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
         print("there are no rationales; add `rationale` to the rows, or name files with these questions in rationales.files")
     elif made["total"]["share_segmentable"] is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
-from cirf.progress import for_terminal
+from cirf.progress import for_terminal, printable, write_line
 from cirf.recipe.load import load, open_run
 from cirf.recipe.schema import Recipe, TaskEntry, Variant
 from cirf.store.paths import user_path
@@ -229,9 +229,10 @@ def save_report(folder: Path) -> dict[str, Any]:
             f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
             f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them again"
         )
+    page = render(data)
     write_changed(folder / "report.json", to_json(data))
-    write_changed(folder / "report.html", render(data))
-    for method in data["training"]:
+    write_changed(folder / "report.html", page)
+    for method in data["training"] if archived is None else ():  # an archive has no models
         model = folder / "models" / method
         if (model / "config.json").is_file():
             soft = read_soft(model)
@@ -243,35 +244,43 @@ def save_report(folder: Path) -> dict[str, Any]:
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Write a run's page and JSON, and print the table."""
-    from cirf.report.data.settings import seen_before
+    from cirf.export.archive import readable
     from cirf.store.files import to_json
 
-    data = save_report(folder)
+    with readable(folder):
+        data = save_report(folder)
+        if not as_json:
+            _print_report(folder, data)
     if as_json:
         sys.stdout.write(to_json(data))
-        return
+
+
+def _print_report(folder: Path, data: dict[str, Any]) -> None:
+    from cirf.report.data.settings import seen_before
+
     print_table(data)
     for line in _by_majority(data["voting"]):
-        print(line)
+        write_line(line)
     if data["probes"]:
         print_probes(data["probes"])
     overlap = data["data"]["reports"]["problems"].get("overlap", {})
     for line in seen_before(overlap) if not overlap.get("tasks") else ():  # for a run that trains, the page reports it
-        print(line)
+        write_line(line)
     if data["left_out"]:
-        print(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
+        write_line(f"left out, since the recipe does not ask for them or they are out of date: {', '.join(data['left_out'])}")
     for found in data["checks"].values():
         for line in found["faults"]:
-            print(f"warning: {line}")
-    print(f"report: {folder / 'report.html'}")
+            write_line(f"warning: {line}")
+    write_line(f"report: {folder / 'report.html'}")
     if data["verdict"]:
-        print(data["verdict"]["sentence"])
+        write_line(data["verdict"]["sentence"])
 
 
 def print_table(data: dict[str, Any]) -> None:
     """The methods as a table on standard output."""
     from rich.box import SIMPLE
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
@@ -285,7 +294,7 @@ def print_table(data: dict[str, Any]) -> None:
     for name, row in data["methods"].items():
         low, high = row["interval"]
         table.add_row(
-            name,
+            escape(printable(name)),
             f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
             str(row["n"]),
             f"{row['tokens']:.1f}",
@@ -301,6 +310,7 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
     """The probes of every method as a table on standard output."""
     from rich.box import SIMPLE
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
@@ -319,8 +329,8 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
                 p = pair["p"] if pair["p_holm"] is None else pair["p_holm"]
                 compared = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
             table.add_row(
-                method,
-                name,
+                escape(printable(method)),
+                escape(printable(name)),
                 f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
                 str(row["n"]),
                 *compared,

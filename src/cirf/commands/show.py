@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
-from cirf.progress import printable
+from cirf.progress import printable, write_line
 from cirf.recipe.load import open_run
 from cirf.store.files import load_object
 from cirf.store.integrity import LARGE, damage, finished
@@ -212,11 +212,11 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
         print(f"{row.name:28} {_WORDS[row.state]:20} {size:>14} {seconds:>12}")
     again = [row.name for row in rows if row.state not in ("done", "unknown")]
     if missing:
-        print(f"what a rerun would do is unknown here: {missing}")
+        write_line(f"what a rerun would do is unknown here: {missing}")
     else:
         print(f"a rerun would do: {', '.join(again)}" if again else "a rerun would do nothing")
     for name, files in bad.items():
-        print(damage(context.folder, name, files))
+        write_line(damage(context.folder, name, files))
     return not bad
 
 

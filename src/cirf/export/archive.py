@@ -9,16 +9,17 @@ not hold them, and others' data must not be republished. ``cirf report`` and ``c
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cirf.analysis.source import Row, Run, Tables, read_codes
 from cirf.errors import CirfError
 from cirf.report.data.measures import read_training
-from cirf.store.files import load_object, write_atomic
+from cirf.store.files import is_within, load_object, write_atomic
 from cirf.store.paths import without_folders
 from cirf.store.run_folder import RunFolder, content_of
 
@@ -73,8 +74,23 @@ def write(runs: Sequence[Run], out: Path) -> int:
     return sum(map(len, files.values()))
 
 
+@contextlib.contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """Around the use of an archive's data, which may be from elsewhere: ``CirfError`` where they are not as `write` writes them.
+    Other folders are left to their own readers."""
+    from jinja2 import TemplateError
+
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, TemplateError) as error:
+        if _around(folder) is None:
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise CirfError(f"{folder}: a damaged archive ({reason}); write it again") from None
+
+
 def read(folder: Path) -> list[ArchivedRun]:
-    """The runs of an archive, one per point of a sweep; ``CirfError`` if the files are not an archive's."""
+    """The runs of an archive, one per point of a sweep, at least one; ``CirfError`` if the files are not an archive's."""
     import pyarrow
     from pyarrow import parquet
 
@@ -86,18 +102,28 @@ def read(folder: Path) -> list[ArchivedRun]:
             answer = {name: row[name] for name in _FIELDS if row[name] is not None} | {"output": output}
             of_run = tables.setdefault(row["run"], {}).setdefault(row["method"], {})
             of_run.setdefault(row["task"], []).append(answer)
-        return [
+        found = [
             ArchivedRun(folder / point["run"], point, measured["runs"][point["run"]], tables.get(point["run"], {}))
             for point in measured["points"]
         ]
-    except (KeyError, TypeError, pyarrow.ArrowInvalid, FileNotFoundError) as error:
+        if not found or not all(isinstance(run.data["methods"], dict) and is_within(run.name) for run in found):
+            raise KeyError("its runs")
+        return found
+    except (AttributeError, KeyError, TypeError, OSError, pyarrow.ArrowException) as error:
         raise CirfError(f"{folder}: a damaged archive ({error}); write it again") from None
+
+
+def _around(path: Path) -> Path | None:
+    """The archive that a folder is, or would be a run of."""
+    if (path / "recipe.yaml").is_file():
+        return None
+    return next((place for place in (path, *path.parents) if is_archive(place)), None)
 
 
 def find(path: Path) -> ArchivedRun | None:
     """The run that ``ARCHIVE`` (of one run) or ``ARCHIVE/RUN`` names; ``None`` where no archive is there."""
-    folder = next((place for place in (path, *path.parents) if is_archive(place)), None)
-    if folder is None or (path / "recipe.yaml").is_file():
+    folder = _around(path)
+    if folder is None:
         return None
     runs = {run.name: run for run in read(folder)}
     name = next(iter(runs)) if path == folder and len(runs) == 1 else path.relative_to(folder).as_posix()
