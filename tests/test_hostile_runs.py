@@ -55,6 +55,67 @@ def test_looking_runs_nothing_that_came_with_a_run(theirs: Path, tmp_path: Path)
     assert "notes.py: Python code named by this run; if you trust it, add --trust-remote-code" in summary
 
 
+@pytest.fixture
+def coded_run(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> Path:
+    """A finished run whose recipe wants a backbone and models with code of their own, and trusts them."""
+    run = shutil.copytree(finished, tmp_path / "coded")
+    shutil.rmtree(run / "models" / "cirf_full")
+    coded(finished / "models" / "cirf_full", run / "models" / "cirf_full", tmp_path / "ran")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["backbone"] |= {
+        "model": str(coded(workshop.backbone, tmp_path / "backbone", tmp_path / "ran")),
+        "trust_remote_code": True,
+    }
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return run
+
+
+@pytest.mark.parametrize("command", [["analyze"], ["report"], ["status"], ["codes"], ["run", "--dry-run"], ["check"]])
+def test_looking_runs_no_code_of_a_model_whatever_the_recipe_says(coded_run: Path, tmp_path: Path, command: list[str]) -> None:
+    recipe = coded_run / "recipe.yaml"
+    said = tinyrun.cirf(command[0], recipe if command[0] in ("run", "check") else coded_run, *command[1:])
+    assert not (tmp_path / "ran").exists(), said
+    assert "Traceback" not in said.err
+    if command[0] == "run":
+        assert "comes with custom code" in said.error() and "--trust-remote-code" in said.error()
+        tinyrun.cirf("run", recipe, "--dry-run", "--trust-remote-code")
+        assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["methods", "problems"])
+def test_a_dry_run_and_a_check_run_no_file_that_the_recipe_names(theirs: Path, tmp_path: Path, key: str) -> None:
+    recipe = yaml.safe_load((theirs / "recipe.yaml").read_text())
+    if key == "problems":
+        recipe["methods"].pop()
+        recipe["problems"]["tasks"].append({"task": str(theirs / "notes.py")})
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    for command in (["run", tmp_path / "recipe.yaml", "--dry-run"], ["check", tmp_path / "recipe.yaml"]):
+        said = tinyrun.cirf(*command)
+        assert not (tmp_path / "ran").exists()
+        if said.code:  # a check needs no method
+            assert "if you trust it, add --trust-remote-code" in said.error()
+    assert "defines no" in tinyrun.cirf("run", tmp_path / "recipe.yaml", "--dry-run", "--trust-remote-code").error()
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["evaluation/cot/stage.json", "models/cirf_full/functions.json", "notes"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_no_command_waits_for_a_pipe_or_a_device(finished: Path, tmp_path: Path, file: str, kind: str) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / file).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(run / file)
+    else:
+        (run / file).symlink_to("/dev/zero")
+    looks = [
+        (command, run, *(tmp_path / one if one == "archive" else one for one in options)) for command, *options in LOOKS[:-1]
+    ]
+    for said in (tinyrun.cirf(*look) for look in (*looks, ("run", run / "recipe.yaml", "--out", run))):
+        assert f"{run / file}: a pipe or a device" in said.error()
+    if file.startswith("models"):
+        assert "a pipe or a device" in tinyrun.cirf("ask", run / "models/cirf_full", "How many?").error()
+
+
 def test_who_trusts_a_run_has_its_code_run(theirs: Path, tmp_path: Path) -> None:
     said = tinyrun.cirf("status", theirs, "--trust-remote-code")
     assert (tmp_path / "ran").exists() and "defines no METHOD" in said.out
@@ -255,6 +316,9 @@ def test_a_configuration_of_countless_layers_is_refused_at_once(workshop: tinyru
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**7, "layer_types": None}))
     with pytest.raises(CirfError, match="its configuration has 10,000,000 layers"):
+        load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": -1, "layer_types": None}))
+    with pytest.raises(CirfError, match="its configuration has -1 layers"):
         load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
 
 

@@ -177,7 +177,11 @@ def test_a_pipe_or_device_is_not_waited_for(workshop: tinyrun.Workshop, tmp_path
 def test_what_is_no_readable_file_is_one_sentence(tmp_path: Path) -> None:
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes('{"a": "é"}\n'.encode("latin-1"))
-    for path, says in ((tmp_path, "Is a directory"), (tmp_path / "none", "no such file"), (latin, r"not UTF-8 text \(byte 7\)")):
+    for path, says in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "none", "no such file; name one on this machine"),
+        (latin, r"not UTF-8 text \(byte 7\)"),
+    ):
         with pytest.raises(CirfError, match=says):
             read_rows(path)
 

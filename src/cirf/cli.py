@@ -59,6 +59,13 @@ TrustCode = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust."),
 ]
+TrustDry = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="With --dry-run: run Python code that the recipe names, or that comes with its model, as the run itself would.",
+    ),
+]
 AllowEnv = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,11 +118,13 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done, with tokens, memory and disk; write nothing to the run.")
     ] = False,
+    trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe, from questions to report; again: resume it."""
+    look_only(trust or not dry_run)
     from cirf.commands.run import dry, go, prepare
     from cirf.endpoints.requests import allow
 
@@ -153,11 +162,13 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print which stages would be made and which taken over; write nothing.")
     ] = False,
     shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
+    trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe with many settings; again: resume it."""
+    look_only(trust or not dry_run)
     from cirf.commands import list as listing
     from cirf.commands import sweep as sweeping
     from cirf.endpoints.requests import allow
@@ -200,9 +211,11 @@ def check(
     show: Annotated[
         int, typer.Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")
     ] = 0,
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Check data before training: usable rows, expected speed-up."""
+    look_only(trust)
     from cirf.commands.check import check as look
 
     look(source, sets or [], data, as_json, show)

@@ -29,6 +29,11 @@ def look_only(trust: bool) -> None:
     _only_looking = not trust
 
 
+def may_run(asked: bool) -> bool:
+    """Whether code that comes with a model runs where a recipe ``asked`` for it: not while only looking."""
+    return asked and not _only_looking
+
+
 def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
     """The names that a file defines, and the hash of the file; ``where`` is said of a file that is not there.
 

@@ -78,11 +78,12 @@ def _keys(folder: Path, section: Any) -> tuple[str | None, str | None]:
     from transformers import AutoModelForCausalLM
 
     from cirf.lm.backbone import load_config
+    from cirf.user_code import may_run
 
     config = load_config(folder, section)
     with torch.device("meta"):
         build: Any = AutoModelForCausalLM.from_config
-        model = build(config, trust_remote_code=section.trust_remote_code)
+        model = build(config, trust_remote_code=may_run(section.trust_remote_code))
     names = {id(module): f"{name}.weight" for name, module in model.named_modules()}
     first, head = names[id(model.get_input_embeddings())], model.get_output_embeddings()
     return first, None if head is None or getattr(config, "tie_word_embeddings", False) else names[id(head)]

@@ -38,6 +38,7 @@ from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import hash_json, write_atomic
+from cirf.store.paths import refuse_special
 from cirf.text.step_marks import closing_start
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ def _located(section: schema.Embeddings, source: Path | str, progress: Progress)
 def _load(section: schema.Embeddings, folder: Path, device: str) -> SentenceTransformer:
     if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
         raise CirfError(f"embeddings.model {section.model}: no sentence embedding model in {folder}; check the name or path")
+    refuse_special(folder)
     with _quiet():
         from sentence_transformers import SentenceTransformer
 

@@ -37,14 +37,15 @@ class Room:
 def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     """Parameters, layers and width of a model, from its configuration alone."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(
-        source, revision=recipe.backbone.revision, trust_remote_code=recipe.backbone.trust_remote_code
-    )
+    from cirf.lm.backbone import load_config
+    from cirf.user_code import may_run
+
+    config = load_config(source, recipe.backbone)
     with torch.device("meta"):
         build: Any = AutoModelForCausalLM.from_config
-        model = build(config)
+        model = build(config, trust_remote_code=may_run(recipe.backbone.trust_remote_code))
     linear = sum(
         module.in_features + module.out_features
         for name, module in model.named_modules()

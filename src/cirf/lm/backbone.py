@@ -24,6 +24,8 @@ from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import load_object
+from cirf.store.paths import refuse_special
+from cirf.user_code import may_run
 
 
 @contextlib.contextmanager
@@ -120,9 +122,11 @@ def load_config(source: str | Path, section: schema.Backbone) -> Any:
     source = locate(source)
     with explained(source, "model"):
         config = AutoConfig.from_pretrained(str(source), **where(source, section))
-        layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
+        layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
         if layers > _MOST_LAYERS:  # building them would take very long before missing weights are detected
             raise CirfError(f"{source}: its configuration has {layers:,} layers, more than {_MOST_LAYERS:,}; use another model")
+        if layers < 1:
+            raise CirfError(f"{source}: its configuration has {layers} layers; bring the whole model")
         return config
 
 
@@ -229,9 +233,10 @@ def check_weights(source: str | Path) -> None:
 
 
 def where(source: str | Path, section: schema.Backbone) -> dict[str, Any]:
-    """Arguments of ``from_pretrained`` besides the source: the revision of a hub id, and whether its own code may run."""
+    """Arguments of ``from_pretrained`` besides the source: the revision of a hub id, and whether its own code may run: never in a
+    process that only looks (`cirf.user_code.look_only`)."""
     revision = {} if Path(source).exists() or section.revision is None else {"revision": section.revision}
-    return {"trust_remote_code": section.trust_remote_code, **revision}
+    return {"trust_remote_code": may_run(section.trust_remote_code), **revision}
 
 
 @contextlib.contextmanager
@@ -245,6 +250,8 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         raise CirfError(f"{source}: is a file; {_ADVICE}")
     if path.is_dir() and not (path / "config.json").exists():
         raise CirfError(f"{source}: the folder holds no model (no config.json); {_ADVICE}")
+    if path.is_dir():
+        refuse_special(path)
     try:
         with no_pickles(source):
             yield
@@ -252,7 +259,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         if isinstance(error, CirfError):
             raise
         if "trust_remote_code" in str(error):
-            advice = "set backbone.trust_remote_code: true if you trust it (of ask and serve: --trust-remote-code)"
+            advice = "set backbone.trust_remote_code: true if you trust it (of commands that run no recipe: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with custom code; {advice}") from None
         if "mismatched_sizes" in str(error):  # whose report is not shown: see `without_bars`
             raise CirfError(f"{source}: weights have other shapes than its config.json says; bring the whole model") from None

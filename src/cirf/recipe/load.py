@@ -24,7 +24,7 @@ from cirf.recipe.keys import KeyRow, dotted, found
 from cirf.recipe.schema import Recipe, Section, with_own_methods
 from cirf.recipe.write import dump
 from cirf.recipe.yaml import Document, YamlError
-from cirf.store.paths import refuse_archive, user_path, without_folders
+from cirf.store.paths import refuse_archive, refuse_special, user_path, without_folders
 from cirf.store.row_files import is_row_file
 
 Validated = TypeVar("Validated", bound=Section)
@@ -74,12 +74,13 @@ def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
 
 
 def open_run(folder: Path) -> Recipe:
-    """The recipe of a run's folder; ``CirfError`` if it is not one."""
+    """The recipe of a run's folder; ``CirfError`` if it is not one, or holds what no run does (`refuse_special`)."""
     path = folder / "recipe.yaml"
     if not path.is_file():
         refuse_archive(folder)
     if not path.is_file() or (folder / "stage.json").is_file():  # a stage keeps its recipe
         raise CirfError(f"{folder}: not a run's folder ({'a stage of one' if path.is_file() else 'it holds no recipe.yaml'})")
+    refuse_special(folder)
     return _moved(load(str(path)), folder)
 
 

@@ -78,7 +78,9 @@ def readable(path: Path) -> Iterator[None]:
             raise CirfError(f"{path}: not a regular file; name a file of rows")
         yield
     except FileNotFoundError:
-        raise CirfError(f"{path}: no such file") from None
+        raise CirfError(
+            f"{path}: no such file; name one on this machine (data of the hub or the web must be fetched first)"
+        ) from None
     except UnicodeDecodeError as error:
         raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
     except ValueError as error:

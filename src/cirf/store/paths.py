@@ -7,12 +7,15 @@ Paths as users write them, in recipes and on the command line: ``~/rows.jsonl``.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
 
+ASIDE = (".old", ".damaged")
+"""How names of folders in a run's ``.work`` end that are at most removed, which follows no link in them."""
 _WINDOWS = re.compile(r"[A-Za-z]:[/\\].+", re.DOTALL)
 
 
@@ -65,3 +68,17 @@ def refuse_archive(path: Path) -> None:
             f"{path}: an archive of measured numbers (answers.parquet, measured.json), without questions, texts and models; "
             f"`cirf report {path}` and `cirf analyze {folder}` read it, other commands need the run itself"
         )
+
+
+def refuse_special(folder: Path) -> None:
+    """``CirfError`` where a folder holds a pipe or a device, or a link to one, anywhere in it: reading one may never end.
+
+    What a run set aside in its ``.work`` is never read.
+    """
+    for inner, folders, names in os.walk(folder):
+        if os.path.basename(inner) == ".work":
+            folders[:] = [name for name in folders if not Path(name).suffix.startswith(ASIDE)]
+        for name in names:
+            path = os.path.join(inner, name)
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise CirfError(f"{path}: a pipe or a device, which no run and no model holds; remove it")

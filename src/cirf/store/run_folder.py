@@ -38,6 +38,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.store.files import hash_file, hash_json, is_within, parse_json, share_files, to_json, write_atomic
+from cirf.store.paths import ASIDE, refuse_special
 
 _MANIFEST = "stage.json"
 _TIMINGS = "timings.json"
@@ -46,7 +47,6 @@ _LIVES = "lives.json"
 _RECIPE = "recipe.yaml"
 _HOLDER = "holder.json"
 _LONGEST_LIFE = 366 * 86400  # seconds; a longer one means that the clock was set
-_ASIDE = (".old", ".damaged")  # folders in .work that are at most removed, which follows no link in them
 RECORDS = (_MANIFEST, _RECIPE)
 """Files of a finished stage that describe the stage, not its result."""
 _SUM = "sha256"
@@ -159,10 +159,12 @@ class RunFolder:
             os.close(handle)
 
     def _check_links(self) -> None:
-        """``CirfError`` for a symbolic link that leads what is written or removed here elsewhere: a folder, or any in ``.work``.
+        """``CirfError`` for a symbolic link that leads what is written or removed here elsewhere: a folder, or any in ``.work``;
+        and for pipes and devices.
 
         A finished stage or a run may be a link: it is only replaced as a whole.
         """
+        refuse_special(self.root)
         for folder, folders, files in os.walk(self.root):
             inner = Path(folder)
             in_work = self._work in (inner, *inner.parents)
@@ -172,13 +174,13 @@ class RunFolder:
                 if path.is_symlink() and not whole:
                     raise CirfError(f"{path}: a symbolic link, where the run writes and removes; put what it leads to there")
             if inner == self._work:
-                folders[:] = [name for name in folders if not Path(name).suffix.startswith(_ASIDE)]
+                folders[:] = [name for name in folders if not Path(name).suffix.startswith(ASIDE)]
 
     def manifest(self, name: str) -> dict[str, Any] | None:
         """The record of a finished stage, or ``None``."""
         path = self.folder(name) / _MANIFEST
         try:
-            loaded: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+            loaded: dict[str, Any] = parse_json(path.read_text(encoding="utf-8")) if path.is_file() or not path.exists() else {}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError:
