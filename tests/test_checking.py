@@ -65,9 +65,12 @@ def test_numbers_that_are_not_read_are_noted(tmp_path: Path) -> None:
         }
         for n in range(1, 61)
     ]
-    found = checked(write_lines(tmp_path / "german.jsonl", *rows))
-    assert any("decimal commas, such as 2,5, are not read" in note for note in found["notes"])
-    assert found["total"]["share_results_empty"] == 1.0  # 1.350 would be a thousand times too small
+    found = checked(write_lines(tmp_path / "german.jsonl", *rows), "--show", "3")
+    assert any("numbers have decimal commas, so 1.350,5 is read as 1350.5" in note for note in found["notes"])
+    assert not any("not read" in note for note in found["notes"])
+    assert (found["answers"], found["total"]["share_results_empty"]) == ({"jsonl": "number"}, 0.0)
+    last = found["shown"][2]
+    assert ([step["result"] for step in last["steps"]], last["answer"]) == (["3*2.5=7.5", "3*450=1350"], "7.5")
     grouped = [
         {
             "question": f"{n} Lose kosten {n} mal 450 Euro und 1.000 Euro. Wie viel kosten sie?",
@@ -78,9 +81,9 @@ def test_numbers_that_are_not_read_are_noted(tmp_path: Path) -> None:
         }
         for n in range(1, 61)
     ]
-    found = checked(write_lines(tmp_path / "grouped.jsonl", *grouped))
-    assert any("points between thousands, such as 1.350, are not read" in note for note in found["notes"])
-    assert found["total"]["share_results_empty"] == 1.0
+    found = checked(write_lines(tmp_path / "grouped.jsonl", *grouped), "--show", "1")
+    assert found["total"]["decimal_commas"]
+    assert [step["result"] for step in found["shown"][0]["steps"]] == ["1*450=450", "450+1000=1450"]
     mixed = tinyrun.sums(60)
     mixed[7] |= {"rationale": mixed[7]["rationale"] + "\nStep 4: That is 12,5 of all."}
     mixed[8] |= {"rationale": mixed[8]["rationale"] + "\nStep 4: That is 12,75 of all."}

@@ -62,6 +62,36 @@ def test_answers_become_canonical(tmp_path: Path) -> None:
     assert [problem.answer for problem in read_problems(path, "yesno")] == ["yes", "no"]
 
 
+def test_decimal_commas_are_settled_by_the_file(tmp_path: Path) -> None:
+    train = write(
+        tmp_path / "d.jsonl",
+        {"question": "a", "answer": "1.250", "rationale": "1,5 + 1.248,5 = 1.250"},
+        {"question": "b", "answer": "-2,125 €", "rationale": "1{,}5 - 3,625 = -2,125"},
+        {"question": "c", "answer": 1.125},
+    )
+    test = write(tmp_path / "e.jsonl", {"question": "d", "answer": "2.500"})  # 2500 by the other file
+    both = entry(train, test_file=str(test))
+    task = build_task(both, None)
+    assert (task.answer, task.decimal_commas) == ("number", True)
+    problems = read_train(both, "number", None, commas=True)
+    assert [problem.answer for problem in problems] == ["1250", "-2.125", "1.125"]
+    assert [problem.answer for problem in read_test(both, "number", None, commas=True) or ()] == ["2500"]
+    said = ["Die Antwort: answer is 1.250,0 €.", "#### -2,125", "#### 1.125"]  # the last as a trained model writes it
+    assert all(task.equal(task.parse(text, one) or "", one) for text, one in zip(said, problems, strict=True))
+    assert task.result("Es sind 1,5 + 1.248,5 = 1.250 Stück.", problems[0], ()) == "1250"
+
+
+def test_texts_with_decimal_commas_stay_as_they_are_and_are_compared_by_value(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "d.jsonl", {"question": "Wie lang?", "answer": "1,50 km"}, {"question": "Wie alt?", "answer": "3,5 h"}
+    )
+    task = build_task(entry(path), None)
+    (problem, _) = read_problems(path, task.answer)
+    assert (task.answer, problem.answer, task.equal("1,5 km", problem)) == ("text", "1,50 km", True)
+    commas = [{"question": f"{n} = ?", "answer": str(n), "rationale": f"1,2 and 3,4: 1,200 + {n} = 1,20{n}"} for n in range(3)]
+    assert not build_task(entry(write(tmp_path / "e.jsonl", *commas)), None).decimal_commas  # lists, by the equations
+
+
 def test_ids_rationales_and_blank_lines(tmp_path: Path) -> None:
     path = write(
         tmp_path / "d.jsonl",

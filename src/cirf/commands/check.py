@@ -154,19 +154,17 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
     notes += [differ] if differ else []
     for name, row in made["tasks"].items():
         if row["decimal_commas"]:
-            example = row["unread_example"]
-            kind = f"decimal commas, such as {example}," if example else "points between thousands, such as 1.350,"
             notes.append(
-                f"{name}: numbers with {kind} are not read, so no step has a number as its result; write them as 1,996.25, "
-                "or set results.by=file"
+                f"{name}: numbers have decimal commas, so 1.350,5 is read as 1350.5, and results and answers are so written"
             )
-        elif row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
+        if row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
             share = f"{row['share_results_empty']:.0%} of the steps have no result"
             notes.append(f"{name}: {share}, so a trace says little; let the steps say what they find, or set results.by=file")
-        if not row["decimal_commas"] and row["unread"] > _FEW_UNREAD * row["problems"]:
+        if row["unread"] > _FEW_UNREAD * row["problems"]:
+            written = "1.996,25" if row["decimal_commas"] else "1,996.25"
             notes.append(
                 f"{name}: {row['unread']:,} of {row['problems']:,} problems have numbers that are not read, such as "
-                f"{row['unread_example']}; numbers are read as 1,996.25"
+                f"{row['unread_example']}; numbers are read as {written}"
             )
         if 0 < row["usable"] < FEW:
             notes.append(f"{name}: {row['usable']} usable rows are too few to learn from; at least {FEW} are needed, better 300")

@@ -15,13 +15,13 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.rationales.collect import gather
 from cirf.rationales.redundancy import certificate
-from cirf.rationales.results import write_results
+from cirf.rationales.results import comma_tasks, write_results
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
 from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
 from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.task import Task
-from cirf.text.numerals import has_decimal_commas, unread_numbers
+from cirf.text.numerals import unread_numbers, with_points
 
 CountTokens = Callable[[str], int]
 MOST_CHARACTERS = 8_000_000
@@ -39,7 +39,7 @@ class TaskCheck:
     token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, which predicts batch-1 decoding time,
     not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens of the longest row of each kind,
     ``unread`` the problems with a number that is not read, such as ``12,5``, ``unread_example`` one such number, and
-    ``decimal_commas`` whether numbers are written so, and none is a result. ``calculated`` is the share of the steps whose result
+    ``decimal_commas`` whether numbers are written so, and read so. ``calculated`` is the share of the steps whose result
     has its calculation before it (``results.working: keep``).
     """
 
@@ -112,7 +112,9 @@ def check(
     collected = gather(looked, rationales, data, tasks, tolerance)
     pieces = cut_all(collected.rationales, segments, looked)
     written = write_results(pieces.annotated, looked, tasks, results, data)
-    work = _Work(looked, collected.rationales, pieces.steps, written, [*collected.dropped, *pieces.dropped], count_tokens)
+    commas = comma_tasks(tasks, looked, [(row.problem, row.text) for row in collected.rationales])
+    dropped = [*collected.dropped, *pieces.dropped]
+    work = _Work(looked, collected.rationales, pieces.steps, written, dropped, count_tokens, commas)
     counts = Counter(problem.task for problem in problems)
     left_out = None
     if segments.redundant == "drop":
@@ -164,20 +166,23 @@ class _Work:
         results: Sequence[tuple[str, ...]],
         dropped: Sequence[Dropped],
         count_tokens: CountTokens,
+        commas: set[str],
     ) -> None:
+        self.commas = commas
         self.problems = {problem.id: problem for problem in problems}
         self.rationales = rationales
         parts: dict[str, list[str]] = {problem.id: [problem.question] for problem in problems}
         for rationale in rationales:
             parts[rationale.problem].append(rationale.text)
-        self.written = {problem: "\n".join(found) for problem, found in parts.items()}  # an answer is in our notation already
-        answers = {problem.id: problem.answer for problem in problems}
-        whole = ((problem, f"{answers[problem]}\n{text}") for problem, text in self.written.items())
-        self.unread = {problem: found[0] for problem, text in whole if (found := unread_numbers(text))}
+        self.unread: dict[str, str] = {}
+        for problem in problems:
+            texts = "\n".join([problem.answer, *parts[problem.id]])
+            if found := unread_numbers(with_points(texts) if problem.task in commas else texts):
+                self.unread[problem.id] = found[0]
         self.rows = list(zip(steps, results, strict=True))
         self.dropped = dropped
-        texts = {(row.problem, row.sample): row.text for row in rationales}
-        self.prose = {(row.problem, row.sample): count_tokens(texts[row.problem, row.sample]) + _END for row in steps}
+        text_of = {(row.problem, row.sample): row.text for row in rationales}
+        self.prose = {(row.problem, row.sample): count_tokens(text_of[row.problem, row.sample]) + _END for row in steps}
         self.trace = {
             (row.problem, row.sample): _DELIMITERS
             + len(row.segments)
@@ -221,7 +226,7 @@ class _Work:
             calculated=round(sum("=" in result for result in results) / len(results), 4) if results else 0.0,
             unread=len(unread),
             unread_example=unread[0] if unread else "",
-            decimal_commas=has_decimal_commas([self.written[problem] for problem in sorted(problems)]),
+            decimal_commas=bool({self.problems[problem].task for problem in problems} & self.commas),
         )
 
 

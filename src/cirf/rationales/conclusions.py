@@ -9,6 +9,7 @@ the result is 86 minutes``).
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from cirf.rationales.segmentation import clean_segments
 from cirf.records import AnswerKind, Problem
@@ -16,7 +17,7 @@ from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
 from cirf.text.sentences import sentences
 
 _ANCHOR = re.compile(r"answer|\\boxed|####", re.IGNORECASE)
@@ -45,6 +46,7 @@ _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.IGNORECASE)
 
 def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
     """The canonical answer that a rationale states, by its last anchored statement; ``None`` where it states none readable."""
+    text, task = _in_points(text, problem, task)
     if not _ANCHOR.search(text):
         return None
     line = _ANSWER_LINE.search(text)
@@ -63,6 +65,7 @@ def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
     be the answer: the sentence is no conclusion or does not give it outright, the text holds the right number elsewhere, or
     the two differ by a unit or by rounding alone.
     """
+    text, task = _in_points(text, problem, task)
     steps = clean_segments(text, "auto")[1] if task.kind(problem) == "number" else []
     right = number_value(problem.answer)
     if not steps or right is None:
@@ -80,6 +83,13 @@ def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
     elsewhere = any(number.value == right for number in find_numbers(plain_numbers(text)))
     same = abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS)
     return False if concludes and outright and not elsewhere and not same else None
+
+
+def _in_points(text: str, problem: Problem, task: Task) -> tuple[str, Task]:
+    """A rationale with numbers in our notation, and the task to read it by."""
+    if not task.decimal_commas or task.kind(problem) != "number":
+        return text, task
+    return with_points(text), replace(task, decimal_commas=False)
 
 
 def _statements(text: str) -> list[str]:

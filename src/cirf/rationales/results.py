@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cirf.errors import CirfError
@@ -26,7 +26,7 @@ from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import numbers_in, strip_annotations, worked_out
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
-from cirf.text.numerals import find_numbers, has_decimal_commas, number_text, plain_numbers
+from cirf.text.numerals import find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
 from cirf.text.step_marks import option_starts
 
 _SPACE = re.compile(r"\s+")
@@ -60,15 +60,17 @@ class RuleWriter:
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
         rationale cut by function a step has one only where it calculates or concludes, and finds another than the last."""
+        segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
-        for place, segment in enumerate(steps.segments):
+        for place, segment in enumerate(segments):
             several = place == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
             silent = several or (steps.rule == "function" and not _concludes(segment))
-            result = "" if silent else task.result(segment, problem, tuple(results))
+            result = "" if silent else task.result(steps.segments[place], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
-        values = _used(steps.segments, results, problem) if self.used else [[result] for result in results]
-        return tuple(self._text(row, segment) for row, segment in zip(values, steps.segments, strict=True))
+        known = task.in_our_notation(problem).question
+        values = _used(segments, results, known) if self.used else [[result] for result in results]
+        return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
         """The values of one step as its result."""
@@ -84,9 +86,9 @@ def _concludes(segment: str) -> bool:
     return bool(worked_out(segment) or anchors(segment)) or function_of(segment) == "conclude"
 
 
-def _used(segments: Sequence[str], results: Sequence[str], problem: Problem) -> list[list[str]]:
+def _used(segments: Sequence[str], results: Sequence[str], question: str) -> list[list[str]]:
     """Of each step the values that later steps use, and its last."""
-    known = numbers_in(problem.question)
+    known = numbers_in(question)
     full = []
     for place, (segment, last) in enumerate(zip(segments, results, strict=True)):
         later = numbers_in(*segments[place + 1 :])
@@ -173,12 +175,13 @@ def write_results(
     """The results of every step, aligned: ``out[i][j]`` belongs to ``steps[i].segments[j]`` (paper 3.3).
 
     Pass the annotated steps (``Cut.annotated``) so that rules see calculator notes. A result of more than
-    ``section.max_characters`` characters is left empty, and so are the numbers that the rule finds in a task written with decimal
-    commas, where ``1.350`` is 1350. Raises ``CirfError`` for a file that does not fit the steps.
+    ``section.max_characters`` characters is left empty. Of a task written with decimal commas (`comma_tasks`) the rule reads
+    ``1.350,5`` as 1350.5, and writes it so. Raises ``CirfError`` for a file that does not fit the steps.
     """
     writer = WRITERS[section.by](section, data)
     by_id = {problem.id: problem for problem in problems}
-    commas = _with_decimal_commas(steps, by_id) if section.by == "rule" else set()
+    commas = comma_tasks(tasks, problems, [(row.problem, "\n".join(row.segments)) for row in steps])
+    read_by = {name: replace(task, decimal_commas=name in commas) for name, task in tasks.items()}
     written: list[tuple[str, ...]] = []
     for row in steps:
         problem = by_id.get(row.problem)
@@ -186,20 +189,21 @@ def write_results(
             raise CirfError(
                 f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
             )
-        results = writer.write(row, problem, tasks[problem.task])
-        if problem.task in commas:
-            results = tuple("" if any(map(str.isdigit, result)) else result for result in results)
+        results = writer.write(row, problem, read_by[problem.task])
         written.append(shortened(results, section))
     return written
 
 
-def _with_decimal_commas(steps: Sequence[Steps], problems: Mapping[str, Problem]) -> set[str]:
-    """The tasks whose texts are written so. Answers do not count: they are in our notation already."""
+def comma_tasks(tasks: Mapping[str, Task], problems: Sequence[Problem], worked: Sequence[tuple[str, str]]) -> set[str]:
+    """The tasks whose texts are written with decimal commas: by the task itself, or by its questions and what was ``worked`` out,
+    texts by problem. Answers do not count: they are in our notation already."""
+    by_id = {problem.id: problem for problem in problems}
     texts: dict[str, list[str]] = {}
-    for row in steps:
-        if problem := problems.get(row.problem):
-            texts.setdefault(problem.task, []).append("\n".join((problem.question, *row.segments)))
-    return {task for task, found in texts.items() if has_decimal_commas(found)}
+    for name, text in worked:
+        if problem := by_id.get(name):
+            texts.setdefault(problem.task, []).append(f"{problem.question}\n{text}")
+    found = {task for task, each in texts.items() if has_decimal_commas(each)}
+    return found | {name for name, task in tasks.items() if task.decimal_commas}
 
 
 def shortened(results: Sequence[str], section: schema.Results) -> tuple[str, ...]:

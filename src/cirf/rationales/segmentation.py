@@ -35,6 +35,7 @@ from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
 from cirf.text.discourse import pieces, turns
 from cirf.text.normalise import normalise
+from cirf.text.numerals import has_decimal_commas, with_points
 from cirf.text.sentences import sentences
 from cirf.text.step_marks import Mark, carrying_out, option_letter, option_starts, ordinal_marks, split_last_option
 
@@ -104,11 +105,13 @@ def clean_segments(
     return found.rule, [(plain, noted) for noted in found.segments if (plain := normalise(noted))]
 
 
-def steps_of(text: str, section: schema.Segments, choices: Sequence[str] | None = None) -> tuple[str, list[tuple[str, str]]]:
-    """As ``clean_segments``, by the recipe's section."""
+def steps_of(
+    text: str, section: schema.Segments, choices: Sequence[str] | None = None, commas: bool = False
+) -> tuple[str, list[tuple[str, str]]]:
+    """As ``clean_segments``, by the recipe's section; ``commas``: the text is written with decimal commas."""
     rule, steps = clean_segments(text, section.by, choices, section)
     gone, rest = _gone_through(steps) if rule == "option" and section.options == "together" else ([], steps)
-    return rule, gone + (split_equations(rest) if section.equations == "split" else rest)
+    return rule, gone + (split_equations(rest, commas) if section.equations == "split" else rest)
 
 
 def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
@@ -134,12 +137,13 @@ def cut_all(rationales: Sequence[Rationale], section: schema.Segments, problems:
     annotated: list[Steps] = []
     dropped: list[Dropped] = []
     left_out: list[Redundant] = []
+    commas = has_decimal_commas([rationale.text for rationale in rationales])
     for rationale in rationales:
         problem = by_id.get(rationale.problem)
-        rule, pairs = steps_of(rationale.text, section, problem.choices if problem else None)
+        rule, pairs = steps_of(rationale.text, section, problem.choices if problem else None, commas)
         gone: list[Redundant] = []
         if section.redundant == "drop" and rule == "function" and problem:
-            gone = redundant([plain for plain, _ in pairs], problem, rationale.sample)
+            gone = redundant([with_points(plain) if commas else plain for plain, _ in pairs], problem, rationale.sample)
             places = {row.place for row in gone}
             pairs = [pair for place, pair in enumerate(pairs) if place not in places]
         reason = _misfit(rationale.text, len(pairs), section.minimum, section.most(rule))

@@ -85,7 +85,7 @@ class Planner:
         recipe = self.recipe
         learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
         drawn = keys.problems(recipe) | self.seed | self.rules | learning
-        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=6)
+        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=7)
         self.steps["problems"] = Part(problems, ("train.jsonl", "validation.jsonl"))
         self.answering["problems"] = Part(problems, ("test/",))
 
@@ -97,15 +97,15 @@ class Planner:
             asking |= {"segments": keys.segments(self.recipe), "template": teacher_prompt(self.recipe)}
             found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
-        rationales = self._add("rationales", gathered, found, data.rationales, version=4)
+        rationales = self._add("rationales", gathered, found, data.rationales, version=5)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.certifying(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=3)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=4)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=3)
+        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=4)
 
     def _codebooks(self) -> dict[int, Plan]:
         recipe = self.recipe

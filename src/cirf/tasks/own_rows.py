@@ -28,10 +28,11 @@ from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
-from cirf.text.numerals import number_text
+from cirf.text.numerals import has_decimal_commas, number_text, with_points
 
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _MOST_CHOICES = 26
+_POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
 _LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)")
 
@@ -42,12 +43,16 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
     ``lenient``: unusable rows are ignored instead of raised; ``allowed``: the share of rows that may have an answer of another
     kind, which makes them unusable.
     """
-    kind = entry.answer or kind_of(_checked_rows(_first_path(entry, data), [] if lenient else None, entry.columns).rows, allowed)
-    return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}")
+    path, commas = _first_path(entry, data), False
+    kind = entry.answer
+    if kind is None or path.exists():
+        file, commas = _read(path, [] if lenient or kind else None, entry.columns)
+        kind = kind or kind_of(file.rows, allowed)
+    return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}", commas)
 
 
-def _task(name: str, kind: AnswerKind, summary: str) -> Task:
-    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=10)
+def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=11, decimal_commas=commas)
 
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
@@ -59,41 +64,55 @@ def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerK
     by_index(list(enumerate(plain)))
     for number, row in enumerate(plain):
         _check(row, f"{name}, row {number}")
+    commas = _in_our_notation(plain)
     kind = answer or infer_kind(list(enumerate(plain)))
     problems = [_problem(row, str(number), kind, f"{name}, row {number}") for number, row in enumerate(plain)]
-    return _task(name, kind, "rows in memory"), [dataclasses.replace(problem, task=name) for problem in problems]
+    return _task(name, kind, "rows in memory", commas), [dataclasses.replace(problem, task=name) for problem in problems]
 
 
-def read_train(entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None) -> list[Problem]:
-    """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task; none without it."""
+def read_train(
+    entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None, commas: bool | None = None
+) -> list[Problem]:
+    """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task; none without it.
+
+    ``commas``: as of `read_problems`."""
     path = train_path(entry, data)
-    return [] if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns)
+    return [] if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns, commas)
 
 
-def read_test(entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None) -> list[Problem] | None:
+def read_test(
+    entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None, commas: bool | None = None
+) -> list[Problem] | None:
     """The problems of ``test_file``; ``None`` where the recipe names none."""
     path = test_path(entry, data)
-    return None if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns)
+    return None if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns, commas)
 
 
-def _tolerated(path: Path, kind: AnswerKind, tolerance: Tolerance, columns: Mapping[str, str]) -> list[Problem]:
+def _tolerated(
+    path: Path, kind: AnswerKind, tolerance: Tolerance, columns: Mapping[str, str], commas: bool | None
+) -> list[Problem]:
     refused = tolerance.begin()
-    problems = read_problems(path, kind, refused, columns)
+    problems = read_problems(path, kind, refused, columns, commas)
     tolerance.settle(path.name, len(problems), refused)
     return problems
 
 
 def read_problems(
-    path: Path, kind: AnswerKind, refused: Refused | None = None, columns: Mapping[str, str] | None = None
+    path: Path,
+    kind: AnswerKind,
+    refused: Refused | None = None,
+    columns: Mapping[str, str] | None = None,
+    commas: bool | None = None,
 ) -> list[Problem]:
     """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
 
     ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected. With a list for ``refused``
-    rows, these go there and the others are returned, with the ids they would have anyway.
+    rows, these go there and the others are returned, with the ids they would have anyway. ``commas``: whether its numbers have
+    decimal commas; ``None``: detected.
     """
     problems, seen = [], dict[str, int]()
     before = len(refused or ())
-    rows, word = (file := _checked_rows(path, refused, columns)).rows, file.word
+    rows, word = (file := _read(path, refused, columns, commas)[0]).rows, file.word
     place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
     numbers = row_numbers([line for line, _ in rows], (refused or [])[before:])
     for line, row in rows:
@@ -154,7 +173,7 @@ def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerK
 
 def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
     """The kind of a jsonl entry's answers (`kind_of`), the number of rows of each kind by themselves, and of all rows."""
-    rows = _checked_rows(_first_path(entry, data), [], entry.columns).rows
+    rows = _read(_first_path(entry, data), [], entry.columns)[0].rows
     return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
 
 
@@ -185,7 +204,7 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
 
 def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
     """As `odd_rows`, for a jsonl entry without ``answer``; unusable rows are ignored."""
-    return None if entry.answer else odd_rows(_checked_rows(_first_path(entry, data), [], entry.columns).rows, allowed)
+    return None if entry.answer else odd_rows(_read(_first_path(entry, data), [], entry.columns)[0].rows, allowed)
 
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
@@ -220,8 +239,11 @@ def find_file(name: str, data: str | None) -> Path:
     return path
 
 
-def _checked_rows(path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None) -> RowFile:
-    """The rows of a file in the one layout, each with well-formed fields; ``CirfError`` if there is none."""
+def _read(
+    path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None, commas: bool | None = None
+) -> tuple[RowFile, bool]:
+    """The rows of a file in the one layout, each with well-formed fields, their numbers as answers in our notation, and whether
+    they have decimal commas; ``CirfError`` if there is none."""
     before = len(refused or ())
     rows = []
     file = read_row_file(path, refused)
@@ -241,7 +263,21 @@ def _checked_rows(path: Path, refused: Refused | None, columns: Mapping[str, str
         raise CirfError(f"{path}: no usable row ({counts}; the first is that of {bad[0].place}){more and f': {more}'}")
     if not rows:
         raise CirfError(f"{path}: holds no rows; every row needs question and answer")
-    return RowFile(file.word, rows)
+    return RowFile(file.word, rows), _in_our_notation([row for _, row in rows], commas)
+
+
+def _in_our_notation(rows: Sequence[dict[str, Any]], commas: bool | None = None) -> bool:
+    """Whether rows are written with decimal commas (``None``: to be found out). If so, answers that are numbers are changed to
+    our notation, unless one of the answers has a decimal point."""
+    if commas is None:
+        fields = [[row.get("question"), row.get("rationale"), row.get("answer")] for row in rows]
+        commas = has_decimal_commas(["\n".join(str(field) for field in each if isinstance(field, str)) for each in fields])
+    if commas and not any(isinstance(row["answer"], str) and _POINT.fullmatch(row["answer"]) for row in rows):
+        for row in rows:
+            given = row["answer"]
+            if isinstance(given, str) and not row.get("choices") and number_value(found := with_points(given)) is not None:
+                row["answer"] = found
+    return commas
 
 
 def _check(row: Mapping[str, Any], where: str) -> None:

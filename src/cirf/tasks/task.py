@@ -5,15 +5,17 @@ A benchmark is one short file that ends in a ``Task``; the registry in ``__init_
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing import answers
-from cirf.tasks.parsing.answers import equal_answers, parse_answer
+from cirf.tasks.parsing.answers import equal_answers, number_value, parse_answer
 from cirf.tasks.parsing.options import listed_options
 from cirf.tasks.shots import Shot
+from cirf.text.numerals import number_text, with_points
 
 ResultRule = Callable[[str, Problem, tuple[str, ...]], str]
 """``rule(segment, problem, previous)``: the short text a step produced, given the results before it; may be empty."""
@@ -114,7 +116,8 @@ class Task:
     row that is to be left out. ``make(seed, index, options)`` builds problem ``index`` of the endless stream of that seed, or
     ``None`` to skip the index. ``answer`` is what the answers are, but for the subsets that ``kinds`` names. ``rule`` finds
     the result of a step. ``cap`` is in tokens. ``version`` grows whenever a change here would change a problem, a result or a
-    verdict. ``licence`` is the data's, as hubs write it; empty if unknown.
+    verdict. ``licence`` is the data's, as hubs write it; empty if unknown. ``decimal_commas``: its texts write 1234.5 as
+    ``1.234,5``; answers that are numbers, and results, are in our notation all the same.
 
     A task in a file of the user's own may besides read and compare answers itself, by ``parser(text, problem)`` and
     ``equality(parsed, gold)``, ask in its own ``wording`` (for the bare answer, for steps and answer), bring ``shots`` for the
@@ -141,6 +144,7 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     licence: str = ""
+    decimal_commas: bool = False
 
     @property
     def generated(self) -> bool:
@@ -174,7 +178,8 @@ class Task:
         """Represents this task's code in the keys of dependent stages."""
         kinds = [dict(sorted(self.kinds.items()))] if self.kinds else []
         own = [self.origin, answers.READING] if self.origin else []
-        return [self.name, self.version, self.answer, *kinds, *own]
+        commas = ["decimal commas"] if self.decimal_commas else []
+        return [self.name, self.version, self.answer, *kinds, *own, *commas]
 
     @property
     def wordings(self) -> list[str]:
@@ -189,15 +194,37 @@ class Task:
         """The canonical answer read from an answer text or from prose; ``None`` if none can be read."""
         if self.parser is not None:
             return self.parser(text, problem)
+        if self.decimal_commas and self.kind(problem) == "number" and not _is_canonical(text):
+            text = with_points(text)
         return parse_answer(self.kind(problem), text, problem.choices, problem.question)
 
     def equal(self, parsed: str, problem: Problem) -> bool:
         """Whether a parsed answer is the problem's."""
         if self.equality is not None:
             return self.equality(parsed, problem.answer)
-        return equal_answers(self.kind(problem), parsed, problem.answer)
+        kind, gold = self.kind(problem), problem.answer
+        if self.decimal_commas and kind == "text":
+            parsed, gold = with_points(parsed), with_points(gold)
+        return equal_answers(kind, parsed, gold)
 
     def result(self, segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         """What a step produced, by the task's rule (paper 3.3); empty where it names nothing, or only repeats the step."""
+        if self.decimal_commas:
+            segment, problem = with_points(segment), self.in_our_notation(problem)
         found = " ".join(self.rule(segment, problem, previous).split())
         return "" if found == segment.strip() else found
+
+    def in_our_notation(self, problem: Problem) -> Problem:
+        """The problem with the numbers of its texts in our notation."""
+        if not self.decimal_commas:
+            return problem
+        choices = tuple(map(with_points, problem.choices)) if problem.choices else problem.choices
+        answer = with_points(problem.answer) if self.kind(problem) == "text" else problem.answer
+        return dataclasses.replace(problem, question=with_points(problem.question), choices=choices, answer=answer)
+
+
+def _is_canonical(text: str) -> bool:
+    """Whether a text is a number as answers have it, such as a trained model writes, alone or after ``####``."""
+    said = text.strip().removeprefix("####").strip()
+    value = number_value(said)
+    return value is not None and number_text(value) == said

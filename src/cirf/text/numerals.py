@@ -5,7 +5,8 @@ are read into exact fractions, and every value has one canonical text: ``72`` (n
 ``1/3`` where no finite decimal exists.
 
 `plain_numbers` brings other groupings into this notation: ``12'000``, ``12 000``, ``1,25,000``, ``1.250.000``. A number with a
-decimal comma (``12,5``, ``0,333``, ``1.996,25``) is not read, and neither is a part of it.
+decimal comma (``12,5``, ``0,333``, ``1.996,25``) is not read, and neither is a part of it; `with_points` rewrites such numbers
+where a set of texts is written so (`has_decimal_commas`).
 """
 
 from __future__ import annotations
@@ -117,36 +118,38 @@ _DECIMAL_COMMA = re.compile(r"(?<![\d.,(\[{])\d+(?:\.\d{3})*,\d{1,2}(?![\d,)\]}]
 _DECIMAL_POINT = re.compile(r"(?<![\d.,])\d+(?:,\d{3})*\.\d{1,2}(?![\d,.])")
 
 
-_DOTTED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+")
+_LOCAL = re.compile(r"(?<![\w.,'’])(?:[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?|[0-9]+,[0-9]+)(?![0-9]|[.,][0-9])")
 _EQUATION = re.compile(
-    r"(?<![0-9.,])([0-9][0-9.]*+)\s?([-+×x*])\s?([0-9][0-9.]*+)\s?=\s?[$€£]?([0-9][0-9.]*[0-9]|[0-9])(?![0-9,]|\.[0-9])"
+    r"(?<![0-9.,])([0-9][0-9.,]*+)\s?([-+×x*])\s?([0-9][0-9.,]*+)\s?=\s?[$€£]?([0-9][0-9.,]*[0-9]|[0-9])(?![0-9]|[.,][0-9])"
 )
 
 
+def with_points(text: str) -> str:
+    """A text written with decimal commas in our notation: ``1.234,5`` becomes ``1234.5``, and ``1.350`` becomes ``1350``. A number
+    in neither notation stays."""
+    return _LOCAL.sub(lambda match: match[0].replace(".", "").replace(",", "."), text.replace("{,}", ","))
+
+
 def has_decimal_commas(texts: Sequence[str]) -> bool:
-    """Whether a set of texts is written with decimal commas: at least 5 % of the texts have one, and more than have a decimal
-    point; or none has a decimal comma or point, and an equation is right by points between thousands alone
-    (``980 + 147 = 1.127``). Then ``1.350`` is 1350."""
+    """Whether a set of texts is written with decimal commas: at least 5 % of the texts have one, more than have a decimal point,
+    and equations do not speak against it; or none has a decimal comma or point, and equations are right only by points between
+    thousands (``980 + 147 = 1.127``). Then ``1.350`` is 1350."""
     commas = sum(_DECIMAL_COMMA.search(text) is not None for text in texts)
     points = sum(_DECIMAL_POINT.search(text) is not None for text in texts)
-    if commas or points:
-        return commas >= max(1, 0.05 * len(texts)) and commas > points
-    grouped = [
-        verdict for text in texts for equation in _EQUATION.finditer(text) if (verdict := _by_thousands(equation)) is not None
-    ]
-    return bool(grouped) and all(grouped)
+    if (commas or points) and not (commas >= max(1, 0.05 * len(texts)) and commas > points):
+        return False
+    local = [verdict for text in texts for equation in _EQUATION.finditer(text) if (verdict := _by_commas(equation)) is not None]
+    return 2 * sum(local) >= len(local) if commas else bool(local) and all(local)
 
 
-def _by_thousands(equation: re.Match[str]) -> bool | None:
-    """Whether an equation is right by points between thousands (``True``) or before decimals (``False``); ``None`` if by both or
-    neither, which is inconclusive."""
+def _by_commas(equation: re.Match[str]) -> bool | None:
+    """Whether an equation is right by decimal commas and points between thousands (``True``) or by our notation (``False``);
+    ``None`` if by both or neither, which is inconclusive."""
     terms = (equation[1], equation[3], equation[4])
     right = []
-    for grouped in (True, False):
+    for local in (True, False):
         try:
-            one, two, result = (
-                Fraction(term.replace(".", "") if grouped and _DOTTED.fullmatch(term) else term) for term in terms
-            )
+            one, two, result = (Fraction(with_points(term) if local else term.replace(",", "")) for term in terms)
         except ValueError:
             right.append(False)
             continue

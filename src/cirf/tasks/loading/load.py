@@ -220,8 +220,8 @@ def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[
 
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
-    train = read_train(entry, task.answer, reading.data, reading.tolerance)
-    test = read_test(entry, task.answer, reading.data, reading.tolerance)
+    train = read_train(entry, task.answer, reading.data, reading.tolerance, task.decimal_commas)
+    test = read_test(entry, task.answer, reading.data, reading.tolerance, task.decimal_commas)
     return _both(train, test, entry, table, str(entry.train_file), reading)
 
 
