@@ -70,7 +70,7 @@ def test_numbers_that_are_not_read_are_noted(tmp_path: Path) -> None:
     assert not any("not read" in note for note in found["notes"])
     assert (found["answers"], found["total"]["share_results_empty"]) == ({"jsonl": "number"}, 0.0)
     last = found["shown"][2]
-    assert ([step["result"] for step in last["steps"]], last["answer"]) == (["3*2.5=7.5", "3*450=1350"], "7.5")
+    assert ([step["result"] for step in last["steps"]], last["answer"]) == (["3*2.5=7.5", "3450"], "7.5")
     grouped = [
         {
             "question": f"{n} Lose kosten {n} mal 450 Euro und 1.000 Euro. Wie viel kosten sie?",
@@ -374,4 +374,18 @@ def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path
 def test_a_row_without_a_question_is_told_with_the_fields_that_it_has(tmp_path: Path) -> None:
     said = tinyrun.cirf("check", write_lines(tmp_path / "mine.jsonl", {"text": "a", "label": 1}))
     assert "(1: the field question is missing; the first is that of line 1): every row needs question and answer" in said.error()
-    assert "this has text, label; rename them, or say in a recipe which is which (problems.tasks.*.columns)" in said.error()
+    assert "this has text, label; say which is which with --columns question=...,answer=..." in said.error()
+
+
+def test_columns_are_named_on_the_command_line(tmp_path: Path) -> None:
+    rows = [{"frage": f"{n} + 1?", "loesung": str(n + 1), "weg": f"Es sind {n} + 1 = {n + 1}."} for n in range(60)]
+    mine = write_lines(tmp_path / "mine.jsonl", *rows)
+    columns = "question=frage,answer=loesung,rationale=weg"
+    assert checked(mine, "--columns", columns)["total"]["usable"] == 60
+    said = tinyrun.cirf("init", mine, "--columns", columns, "--model", "nobody/model-1b")
+    assert "columns: {question: frage, answer: loesung, rationale: weg}  # as --columns said" in said.out
+    assert (
+        "no column 'weg2', which columns (--columns) name for" in tinyrun.cirf("check", mine, "--columns", columns + "2").error()
+    )
+    assert "--columns: 'frage' names no column" in tinyrun.cirf("check", mine, "--columns", "frage=question").error()
+    assert "--columns is for a file of rows" in tinyrun.cirf("check", tmp_path, "--columns", columns).error()

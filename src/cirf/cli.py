@@ -54,6 +54,14 @@ Until = Annotated[
         help="Make this stage (see `cirf status`) and what it needs, no more; a kind, such as models, means all of them.",
     ),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A=B,...",
+        help="Columns of your file that are not detected: question=frage,answer=loesung,rationale=weg.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[
     bool,
@@ -206,6 +214,7 @@ def status(
 @app.command()
 def check(
     source: Annotated[str, typer.Argument(help="A file of your own rows, a folder of mirrored data sets, or a recipe.")],
+    columns: Columns = None,
     sets: Sets = None,
     data: Data = None,
     show: Annotated[
@@ -218,7 +227,7 @@ def check(
     look_only(trust)
     from cirf.commands.check import check as look
 
-    look(source, sets or [], data, as_json, show)
+    look(source, sets or [], data, as_json, show, columns)
 
 
 @app.command()
@@ -227,12 +236,13 @@ def init(
     model: Annotated[
         str, typer.Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
+    columns: Columns = None,
     data: Data = None,
 ) -> None:
     """Write a recipe for your own rows: cirf init mine.jsonl > mine.yaml."""
     from cirf.commands.check import init as write
 
-    write(file, model, data)
+    write(file, model, data, columns)
 
 
 @app.command()

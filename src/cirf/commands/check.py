@@ -17,7 +17,7 @@ from cirf.errors import CirfError
 from cirf.progress import printable, write_line
 from cirf.rationales.collect import other_answers, unmatched
 from cirf.recipe.load import load, parse
-from cirf.recipe.schema import Recipe
+from cirf.recipe.schema import FIELDS, Recipe
 from cirf.store.jsonl import by_reason
 from cirf.store.paths import user_path
 from cirf.store.row_files import ENDINGS, is_row_file
@@ -34,18 +34,18 @@ _LITTLE = 1.5
 """The ratio of rationale tokens to trace tokens below which little is saved."""
 
 
-def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, show: int = 0) -> None:
+def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, show: int = 0, columns: str | None = None) -> None:
     """Check a file of rows, a mirror folder or the data of a recipe, as a run would read it, and print the findings.
 
     Every row of a file or folder is read; unusable rows are counted by reason. Of many long rationales only some are cut (see
-    `cirf.rationales.check`). ``CirfError`` if no row is left.
+    `cirf.rationales.check`). ``columns``: as of `columns_of`. ``CirfError`` if no row is left.
     """
     from cirf.rationales.check import check as look
     from cirf.tasks import resolve
     from cirf.tasks.loading.load import load_problems
     from cirf.tasks.loading.unusable import Tolerance
 
-    recipe = with_data(_recipe_of(source, sets), data)
+    recipe = with_data(_recipe_of(source, sets, columns), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
     asked, worked = Tolerance(allowed, looking=True), Tolerance(allowed, looking=True)  # files of questions, and of rationales
@@ -86,13 +86,24 @@ def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Prob
     return updates_of(suited(recipe.finetune, rows) if whole else recipe.finetune, rows)
 
 
-def _recipe_of(source: str, sets: Sequence[str]) -> Recipe:
+def columns_of(said: str | None) -> dict[str, str]:
+    """Our names of columns with a file's own: ``question=frage,answer=loesung``. ``CirfError`` for another form."""
+    pairs = [pair.partition("=") for pair in (said or "").split(",") if pair.strip()]
+    wrong = [name.strip() for name, sign, column in pairs if name.strip() not in FIELDS or not column.strip()]
+    if wrong:
+        raise CirfError(f"--columns: {wrong[0]!r} names no column; write OURS=THEIRS, with OURS one of {', '.join(FIELDS)}")
+    return {name.strip(): column.strip() for name, _, column in pairs}
+
+
+def _recipe_of(source: str, sets: Sequence[str], columns: str | None) -> Recipe:
     """The recipe to check by: the one named, or the defaults with a file's or a folder's data, with the overrides."""
     path = user_path(source)
+    if columns and not is_row_file(source):
+        raise CirfError(f"--columns is for a file of rows, {source} is none; name the columns in problems.tasks.*.columns")
     if path.is_dir():
         made = _of_folder(path)
     elif is_row_file(source):
-        made = {"problems": {"tasks": [{"task": "jsonl", "train_file": source}]}}
+        made = {"problems": {"tasks": [{"task": "jsonl", "train_file": source, "columns": columns_of(columns)}]}}
     elif path.is_file() and path.suffix not in ("", ".yaml", ".yml"):
         raise CirfError(f"{source}: neither a recipe (.yaml) nor a file of rows ({', '.join(ENDINGS)}, each also .gz)")
     else:
@@ -287,16 +298,17 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def init(file: str, model: str, data: Path | None) -> None:
+def init(file: str, model: str, data: Path | None, columns: str | None = None) -> None:
     """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error.
 
-    ``CirfError`` where no recipe would work, or there is no such file or model.
+    ``columns``: as of `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model.
     """
     from cirf.cpu.memory import free_memory
     from cirf.fitting import fit
     from cirf.lm.backbone import pick_device
 
-    made = {"name": "init", "backbone": {"model": model}, "problems": {"tasks": [{"task": "jsonl", "train_file": file}]}}
+    task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns)}
+    made = {"name": "init", "backbone": {"model": model}, "problems": {"tasks": [task]}}
     recipe = with_data(parse(json.dumps(made, ensure_ascii=False), file), data)
     count, counted_by = token_counter(recipe)
     fitted = fit(recipe, sizes_of(recipe), count, counted_by == model, free_memory(pick_device(recipe.backbone.device)))

@@ -120,6 +120,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
         Choice("problems.tasks.0.task", "jsonl", "rows of your own"),
         Choice("problems.tasks.0.name", name, "in tables"),
         Choice("problems.tasks.0.train_file", entry.train_file, "as given; the test is cut from it"),
+        *([Choice("problems.tasks.0.columns", entry.columns, "as --columns said")] if entry.columns else []),
         choices.answer(facts),
         tested,
     ]
