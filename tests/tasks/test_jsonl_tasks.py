@@ -204,3 +204,21 @@ def test_rows_that_cannot_be_used_are_gathered_where_a_list_is_given(tmp_path: P
     assert build_task(entry(path, answer="number"), None).answer == "number"
     with pytest.raises(CirfError, match=r"no usable row \(2: not valid JSON; the first is that of line 1\)"):
         read_problems(write(tmp_path / "bad.jsonl", "{", "{"), "number", [])
+
+
+def test_answers_with_latex_are_numbers_where_all_are_else_formulas(tmp_path: Path) -> None:
+    def rows(*answers: str) -> Path:
+        solved = [{"problem": f"q{n}", "solution": f"It is $\\boxed{{{a}}}$.", "answer": a} for n, a in enumerate(answers)]
+        return write(tmp_path / "d.jsonl", *solved)
+
+    numbers = rows(r"\frac{3}{4}", r"\$12", r"50\%", "$8$", r"\boxed{1{,}000}", r"2\frac12")
+    assert build_task(entry(numbers), None).answer == "number"
+    assert [problem.answer for problem in read_problems(numbers, "number")] == ["0.75", "12", "50", "8", "1000", "2.5"]
+    formulas = rows(r"\sqrt{2}", "x^2+1", r"\text{red}", r"12\text{ cm}", r"\boxed{\frac{3}{4}}", "5")
+    task = build_task(entry(formulas), None)
+    problems = read_problems(formulas, task.answer)
+    assert (task.answer, problems[4].answer) == ("latex", r"\frac{3}{4}")
+    said = [r"\boxed{\sqrt 2}", "The answer is $1+x^2$.", r"\boxed{\text{red}}", "#### 12", "0.75", "5"]
+    assert all(task.equal(task.parse(text, one) or "", one) for text, one in zip(said, problems, strict=True))
+    prose = rows(r"It is $\sqrt{2}$ because the diagonal of a square is longer than a side.", "Another sentence in words, see?")
+    assert build_task(entry(prose), None).answer == "text"

@@ -99,6 +99,8 @@ def held_out(rows: int, tested: int) -> Choice:
 
 def answer(facts: Facts) -> Choice:
     """The kind of answers."""
+    if facts.kind == "latex":
+        return Choice("problems.tasks.0.answer", "latex", f"the {facts.answers:,} answers are formulas, compared by value")
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
     if facts.kind == "text":
         return Choice(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from cirf.errors import CirfError
 from cirf.rationales.check import CountTokens, TaskCheck, check, some
@@ -17,8 +17,6 @@ from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.own_rows import kind_counts, kind_note
-
-Answers = Literal["number", "option", "yesno", "text"]
 
 FEWEST_STEPS, MOST_STEPS = 2, 10
 """Rationales with this many steps work best; long ones that are cut by function have more."""
@@ -71,7 +69,7 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     found = looked.total
     unusable = tolerance.files[0] if tolerance.files else None
     questions = (count(tasks[problem.task].render(problem)) for problem in problems)
-    alike = counts[most if kind == "text" else kind]
+    alike = answers if kind == "latex" else counts[most if kind == "text" else kind]
     facts = Facts(
         len(problems),
         kind,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from cirf.rationales.segmentation import clean_segments
 from cirf.records import AnswerKind, Problem
-from cirf.tasks.parsing.answers import number_value
+from cirf.tasks.parsing.answers import anchors, number_value
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
@@ -49,6 +49,8 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
     text, task = _in_points(text, problem, task)
     if not _ANCHOR.search(text):
         return None
+    if task.kind(problem) == "latex":
+        return task.parse(text, problem) if anchors(text) else None
     line = _ANSWER_LINE.search(text)
     if line is not None:
         return task.parse(line[1].strip(), problem)

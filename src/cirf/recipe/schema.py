@@ -84,7 +84,7 @@ class TaskEntry(Section):
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
     columns: dict[str, str] = key({}, "jsonl only: names of the file's columns where they are not detected, such as {question: exercise, answer: solved}; completion: rationale and answer in one text. Also choices, id, messages.")
-    answer: Literal["number", "option", "yesno", "text"] | None = key(None, "jsonl only: the kind of answers; null: detected from the rows.")
+    answer: Literal["number", "option", "yesno", "latex", "text"] | None = key(None, "jsonl only: the kind of answers; latex: formulas, compared by value; null: detected from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
     rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink in proportion.", unit="problems")
     test: Positive | None = key(None, "Test problems to take, the first ones; null: all.", unit="rows", paper="not said; its accuracies are multiples of 1/600, which 200 questions and three runs give")

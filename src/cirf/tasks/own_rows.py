@@ -26,12 +26,14 @@ from cirf.tasks.loading.choices import by_index
 from cirf.tasks.loading.layouts import missing, plain_row
 from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.latex import is_formula, is_marked_up, tidy_latex
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
 from cirf.text.numerals import has_decimal_commas, number_text, with_points
 
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _MOST_CHOICES = 26
+_FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
 _LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)")
@@ -139,13 +141,16 @@ def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -
 
 
 def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
-    """The kind of answers: options if every row has choices, else yes/no, else numbers, else text."""
+    """The kind of answers: options if every row has choices, else yes/no, else numbers, else formulas, else text."""
     if all(row.get("choices") for _, row in rows):
         return "option"
     answers = [str(row["answer"]).strip() for _, row in rows]
     if all(answer.casefold() in _YES_NO for answer in answers):
         return "yesno"
-    return "number" if all(number_value(answer) is not None for answer in answers) else "text"
+    if all(number_value(tidy_latex(answer)) is not None for answer in answers):
+        return "number"
+    formulas = any(map(is_marked_up, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
+    return "latex" if formulas else "text"
 
 
 def kind_of(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float) -> AnswerKind:
@@ -162,11 +167,11 @@ _KIND_WORDS = {"option": "have choices", "yesno": "have yes or no as answer", "n
 
 
 def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerKind, list[int]]:
-    """The lines of the rows whose answer, taken alone, is an option, yes or no, or a number; those of text are left out."""
+    """The lines of the rows whose answer, taken alone, is an option, yes or no, or a number; the others are left out."""
     kinds: dict[AnswerKind, list[int]] = {"option": [], "yesno": [], "number": []}
     for row in rows:
         kind = infer_kind([row])
-        if kind != "text":
+        if kind in kinds:
             kinds[kind].append(row[0])
     return kinds
 
@@ -319,13 +324,15 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
     text = str(answer).strip()
     if kind == "text":
         return text
+    if kind == "latex":
+        return tidy_latex(text) or text
     if kind == "option":
         return _option(text, choices, where)
     if kind == "yesno":
         if text.casefold() not in _YES_NO:
             raise RowError(where, f"answer {text!r} is neither yes nor no", "answer is neither yes nor no")
         return _YES_NO[text.casefold()]
-    value = number_value(text)
+    value = number_value(tidy_latex(text))
     if value is None:
         message = f"answer {text!r} is not a number; fix it, or set answer: text for the task"
         raise RowError(where, message, "answer is not a number")

@@ -203,7 +203,7 @@ class Task:
         if self.equality is not None:
             return self.equality(parsed, problem.answer)
         kind, gold = self.kind(problem), problem.answer
-        if self.decimal_commas and kind == "text":
+        if self.decimal_commas and kind in ("text", "latex"):
             parsed, gold = with_points(parsed), with_points(gold)
         return equal_answers(kind, parsed, gold)
 
@@ -219,7 +219,7 @@ class Task:
         if not self.decimal_commas:
             return problem
         choices = tuple(map(with_points, problem.choices)) if problem.choices else problem.choices
-        answer = with_points(problem.answer) if self.kind(problem) == "text" else problem.answer
+        answer = with_points(problem.answer) if self.kind(problem) in ("text", "latex") else problem.answer
         return dataclasses.replace(problem, question=with_points(problem.question), choices=choices, answer=answer)
 
 

@@ -89,6 +89,19 @@ def _opening(said: str, alone: bool = False) -> str | None:
     return None if alone else parse_number(f"#### {said}") or parse_number(f"The answer is {said}")
 
 
+_MARKED_UP = re.compile(r"\\[A-Za-z%$]|\^|\s*\$[^$]+\$\s*\Z")
+
+
+def is_marked_up(text: str) -> bool:
+    """Whether a text has LaTeX in it: a command, a power, dollar signs around all of it."""
+    return _MARKED_UP.search(text) is not None
+
+
+def is_formula(text: str) -> bool:
+    """Whether a text is a formula, a number or a word or two, and nothing else."""
+    return _opening(text, alone=True) is not None
+
+
 def _words_alone(text: str) -> bool:
     """Whether a text is a word or two, such as *east*, and not a comment on an answer, such as *correct*."""
     return re.fullmatch(r"[A-Za-z][A-Za-z'’-]*(?: [A-Za-z'’-]+)?", text) is not None and _REMARK.search(text) is None

@@ -15,12 +15,13 @@ from cirf.tasks.parsing.answers import anchors, mentions, normalise_text, number
 from cirf.tasks.steps.calculations import CONCLUDES, SENTENCES, first_stated, in_words, numbers_in, plain_step, written_out
 from cirf.tasks.steps.equations import introduced, unsolved, unworked
 from cirf.tasks.steps.states import coin_state, state
+from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, plain, plain_numbers
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
 _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ..."
-    r"(?P<lead>^\W*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
+    r"(?P<lead>^[^\w\n]*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
     r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -132,7 +133,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     _, label, content = plain_step(segment).rpartition(":")
     if label and problem.answer.strip() and " ".join(content.split()).strip(' .*`"') == " ".join(problem.answer.split()):
         return problem.answer
-    named = re.compile(rf"(?<!\w){re.escape(problem.answer)}(?:s|es)?(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
+    spelt = "|".join(re.escape(text) for text in {problem.answer, _plain(problem.answer)})
+    named = re.compile(rf"(?<!\w)(?:{spelt})(?:s|es)?(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
     for sentence in reversed(SENTENCES.split(plain_step(segment))):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
             return problem.answer
@@ -149,9 +151,14 @@ def singles_out(segment: str) -> bool:
     return _SINGLES_OUT.search(plain_step(segment)) is not None
 
 
+def _plain(text: str) -> str:
+    """A text as steps have it, which are without LaTeX."""
+    return normalise(text) if "\\" in text or "$" in text else text
+
+
 def _is_answer(found: str, answer: str) -> bool:
-    """Whether a text is the answer, articles and the plural apart."""
-    said, expected = (_ARTICLE.sub("", normalise_text(text)) for text in (found, answer))
+    """Whether a text is the answer, articles, the plural and LaTeX apart."""
+    said, expected = (_ARTICLE.sub("", normalise_text(_plain(text))) for text in (found, answer))
     if not expected:  # nothing but signs
         return found.strip() == answer.strip()
     return said in (expected, f"{expected}s", f"{expected}es")
