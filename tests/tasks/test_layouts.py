@@ -184,11 +184,20 @@ def test_a_context_may_be_a_list_or_a_premise() -> None:
         {"premise": "One.\nTwo."},
     ):
         assert plain_row(asked | more, "here")["question"] == "One.\nTwo.\n\nWhat is the cause?"
+    for context in (
+        {"title": ["Rain", "Sun"], "sentences": [["It is wet.", " It falls."], ["It is hot."]]},
+        [["Rain", ["It is wet.", "It falls."]], ["Sun", ["It is hot."]]],
+    ):  # HotpotQA's
+        question = plain_row(asked | {"context": context}, "here")["question"]
+        assert question == "Rain: It is wet. It falls.\nSun: It is hot.\n\nWhat is the cause?"
 
 
 def test_a_label_in_front_of_a_short_answer_is_no_part_of_it() -> None:
     for text, answer in (("Label: positive", "positive"), ("Total: 28 beads", "28"), ("Output of it", "Output of it")):
         assert plain_row({"prompt": "q", "completion": text}, "here")["answer"] == answer
+    for text in ("Result: we find that it works", "Result: we find that it works.\nAll is well here."):
+        with pytest.raises(RowError, match="no answer is found"):
+            plain_row({"prompt": "q", "completion": text}, "rows, row 0")
 
 
 def test_a_number_in_front_is_no_answer() -> None:
@@ -255,6 +264,14 @@ def test_options_are_read_in_every_layout(tmp_path: Path, row: dict[str, Any]) -
     assert (task.answer, problem.answer, problem.choices) == ("option", "B", tuple(FRUIT))
 
 
+def test_a_blank_column_among_options_is_left_out() -> None:
+    row = {"question": "Which?", "A": "apple", "B": "", "C": "chair", "D": None}
+    found = plain_row(row | {"answer": "C"}, "here")
+    assert (found["choices"], found["answer"]) == (["apple", "chair"], "B")
+    with pytest.raises(RowError, match="answer 'b' is an option that is blank"):
+        plain_row(row | {"answer": "B"}, "rows, row 0")
+
+
 def test_columns_that_only_look_like_options_are_none() -> None:
     for row in (
         {"question": "What is the larger of a and b?", "a": 3, "b": "4", "answer": 4},
@@ -318,13 +335,14 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; rename them, or .*columns"),
+        ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; say which .* --columns"),
         ({"question": "q", "score": 1}, "the field answer is missing; .* this has question, score"),
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
         ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
         ({"messages": [USER]}, "the conversation has no turn of the assistant"),
         ({"messages": [assistant("7")]}, "the conversation has no turn of the user"),
         ({"messages": [USER, assistant("")]}, "the assistant's last turn is empty"),
+        ({"messages": [USER, {**assistant(""), "content": None, "reasoning_content": "Hm."}]}, "has thoughts but no answer"),
         ({"messages": ["hello"]}, "a turn of the conversation is no object with role and content"),
         ({"messages": [USER, {"role": "assistant", "content": 7}]}, "the content of a turn is no text"),
     ],
@@ -342,7 +360,7 @@ def test_columns_of_the_recipe_name_what_is_which(tmp_path: Path) -> None:
     assert (problem.question, problem.answer, problem.rationale, problem.id) == (ASKED, "28", WORK, "x1")
     (problem,) = read(tmp_path, {"exercise": ASKED, "all": TARGETS[0]}, columns={"question": "exercise", "completion": "all"})[1]
     assert (problem.question, problem.answer, problem.rationale) == (ASKED, "28", WORK)
-    with pytest.raises(RowError, match=r"no column 'task'; columns\.question names it, and the row has exercise, key"):
+    with pytest.raises(RowError, match=r"no column .task., which columns .--columns. name for question; the row has exercise"):
         read(tmp_path, row, columns={"question": "task"})
     with pytest.raises(ValueError, match="columns: quesion is no field of a row; name question, answer"):
         TaskEntry.model_validate({"task": "jsonl", "columns": {"quesion": "a"}})

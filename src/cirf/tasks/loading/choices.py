@@ -34,7 +34,7 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
     given = row.get("choices") if row.get("choices") is not None else row.get("options")
     labels: list[str] = []
     if given is None:
-        found = _in_columns(row)
+        labels, found = _in_columns(row, where)
     else:
         labels, found = _texts(given)
     if not found:
@@ -59,7 +59,7 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 def has_options(row: Mapping[str, Any]) -> bool:
     """Whether a row has options in columns of their own."""
-    return bool(row.get("choices") or row.get("options") or _in_columns(row))
+    return bool(row.get("choices") or row.get("options") or _in_columns(row)[1])
 
 
 def by_index(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
@@ -122,13 +122,19 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def _in_columns(row: Mapping[str, Any]) -> list[str]:
-    """The texts of columns that count options: ``A``, ``B``, ...; ``option1``, ``option2``, ..."""
+def _in_columns(row: Mapping[str, Any], where: str = "") -> tuple[list[str], list[str]]:
+    """The texts of columns that count options: ``A``, ``B``, ...; ``option1``, ``option2``, ..., and their letters or digits
+    where one between them is blank; ``RowError`` at ``where`` if that is the answer."""
     series: dict[str, dict[str, str]] = {}
+    blank = set[tuple[str, str]]()
     lettered = _LETTER.fullmatch(str(row.get("answer", "")).strip())
     for name, value in row.items():
         match = _COLUMN.fullmatch(re.sub(r"[\s_-]+", "", str(name)).casefold())
-        if match is None or not _is_plain(value) or not str(value).strip() or (not match["series"] and match["place"].isdigit()):
+        if match is None or (not match["series"] and match["place"].isdigit()):
+            continue
+        if value is None or not str(value).strip():
+            blank.add((match["series"] + ("1" if match["place"].isdigit() else "a"), match["place"]))
+        if not _is_plain(value) or not str(value).strip():
             continue
         if not match["series"] and str(name).islower() and _NUMBER.fullmatch(str(value).strip()) and not lettered:
             continue  # a quantity of the question: "a": 3, "b": 4
@@ -138,10 +144,15 @@ def _in_columns(row: Mapping[str, Any]) -> list[str]:
         if name == "answer1" and not lettered and (_place(row) is None or str(row["answer"]) in places.values()):
             continue  # several answers to the question
         found = [places[place] for place in sorted(places)]
-        run = "".join(sorted(places)) in "0123456789abcdefghij"
-        if len(found) >= _FEWEST and first in "01a" and run:
-            return found
-    return []
+        left_out = {place for series, place in blank if series == name and place < max(places)}
+        run = "".join(sorted({*places, *left_out})) in "0123456789abcdefghij"
+        if len(found) < _FEWEST or min(first, *left_out) not in "01a" or not run:
+            continue
+        said = lettered[1].casefold() if lettered else str(row.get("answer", "")).strip()
+        if said in left_out and where:
+            raise RowError(where, f"answer {said!r} is an option that is blank", "answer is an option that is blank")
+        return (sorted(places) if left_out else []), found
+    return [], []
 
 
 def _in_question(row: Mapping[str, Any]) -> list[str]:

@@ -33,7 +33,18 @@ _QUESTIONS = ("prompt", "problem", "instruction", "query", "input")
 _CONTEXTS = ("context", "passage", "hint")
 _TARGETS = ("completion", "response", "output", "solution", "target")
 _ANSWERS = (
-    *("final_answer", "answer_key", "correct_answer", "correct_option", "correct", "gold", "final_decision", "label", "cop"),
+    *(
+        "final_answer",
+        "answer_key",
+        "correct_answer",
+        "correct_option",
+        "correct",
+        "gold",
+        "final_decision",
+        "final",
+        "label",
+        "cop",
+    ),
 )
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
@@ -117,14 +128,28 @@ def _answer(row: Mapping[str, Any], target: str | None, where: str | None) -> An
 
 
 def _context(row: Mapping[str, Any]) -> str | None:
-    """What comes before a question: a text, texts, or PubMedQA's ``{"contexts": [...]}``."""
+    """What comes before a question: a text, texts, PubMedQA's ``{"contexts": [...]}``, or HotpotQA's titles with sentences."""
     for name in (*_CONTEXTS, "premise"):
         value = row.get(name)
-        value = value.get("contexts") if isinstance(value, Mapping) else value
+        value = value.get("contexts", _titled(value)) if isinstance(value, Mapping) else value
+        if isinstance(value, list) and value and all(isinstance(each, list) and len(each) == 2 for each in value):
+            value = _titled({"title": [each[0] for each in value], "sentences": [each[1] for each in value]})
         text = value if _is_text(value) else _lines(value)
         if text is not None and not row["question"].startswith("Premise:"):
             return text
     return None
+
+
+def _titled(given: Mapping[str, Any]) -> list[str] | None:
+    """A paragraph for each title of ``{"title": [...], "sentences": [[...], ...]}``; ``None`` of anything else."""
+    titles, sentences = given.get("title"), given.get("sentences")
+    if not isinstance(titles, list) or not isinstance(sentences, list) or len(titles) != len(sentences):
+        return None
+    return [
+        f"{title}: {' '.join(map(str.strip, each))}"
+        for title, each in zip(titles, sentences, strict=True)
+        if isinstance(each, list) and all(isinstance(text, str) for text in each)
+    ]
 
 
 def _lines(value: Any) -> str | None:
@@ -155,7 +180,7 @@ def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> 
     row = _spelled(raw)
     for field, column in columns.items():
         if column not in raw:
-            message = f"no column {column!r}; columns.{field} names it, and the row has {_names(raw)}"
+            message = f"no column {column!r}, which columns (--columns) name for {field}; the row has {_names(raw)}"
             raise RowError(where, message, f"no column {column!r}")
         row[field] = raw[column]
     return _opened(row)
@@ -199,7 +224,7 @@ def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
     """The error of a row without a question or an answer, which lists its fields."""
     advice = (
         f"every row needs question and answer, and this has {_names(row)}; "
-        "rename them, or say in a recipe which is which (problems.tasks.*.columns)"
+        "say which is which with --columns question=...,answer=... (in a recipe problems.tasks.*.columns)"
     )
     return RowError(where, f"the field {field} is missing; {advice}")
 
@@ -243,7 +268,7 @@ def _is_text(value: Any) -> bool:
 
 def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     """The question and the target of a conversation, thoughts in tags."""
-    said = [_turn(turn, where) for turn in turns]
+    turns_given, said = turns, [_turn(turn, where) for turn in turns]
     last = next((place for place in range(len(said) - 1, -1, -1) if said[place][0] == "assistant"), None)
     if last is None:
         raise RowError(where, "the conversation has no turn of the assistant; add the answer, or leave the row out")
@@ -254,8 +279,17 @@ def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     summary = [text for role, text in before if role == "system"]
     turns = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
     if not said[last][1]:
-        raise RowError(where, "the assistant's last turn is empty")
+        thoughts = "the assistant's last turn has thoughts but no answer"
+        raise RowError(where, thoughts if _has_thoughts(turns_given[last]) else "the assistant's last turn is empty")
     return "\n\n".join([*summary, turns]), said[last][1]
+
+
+def _has_thoughts(turn: Mapping[str, Any]) -> bool:
+    """Whether a turn without a text has thoughts of its own or among its parts."""
+    parts = turn.get("content") if isinstance(turn.get("content"), list) else []
+    return _text(turn, _PARTS) is not None or any(
+        isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts or ()
+    )
 
 
 def _turn(turn: Any, where: str) -> tuple[str, str]:

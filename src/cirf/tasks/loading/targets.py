@@ -32,12 +32,14 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Finally, add 5.", "So x > 5."
     r"\b(?:add|subtract|divid|multipl)(?:e|y|ing|ying)?\b|(?:half|third|quarter|percent|%) of [$€£]?\d"
     r"|[<>≤≥]\s*[$€£]?-?\d|\b(?:more|less|fewer|greater|larger|smaller|higher|lower) than [$€£]?\d"
     r"|\b(?:not|never|theorem|lemma|chapter|section|step|rule|case|figure|table|example)\b|n[’']t\b",
     re.IGNORECASE,
 )
+_SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s+\w", re.IGNORECASE)  # "Result: we find that ..."
 _SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
 _CLAUSE = re.compile(r"that\s", re.IGNORECASE)
@@ -53,7 +55,10 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     if answer is None and not thought and (opened := _OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
     if answer is None and is_bare_answer(rest.strip()):
-        labelled = _concluded(rest) if _LABEL.match(rest.strip()) else None
+        label = _LABEL.match(rest.strip())
+        if label and _SAYS.match(rest.strip(), label.end()):
+            return text.strip(), None
+        labelled = _concluded(rest) if label else None
         return thought or None, rest.strip() if labelled is None else _bare(labelled)
     if answer is None:
         answer = _concluded(rest)
@@ -81,7 +86,13 @@ def _concluded(text: str) -> str | None:
         right = tidy(content.rpartition("=")[2])
         if _SEVERAL.search(content):
             return None
-        if right and len(right.split()) <= _FEW_WORDS and not _SUM.search(right) and "\n\n" not in text[said.end() :].strip():
+        if (
+            right
+            and len(right.split()) <= _FEW_WORDS
+            and not _SAYS.match(right)
+            and not _SUM.search(right)
+            and "\n\n" not in text[said.end() :].strip()
+        ):
             return right
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
@@ -92,6 +103,8 @@ def _concluded(text: str) -> str | None:
         return None
     if "=" in last or len(find_numbers(last)) == 1:
         return parse_number(last)
+    if (marked := _MARKED_END.search(last_sentence(text))) and len(find_numbers(plain_numbers(marked[1]))) == 1:
+        return parse_number(marked[1])
     bold = [part for part in _BOLD.findall(last_sentence(text)) if len(find_numbers(plain_numbers(part))) == 1]
     return parse_number(bold[0]) if len(bold) == 1 else None
 
