@@ -119,6 +119,7 @@ def test_what_comes_after_the_settled_answer_is_redundant() -> None:
         ("72", None, ("So the answer is 70.", "Wait, 24 was left out.", "The answer is 72.", "Let me check."), (3,)),
         ("72", None, ("The answer is 72.", "Wait, no.", "The answer is 70."), ()),  # not settled: it ends in another
         ("72", None, ("First 8 * 9 = 72.", "Those are 72 / 2 = 36 pairs.", "And 36 * 2 = 72."), ()),  # a number on the way
+        ("72", None, ("First 8 * 9 = 72.", "So those are 72 / 2 = 36 pairs.", "And 36 * 2 = 72.", "The answer is 72."), ()),
         ("B", ("tree", "water"), ("The answer is B.", "Hmm, fish do not climb.", "So the answer is B."), (1,)),
         ("yes", None, ("So the answer is yes.", "But is it? I think so.", "The answer is yes."), (1,)),
         ("Paris", None, ("So the answer is Paris.", "Wait, is it?", "The answer is Paris."), (1,)),

@@ -9,8 +9,9 @@ A worked example, of a question whose answer is 72::
     I am confident in it.                                             settled
 
 The answer is settled where a step states it outright, or works it out and the next one checks, reconsiders or concludes, unless
-a later step states another. A repetition has eight words or more, nearly all of which occur in earlier steps in the same order;
-after the first three no word is new, and numbers occur only in known runs of four words. The work is linear.
+a later step states another, or works on with the number and comes to it again. A repetition has eight words or more, nearly all
+of which occur in earlier steps in the same order; after the first three no word is new, and numbers occur only in known runs of
+four words. The work is linear.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cirf.tasks.steps import worked_out
 from cirf.text.discourse import function_of
 
 _WORD = re.compile(r"\d+(?:\.\d+)?|\w+|[-+*/=<>^]")
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _DIGIT = re.compile(r"[\d₀-₉]")
 _RUN, _FEWEST, _NEW, _OPENING = 4, 8, 0.2, 3
 """Words of a run that is compared, fewest words of a repetition, and of these the share of runs that may be new, and how many
@@ -75,7 +77,17 @@ def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | 
     working: list[int] = []
     if kind == "number":
         value = number_value(problem.answer)
-        working = [place for place in range(after, len(steps)) if value in map(number_value, worked_out(steps[place])[-1:])]
+        found = [number_value(worked[-1]) if (worked := worked_out(step)) else None for step in steps]
+        working = [place for place in range(after, len(steps)) if found[place] == value]
+        used = [
+            place
+            for place, (step, result) in enumerate(zip(steps, found, strict=True))
+            if result not in (None, value)
+            and value in map(number_value, _NUMBER.findall(step))
+            and function_of(step) not in _TURNING[:-1]
+        ]
+        if used and working and working[-1] > used[-1]:  # an equal number on the way, which the working goes on from
+            working = [place for place in working if place > used[-1]]
     turned = (place for place in working if place + 1 == len(steps) or function_of(steps[place + 1]) in _TURNING)
     first = min([*stating[:1], *islice(turned, 1)], default=None)
     return first, max(stating or working, default=None)
