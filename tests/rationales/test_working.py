@@ -340,3 +340,10 @@ def test_units(number: str, step: str, expected: str) -> None:
 def test_the_number_itself_is_never_changed(number: int, step: str) -> None:
     found = with_unit(str(number), f"{step} {number} {step}")
     assert found.lstrip("$").split(" ")[0] == str(number) and len(found.split(" ")) <= 3
+
+
+def test_a_negative_number_may_come_first() -> None:
+    assert working("1", "Adding 4: -3 + 4 = 1.") == "-3+4="
+    assert working("-6", "So 3 * -2 = -6.") == "3*-2="
+    assert working("9", "12 -3 = 9") == "12-3="
+    assert working("43", "共31＋12＝43个") == "31+12="

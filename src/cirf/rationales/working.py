@@ -11,7 +11,7 @@ from cirf.tasks.steps import left_side, strip_annotations
 from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
-    r"""(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
+    r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
     |(?P<sign>[+*×·÷/-]|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
     |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*)|(?P<other>[^\s$£€])""",
     re.VERBOSE | re.IGNORECASE,
@@ -46,7 +46,7 @@ def _calculations(text: str) -> Iterator[list[str]]:
     run: list[str] = []
     words = 0
     for kind, term in [*_terms(text), ("end", "")]:
-        valued = bool(run) and (run[-1] == ")" or run[-1][0].isdigit())  # whether a sign may follow
+        valued = bool(run) and _is_value(run[-1])  # whether a sign may follow
         if valued and words < _WORDS and (kind == "word" or (term == "of" and words)):
             words += 1
             continue
@@ -72,9 +72,13 @@ def _terms(text: str) -> Iterator[tuple[str, str]]:
         yield kind, {"open": "(", "close": ")"}.get(kind, term)
 
 
+def _is_value(term: str) -> bool:
+    return term == ")" or term[-1].isdigit() or term[-1] == "%"
+
+
 def _whole(run: list[str]) -> Iterator[list[str]]:
     """The calculation of a run, without signs at its end and brackets that are never closed."""
-    while run and not (run[-1] == ")" or run[-1][0].isdigit()):
+    while run and not _is_value(run[-1]):
         run = run[:-1]
     for _ in range(run.count("(") - run.count(")")):
         run.remove("(")
