@@ -174,3 +174,10 @@ def test_it_stands_before_the_step_behind_the_result_before(steps: list[tuple[st
     for place, (new, old) in enumerate(zip(made, results, strict=True)):
         after = summary[place + 1] if place + 1 < len(summary) else ""
         assert new == (f"{old} {after}" if after else old)
+
+
+def test_aligned_formulas_without_brackets_and_groups_of_digits() -> None:
+    aligned = "We have\n\\begin{align*}\n7x + 3 &= 24 \\\\\nx &= 3.\n\\end{align*}"
+    assert normalise(aligned).split() == ["We", "have", "7x", "+", "3", "=", "24", "x", "=", "3."]
+    assert normalise("1\u00a0555 + 2 = 1\u202f557") == "1555 + 2 = 1557"
+    assert normalise("It is $\\boxed{\\$12}$.") == "It is $12."

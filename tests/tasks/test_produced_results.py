@@ -178,7 +178,7 @@ def test_no_result_of_a_heap_of_pieces_raises(step: str, problem: Problem) -> No
 
 
 @pytest.mark.parametrize(
-    "piece", ["x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "]
+    "piece", ["\n", "x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "]
 )
 def test_a_long_step_stalls_nothing(piece: str) -> None:
     started = time.process_time()

@@ -26,6 +26,7 @@ Annotations = Literal["drop", "keep"]
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
 _NEWLINE = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]|<br ?/?>")
+_GROUPS = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")  # a space of these would part a number
 _BLANK = re.compile(r"[^\S\n]+")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
@@ -53,10 +54,13 @@ _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNO
 
 # --- LaTeX --------------------------------------------------------------------------------------------------------------
 _DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
+_ALIGNED = re.compile(
+    r"\\begin\{(align|aligned|equation|gather|split|eqnarray)\*?\}((?:(?!\\begin|\\end).)*)\\end\{\1\*?\}", re.DOTALL
+)
 _INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.DOTALL)
 _STRAY = re.compile(r"\\[\[\]()]")
 # Pandoc's rule for $math$, and stricter: the text between must look like a formula, so that prices keep their sign.
-_DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[\w)}'%!])\$(?![\d$<])")
+_DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\n\\]|\\.)*?[\w)}'%!])\$(?![\d$<])")
 _FORMULA = re.compile(r"[\\^=_{]|^\S+$")
 _FIGURE = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL)  # a drawing's code
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
@@ -80,7 +84,7 @@ _SYMBOLS = {
 }  # fmt: skip
 _SYMBOL = re.compile(r"\\(" + "|".join(sorted(_SYMBOLS, key=len, reverse=True)) + r")(?![A-Za-z])")
 _DEGREE = re.compile(r"\^(?:\{°\}|°)")
-_THOUSANDS = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}(?=\d)|,\\!(?=\d{3}))")
 
 # At a line's start the signs × and − are unchanged: written * and - they would be bullets.
 _TIMES = re.compile(r"(?<=[^\s]) *× *(?=\S)")
@@ -126,7 +130,7 @@ def _once(text: str, annotations: Annotations) -> str:
     text = _THOUSANDS.sub(",", text)
     if "\\" in text or "$" in text:
         text = _latex(text)
-    text = _BLANK.sub(" ", text)
+    text = _BLANK.sub(" ", _GROUPS.sub("", text))
     if any(mark in text for mark in "*_`#-•◦▪‣="):
         text = _markdown(text)
     text = _DIVIDED.sub(" / ", text)
@@ -153,7 +157,8 @@ def _inner_items(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    text = _DISPLAY.sub(_display, text)
+    text = _DISPLAY.sub(lambda m: _display(m[1] or m[2] or ""), text)
+    text = _ALIGNED.sub(lambda m: _display(m[2]), text)
     text = _INLINE.sub(lambda m: _joined(m[1]), text)
     text = _STRAY.sub(" ", text)
     text = _DOLLARS.sub(lambda m: m[1] if _FORMULA.search(m[1]) else m[0], text)
@@ -173,9 +178,9 @@ def _latex(text: str) -> str:
     return _ESCAPED.sub(r"\1", text)
 
 
-def _display(match: re.Match[str]) -> str:
+def _display(formula: str) -> str:
     """A displayed formula on separate lines, one for each of its rows, without alignment marks."""
-    rows = (_joined(row.replace("&", " ")) for row in re.split(r"\\\\", match[1] or match[2] or ""))
+    rows = (_joined(row.replace("&", " ")) for row in re.split(r"\\\\", formula))
     return "\n" + "\n".join(row for row in rows if row) + "\n"
 
 

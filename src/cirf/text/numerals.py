@@ -12,6 +12,7 @@ where a set of texts is written so (`has_decimal_commas`).
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,11 +20,11 @@ from fractions import Fraction
 _LONGEST = 200  # characters of a number; longer ones are noise, and Python refuses to convert very long ones
 _DIGITS = r"(?>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9A-Za-z])\.[0-9]+)"
 _NUMERAL = re.compile(
-    rf"(?<![A-Za-z_0-9^])(?<!\^[-{{])(?<![0-9][.,])(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
+    rf"(?<![A-Za-z_0-9^√])(?<!\^[-{{])(?<![0-9][.,])(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
     rf"(?:(?P<whole>[0-9]++)(?:\s+|\s+and\s+)(?P<top>[0-9]++)/(?P<bottom>[0-9]++)(?![0-9/]|\.[0-9])"
     rf"|(?P<number>{_DIGITS})(?:\s?/\s?(?P<divisor>{_DIGITS})(?![0-9]|\s?/))?)"
     rf"(?:[eE](?P<exponent>[+-]?[0-9]{{1,2}})(?![0-9A-Za-z])|\s?[×x*]\s?10\s?\^\s?\{{?(?P<power>-?[0-9]{{1,2}})\}}?)?"
-    rf"(?!(?:st|nd|rd|th)\b)(?:\s+(?P<scale>hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?%|\s+percent\b)?"
+    rf"(?!(?:st|nd|rd|th)\b|\s?(?:/[0-9]+)?[π√])(?:\s+(?P<scale>hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?%|\s+percent\b)?"
 )
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 """Words that multiply the number before them."""
@@ -34,6 +35,8 @@ _COUNTING = (
 )
 _WORDS = _COUNTING.split()
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
+_SIGNS = dict(zip("＝＋－／％＊（）．٫٬", "=+-/%*()..,", strict=True))
+_SCRIPT = re.compile(rf"[{''.join(_SIGNS)}]|(?![0-9])\d")
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
     for pattern, by in (
@@ -44,6 +47,7 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\{,\}|(?<=[0-9])\\[,!](?=[0-9]{3})", ","),
         (r"(?<=[0-9])\s*\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", r" \1/\2"),
         (r"\\[dt]?frac\s*\{\s*(-?[$]?[0-9.,]+)\s*\}\s*\{\s*([0-9.,]+)\s*\}", r"\1/\2"),
+        (r"(?<=[0-9])\s*\\[dt]?frac\s*([0-9])\s*([0-9])", r" \1/\2"),
         (r"\\[dt]?frac\s*([0-9])\s*([0-9])", r"\1/\2"),
         (r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}", r"\1"),
         (r"\\[()\[\]]", " "),
@@ -83,13 +87,22 @@ class Numeral:
 
 
 def plain(text: str) -> str:
-    """The text without markdown emphasis and LaTeX wrapping; simple LaTeX fractions become ``a/b``. Lines stay lines."""
+    """The text without markdown emphasis and LaTeX wrapping, with digits in ASCII; simple LaTeX fractions become ``a/b``. Lines
+    stay lines."""
+    if not text.isascii():
+        text = _SCRIPT.sub(_in_ascii, text)
     for sign, fraction in _VULGAR.items():
         if sign in text:
             text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
     for pattern, by in _REPLACEMENTS:
         text = pattern.sub(by, text)
     return text
+
+
+def _in_ascii(match: re.Match[str]) -> str:
+    """A digit of any script, or a sign of full width, as ASCII has it."""
+    sign = match[0]
+    return _SIGNS[sign] if sign in _SIGNS else str(unicodedata.decimal(sign))
 
 
 def plain_numbers(text: str, answer: bool = False) -> str:
@@ -125,8 +138,8 @@ _EQUATION = re.compile(
 
 
 def with_points(text: str) -> str:
-    """A text written with decimal commas in our notation: ``1.234,5`` becomes ``1234.5``, and ``1.350`` becomes ``1350``. A number
-    in neither notation stays."""
+    """A text written with decimal commas in our notation: ``1.234,5`` becomes ``1234.5``, and ``1.350`` becomes ``1350``. A
+    number in neither notation stays."""
     return _LOCAL.sub(lambda match: match[0].replace(".", "").replace(",", "."), text.replace("{,}", ","))
 
 
@@ -166,7 +179,8 @@ def _in_one_notation(match: re.Match[str]) -> str:
 
 
 def find_numbers(text: str) -> list[Numeral]:
-    """The numbers of a text that went through ``plain_numbers``, in order; not ordinals (``5th``) and digits inside words."""
+    """The numbers of a text that went through ``plain_numbers``, in order; not ordinals (``5th``), digits inside words, and those
+    of a root or a multiple of pi or of a root."""
     return list(_each_number(text))
 
 

@@ -18,9 +18,10 @@ from cirf.text.sentences import sentences
 _DEEP = 8  # lists within lists
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
-_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?step[ ]?#?{_NUMBER}"
+_STEP = "(?:step|schritt|étape|etape|paso|passo|шаг)"
+_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?{_STEP}[ ]?#?{_NUMBER}"
 _LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.IGNORECASE | re.MULTILINE)
-_BARE_STEP = re.compile(r"(?i:step)[ ]?#?\w+[ ]$")
+_BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
 _INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.IGNORECASE | re.MULTILINE)
 _LINE_STYLES = {
     "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.MULTILINE),

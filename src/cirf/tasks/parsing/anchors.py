@@ -19,6 +19,11 @@ _ANSWER_IS = re.compile(
     r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*" + SAID,
     re.IGNORECASE,
 )
+_ANSWER_ELSEWHERE = re.compile(  # in other languages
+    r"(?:\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|est|es|é|è)\b|\s?[:=]|\s[-–—])"
+    r"|(?:答案|答え)\s?(?:是|为|為|は|[:：=])|उत्तर\s?[:=])\s*:?\s*" + SAID,
+    re.IGNORECASE,
+)
 _ANSWER_IS_NOT = re.compile(
     r"\banswer\s+(?:isn[’']t|wasn[’']t|was\s+not|(?:(?:must|should|would|will|could|can|may)\s*(?:not|n[’']t)|can[’']t)\s+be)\s+"
     + SAID,
@@ -50,7 +55,7 @@ def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
     for match in _TAGGED.finditer(text):
         group = 2 if match[2] is not None else 3
         found.append((match.start(group), "tagged", match[group]))
-    for pattern in (_ANSWER_IS, _ANSWER_TO_IS, *extra):
+    for pattern in (_ANSWER_IS, _ANSWER_TO_IS, _ANSWER_ELSEWHERE, *extra):
         found.extend((match.start(1), "phrase", match[1]) for match in pattern.finditer(text))
     found.extend((match.start(1), "phrase", f"not {match[1]}") for match in _ANSWER_IS_NOT.finditer(text))
     return sorted(found)[-_MOST:]

@@ -38,15 +38,26 @@ _DENIED = re.compile(r"\bnot\s{1,3}[$€£]?$")
 _BETWEEN = re.compile(r"\W*between\s", re.IGNORECASE)
 _NAMED_TWICE = re.compile(r"\b([A-Za-z])\s*=[^=\n]{1,40}?(?:\bor\b|\band\b|,)\s*\1\s*=")
 _NUMBERS_ALONE = re.compile(r"(?:[0-9.,$€£%/\s-]|\b(?:or|and|then)\b)+")
+_SHORT = re.compile(r"\s*(?P<sign>-?[$€£¥₹]?-?)(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)(?P<short>[kKM])\s*\.?\s*")
+_SHORT_OF = {"k": 1_000, "K": 1_000, "M": 1_000_000}
 _OPERATION = re.compile(r"\s*(?:[+×÷*^]|-(?=\s))\s*[$(]?\s*[0-9]")
 
 
 def number_value(text: str) -> Fraction | None:
-    """The value of a text that is one number and nothing else but a sign, currency, percent or full stop; else ``None``."""
-    text = plain_numbers(text).strip().removesuffix(".")
+    """The value of a text that is one number and nothing else but a sign, currency, percent or full stop; else ``None``. ``12k``
+    is 12,000, and ``1.5M`` 1,500,000."""
+    text = in_full(plain_numbers(text)).strip().removesuffix(".")
     numbers = find_numbers(text)
     whole = len(numbers) == 1 and not text[: numbers[0].start].strip() and not text[numbers[0].end :].strip(" $€£¥₹")
     return numbers[0].value if whole else None
+
+
+def in_full(text: str) -> str:
+    """A text that is one number with k, K or M right behind it, written in full; another one as it is. ``5m`` is a length."""
+    short = _SHORT.fullmatch(text)
+    if short is None:
+        return text
+    return short["sign"] + number_text(Fraction(short["number"].replace(",", "")) * _SHORT_OF[short["short"]])
 
 
 def same_number(parsed: str, gold: str) -> bool:
@@ -61,7 +72,7 @@ def same_number(parsed: str, gold: str) -> bool:
 
 def parse_number(text: str) -> str | None:
     """The canonical number of a text; ``None`` if it names none, or if the last anchor or all of the text names several."""
-    text = worked_powers(text)
+    text = in_full(worked_powers(text))
     anchored = places(text)
     value, last_word = settled([place[1:] for place in anchored], lambda anchor, said: _anchored_number(said, anchor == "hashes"))
     if value is not None or last_word:
@@ -142,7 +153,7 @@ def _said_again(numbers: list[Numeral], before: list[str]) -> Fraction | None:
 def _anchored_number(said: str, strict: bool) -> Fraction | None:
     """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
     bold, or the last of the sentence. ``None`` for an unevaluated expression; ``SeveralError`` for several."""
-    sentence = _MINUS.sub(r"\1-", plain_numbers(first_sentence(said), answer=True))
+    sentence = in_full(_MINUS.sub(r"\1-", plain_numbers(first_sentence(said), answer=True)))
     if _NAMED_TWICE.search(sentence):
         raise SeveralError
     tail = sentence.rpartition("=")[2]

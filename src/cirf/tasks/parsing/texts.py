@@ -7,7 +7,7 @@ import unicodedata
 from fractions import Fraction
 
 from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence
-from cirf.text.numerals import plain
+from cirf.text.numerals import plain, word_value
 
 _APOSTROPHES = re.compile(r"['\u2019]")
 _DASHES = re.compile(r"[\u2010-\u2015\u2212]")
@@ -54,14 +54,22 @@ def bare_quantity(text: str) -> str:
 
 
 def same_text(parsed: str, gold: str) -> bool:
-    """Whether two texts are the same after ``normalise_text``, or a number with its unit and the same number without one."""
-    if normalise_text(parsed) == normalise_text(gold):
+    """Whether two texts are the same after ``normalise_text``, LaTeX wrapping apart, or a number with its unit and the same
+    number without one."""
+    if normalise_text(parsed) == normalise_text(gold) or normalise_text(tidy(parsed)) == normalise_text(tidy(gold)):
         return True
-    ours, theirs = _QUANTITY.fullmatch(parsed.strip()), _QUANTITY.fullmatch(gold.strip())
+    ours, theirs = (_QUANTITY.fullmatch(_in_digits(text.strip())) for text in (parsed, gold))
     if ours is None or theirs is None or _value(ours) != _value(theirs):
         return False
     one, other = _unit(ours), _unit(theirs)
     return one == other or (not (one and other) and "percent" not in (one, other))
+
+
+def _in_digits(text: str) -> str:
+    """A text with digits for the number word that it opens with: ``7 cups`` for ``seven cups``."""
+    word, space, rest = text.partition(" ")
+    value = word_value(word)
+    return text if value is None else f"{value}{space}{rest}"
 
 
 def _value(quantity: re.Match[str]) -> Fraction:
@@ -88,6 +96,6 @@ def parse_text(text: str) -> str | None:
 def tidy(text: str) -> str:
     """Without quotation marks, emphasis and closing full stops."""
     text = " ".join(plain(text).split())
-    while (barer := text.strip().strip('"“”‘’ ').rstrip(".").strip()) != text:
+    while (barer := text.strip().strip('"“”‘’ ').rstrip(".。।").strip()) != text:
         text = barer
     return text

@@ -59,8 +59,9 @@ _RESTATED = re.compile(
     re.IGNORECASE,
 )
 CONCLUDES = re.compile(
-    r"^\W*(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
-    r"this means|that means)\b",
+    r"^[^\w\n]*(?:(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
+    r"this means|that means|daher|somit|folglich|insgesamt|donc|ainsi|au total|por (?:lo )?tanto|así que|en total|portanto|"
+    r"quindi|итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
     re.IGNORECASE | re.MULTILINE,
 )
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
