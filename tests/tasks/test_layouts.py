@@ -193,7 +193,12 @@ def test_a_context_may_be_a_list_or_a_premise() -> None:
 
 
 def test_a_label_in_front_of_a_short_answer_is_no_part_of_it() -> None:
-    for text, answer in (("Label: positive", "positive"), ("Total: 28 beads", "28"), ("Output of it", "Output of it")):
+    for text, answer in (
+        ("Label: positive", "positive"),
+        ("Total: 28 beads", "28"),
+        ("The answer is 28!", "28"),
+        ("Output of it", "Output of it"),
+    ):
         assert plain_row({"prompt": "q", "completion": text}, "here")["answer"] == answer
     for text in ("Result: we find that it works", "Result: we find that it works.\nAll is well here."):
         with pytest.raises(RowError, match="no answer is found"):

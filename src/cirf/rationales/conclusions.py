@@ -14,6 +14,7 @@ from dataclasses import replace
 from cirf.rationales.segmentation import clean_segments
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, number_value
+from cirf.tasks.parsing.numeric import in_full
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
@@ -109,7 +110,7 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     end = _SENTENCE_END.search(plain)
     first = plain[: end.start()] if end is not None else plain
     if kind == "number":
-        tail = plain_numbers(first.rsplit("=", 1)[-1], answer=True)
+        tail = in_full(plain_numbers(first.rsplit("=", 1)[-1], answer=True))
         found = {number.strip("$€£+").rstrip(",").replace(",", "") for number in _NUMBER.findall(tail)}
         return found.pop() if len(found) == 1 and UNREAD not in tail else None
     if kind == "option":

@@ -209,9 +209,11 @@ class Task:
 
     def result(self, segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         """What a step produced, by the task's rule (paper 3.3); empty where it names nothing, or only repeats the step."""
+        answer = problem.answer
         if self.decimal_commas:
             segment, problem = with_points(segment), self.in_our_notation(problem)
         found = " ".join(self.rule(segment, problem, previous).split())
+        found = answer if found == problem.answer else found  # in its own notation
         return "" if found == segment.strip() else found
 
     def in_our_notation(self, problem: Problem) -> Problem:

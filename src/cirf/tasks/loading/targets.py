@@ -50,7 +50,7 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     thought, said = split_thoughts(text)
     rest = unwrapped(said)
     tagged = rest != said.strip()
-    summary = [tidy(text if kind in ENCLOSED else first_sentence(text)) for kind, text in anchors(rest)]
+    summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
     answer = next(filter(None, reversed(summary)), None)
     if answer is None and not thought and (opened := _OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
