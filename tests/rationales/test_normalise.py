@@ -41,7 +41,7 @@ texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_si
         ("5 \\, \\text{dollars/hour}", "5 dollars/hour"),
         ("20\\% of \\$40", "20% of $40"),
         ("$x = 5$ holds", "x = 5 holds"),
-        ("\\begin{align*} a &= 1 \\\\ b &= 2 \\end{align*}", "a &= 1\nb &= 2"),
+        ("\\begin{align*} a &= 1 \\\\ b &= 2 \\end{align*}", "a = 1\nb = 2"),
         ("use `print` here", "use print here"),
         ("1{,}000 * 2", "1,000 * 2"),
         ("30^\\circ and x^{2} and x^{n + 1}", "30° and x^2 and x^(n + 1)"),
